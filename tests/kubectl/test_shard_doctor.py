@@ -4,10 +4,13 @@ well.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import json
+import os
 import re
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -29,13 +32,14 @@ from kubeshard.core.objects import form_of
 from kubeshard.core.times import micro_time
 from kubeshard.inspection.clocks import skew
 from kubeshard.inspection.cluster import reader_grants
-from kubeshard.inspection.diagnosis import Diagnosis, Unchecked
+from kubeshard.inspection.diagnosis import Diagnosis, Finding, Unchecked
 from kubeshard.inspection.doctor import examine, split_image
 from kubeshard.manager.roles import roles
 from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
-from kubeshard.sharder.webhook_config import SECRET_NAME
-from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
+from kubeshard.sharding.names import RING_LABEL, webhook_config_name
 from kubeshard.testing import ControlPlane
+from kubeshard.testing.assets import find_assets
 from kubeshard_apiserver.testing import EmbeddedApi
 
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/controllerrings.sharding.timebertt.dev"
@@ -154,6 +158,54 @@ async def old_policy(here: Installation) -> None:
     await here.patch(path, {"spec": {"validations": [{"expression": "true"}]}})
 
 
+async def audited_policy(here: Installation) -> None:
+    path = f"{POLICIES}/validatingadmissionpolicybindings/sharding-sharder-webhooks"
+    await here.patch(path, {"spec": {"validationActions": ["Audit"]}})
+
+
+async def policy_that_is_bound_to_nothing(here: Installation) -> None:
+    """A field is added that the manifests do not set."""
+    path = f"{POLICIES}/validatingadmissionpolicybindings/sharding-sharder-webhooks"
+    never = {"objectSelector": {"matchLabels": {"never": "x"}}}
+    await here.patch(path, {"spec": {"matchResources": never}})
+
+
+async def policy_with_an_exception(here: Installation) -> None:
+    path = f"{POLICIES}/validatingadmissionpolicies/sharding-sharder-rings"
+    exception = {
+        "apiGroups": ["*"],
+        "apiVersions": ["*"],
+        "operations": ["*"],
+        "resources": ["*"],
+    }
+    await here.patch(path, {"spec": {"matchConstraints": {"excludeResourceRules": [exception]}}})
+
+
+async def policy_with_a_condition(here: Installation) -> None:
+    path = f"{POLICIES}/validatingadmissionpolicies/sharding-sharder-leases"
+    found = json.loads((await here.client.raw("GET", path)).body)["spec"]["matchConditions"]
+    await here.patch(path, {"spec": {"matchConditions": [*found, {"name": "never", "expression": "false"}]}})
+
+
+async def webhook_of_no_ring(here: Installation) -> None:
+    """As after a deletion with --cascade=orphan, or a restore."""
+    found = await here.client.get(MutatingWebhookConfiguration, webhook_config_name(RING))
+    text = json.dumps([*found.webhooks]).replace(f"controllerring/{RING}", "controllerring/ghost")
+    body = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "controllerring-ghost", "labels": {RING_LABEL: RING}},
+        "webhooks": json.loads(text),
+    }
+    await here.client.apply(body)
+
+
+async def foreign_authority(here: Installation) -> None:
+    """Another manager owns the field, and the sharder runs."""
+    other = new_authority("other", time.time(), 3600.0).certificate
+    await here.webhooks(caBundle=base64.b64encode(other).decode())
+
+
 async def old_sharder(here: Installation) -> None:
     containers = [{"name": "sharder", "image": "registry.example.com/kubeshard:0.0.9"}]
     await here.patch(DEPLOYMENT, {"spec": {"template": {"spec": {"containers": containers}}}})
@@ -221,8 +273,50 @@ MISTAKES: Mapping[str, Mistake] = {
         wrong_authority,
         f"certificates of ring {RING}",
         "error",
-        "was issued by none of the authorities",
-        f"delete secret {SECRET_NAME}",
+        "is not that of the sharder's certificate",
+        f"delete mutatingwebhookconfiguration controllerring-{RING}",
+    ),
+    "an authority that somebody else has set": Mistake(
+        foreign_authority,
+        f"certificates of ring {RING}",
+        "error",
+        "is not that of the sharder's certificate",
+        f"kubectl delete mutatingwebhookconfiguration controllerring-{RING}",
+    ),
+    "a policy that only warns": Mistake(
+        audited_policy,
+        "policies",
+        "warning",
+        "sharding-sharder-webhooks is not that of",
+        "kubectl replace -f -",
+    ),
+    "a policy that is bound to nothing": Mistake(
+        policy_that_is_bound_to_nothing,
+        "policies",
+        "warning",
+        "ValidatingAdmissionPolicyBinding sharding-sharder-webhooks is not that of",
+        "kubectl replace -f -",
+    ),
+    "a policy with an exception": Mistake(
+        policy_with_an_exception,
+        "policies",
+        "warning",
+        "ValidatingAdmissionPolicy sharding-sharder-rings is not that of",
+        "kubectl replace -f -",
+    ),
+    "a policy with a condition": Mistake(
+        policy_with_a_condition,
+        "policies",
+        "warning",
+        "sharding-sharder-leases is not that of",
+        "kubectl replace -f -",
+    ),
+    "a webhook of no ring": Mistake(
+        webhook_of_no_ring,
+        "deleted rings",
+        "warning",
+        "controllerring-ghost belongs to no ring",
+        "kubectl delete mutatingwebhookconfiguration controllerring-ghost",
     ),
     "a webhook at another Service": Mistake(
         wrong_service,
@@ -320,12 +414,81 @@ async def test_a_mistake_is_found_with_what_mends_it(here: Installation, mistake
     await finds(here, mistake)
 
 
+MENDED = (
+    "an old definition",
+    "a Deployment without pods",
+    "a right of the sharder's that is missing",
+    "a ring that the sharder may not assign",
+    "an authority that somebody else has set",
+    "a policy that is missing",
+    "a policy without a binding",
+    "a policy of another version",
+    "a policy that only warns",
+    "a policy that is bound to nothing",
+    "a policy with an exception",
+    "a policy with a condition",
+    "a sharder of another version",
+    "a namespace of shards that is missing",
+    "a ring that was deleted",
+    "a webhook of no ring",
+)
+"""Whose command is all that is needed. Others need a sharder that runs in a pod, or only show what is wrong."""
+
+SHOWN = (
+    "a shard whose clock is fast",
+    "a drain that is stuck",
+    "an object without a shard",
+    "a ring without shards",
+    "a resource that is not served",
+)
+
+
+@pytest.mark.kube  # for kubectl
+@pytest.mark.system
+@pytest.mark.parametrize("name", MENDED)
+async def test_the_command_of_a_finding_makes_it_go_away(
+    here: Installation, name: str, tmp_path: Path
+) -> None:
+    await is_mended(here, MISTAKES[name], tmp_path / "kubeconfig")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", SHOWN)
+async def test_a_command_that_mends_nothing_says_so(here: Installation, name: str) -> None:
+    found = await finds(here, MISTAKES[name])
+    assert not found.mends
+
+
+async def is_mended(here: Installation, mistake: Mistake, kubeconfig: Path) -> None:
+    found = await finds(here, mistake)
+    assert found.mends
+    paths = (Path(sys.executable).parent, find_assets(["kubectl"]), os.environ["PATH"])
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig),
+        "PATH": os.pathsep.join(map(str, paths)),
+    }
+    done = await asyncio.create_subprocess_shell(
+        found.command,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await done.communicate()
+    assert done.returncode == 0, f"{found.command}: {said.decode()}"
+
+    async def is_gone() -> bool:
+        return not any(each.problem == found.problem for each in (await diagnosed(here)).findings)
+
+    await until(is_gone, 30.0)
+
+
 ON_A_REAL_SERVER = (
     "an old definition",
     "a ring that the sharder may not assign",
     "a webhook with a foreign authority",
     "a shard whose clock is fast",
-    "a policy of another version",
+    "a policy that is bound to nothing",
     "an object without a shard",
 )
 """Where it matters how the server stores, authorizes, dates and calls."""
@@ -434,28 +597,36 @@ async def test_a_real_server_shows_the_same(kube_control_plane: ControlPlane) ->
                 "deployment"
             }  # whose pods may still be starting
             assert found.unchecked == []
-            await finds(here, MISTAKES[name])
+            if name in MENDED:
+                await is_mended(here, MISTAKES[name], kube_control_plane.kubeconfig)
+            else:
+                await finds(here, MISTAKES[name])
 
 
-async def finds(here: Installation, mistake: Mistake) -> None:
+async def finds(here: Installation, mistake: Mistake) -> Finding:
     """Within seconds, since the sharder may still be about to notice."""
     await mistake.plant(here)
-    seen = await diagnosed(here)
+    seen, found = await diagnosed(here), list[Finding]()
 
     async def is_found() -> bool:
-        nonlocal seen
+        nonlocal seen, found
         seen = await diagnosed(here)
-        return any(
-            each.part == mistake.part and mistake.problem in each.problem and mistake.command in each.command
+        found = [
+            each
             for each in seen.findings
+            if each.part == mistake.part
+            and mistake.problem in each.problem
+            and mistake.command in each.command
             if each.severity == mistake.severity
-        )
+        ]
+        return bool(found)
 
     try:
         await until(is_found, 20.0)
     except AssertionError:
         pytest.fail("\n".join(map(str, (*seen.findings, *seen.unchecked))))
     assert seen.exit_code == (2 if any(each.severity == "error" for each in seen.findings) else 1)
+    return found[0]
 
 
 async def test_a_right_that_the_user_lacks_leaves_out_one_part_and_is_said(
@@ -536,7 +707,7 @@ def test_an_empty_cluster_has_errors(empty: EmbeddedApi, kubectl_shard: KubectlS
     assert (done.code, done.err) == (2, "")
     assert (
         "error    definition: the CustomResourceDefinition controllerrings.sharding.timebertt.dev is missing\n"
-        "           kubeshard manifests sharder --part crd | kubectl apply --server-side -f -\n"
+        "           kubeshard manifests sharder --part crd | kubectl apply --server-side --force-conflicts -f -\n"
     ) in done.out
     assert "there is no Deployment elsewhere/sharder" in kubectl_shard("doctor", "-n", "elsewhere").out
     found = kubectl_shard("doctor", "-o", "json")

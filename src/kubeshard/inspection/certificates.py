@@ -27,6 +27,15 @@ def bundle_problem(bundle: bytes, now: float) -> str:
     return ""
 
 
+def trusts(bundle: bytes, serving: bytes) -> bool:
+    """Whether one of the certificates in the bundle has issued the one that is served."""
+    try:
+        leaf = x509.load_pem_x509_certificates(serving)[0]
+        return any(is_issued_by(each, leaf) for each in x509.load_pem_x509_certificates(bundle))
+    except ValueError:
+        return False
+
+
 def serving_problems(serving: bytes, bundle: bytes, name: str, now: float) -> Iterator[tuple[bool, str]]:
     """Of the certificate that is served under that name: whether it is useless already, and what is wrong."""
     try:

@@ -332,6 +332,6 @@ def reader_grants(resources: Iterable[GroupResource]) -> Iterator[Grant]:
     yield Grant.on(Lease, "list", "watch")
     yield Grant.on(Lease, "get", namespace=ELECTION.namespace, name=ELECTION.name)
     yield Grant.on(Namespace, "list", "watch")
-    yield Grant.on(MutatingWebhookConfiguration, "get")
+    yield Grant.on(MutatingWebhookConfiguration, "get", "list")
     for resource in resources:
         yield Grant.on(resource, "list", "watch")

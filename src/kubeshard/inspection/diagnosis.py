@@ -8,13 +8,16 @@ from kubeshard.inspection.status import Severity
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is wrong, in one sentence, and the command that mends it or, if none can, shows its cause."""
+    """Something that is wrong, in one sentence, and the command that mends it or, if none can (`mends`), shows its
+    cause.
+    """
 
     part: str
     """What was examined, such as `rights` or `webhook of ring backups`."""
     severity: Severity
     problem: str
     command: str
+    mends: bool = True
 
 
 class Unchecked(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ Every part is examined for itself, so a right that the user lacks leaves out one
 | ring | what `kubectl shard status` reports: conditions, shards, objects without a shard, stuck drains |
 | rights on a ring | the sharder may assign the objects of the ring's resources; inside an operator: all that it needs |
 | webhook of a ring | the API server calls it (`webhook_call`), and its certificates are valid |
-| deleted rings | no shards wait for the objects of a ring that does not exist |
+| deleted rings | no shards wait for the objects of a ring that does not exist, and no webhook is called for one |
 
 Guaranteed: nothing is written. Not guaranteed: that everything works if nothing is found; networks between nodes, for
 example, are seen through the webhook only.
@@ -35,6 +35,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease, Secret
@@ -59,15 +60,17 @@ from kubeshard.inspection.status import EXAMINE, Severity, status_of
 from kubeshard.inspection.webhook_call import causes, is_called
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharder.ring_conditions import OPTIONAL_VERBS
-from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, contains, keeper_of
+from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, keeper_of
 from kubeshard.sharding.api import VERSION, ControllerRing
 from kubeshard.sharding.crd import NAME as DEFINITION
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, webhook_config_name
+from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, WEBHOOK_PATH_PREFIX, webhook_config_name
 from kubeshard.version import __version__
 
 SHARDER = "sharder"
 """The name of the Deployment, the container, the account and the election."""
+APPLY = "kubectl apply --server-side --force-conflicts -f -"
+"""Also over what somebody else has changed."""
 AT_ONCE = 8
 """How many rights are asked for at once."""
 
@@ -112,8 +115,8 @@ class PolicyBinding(
 class Standard:
     """What the manifests of this version install, as far as an installation is compared with it."""
 
-    policies: Sequence[Mapping[str, Any]]
-    """Policies and their bindings. Two of one kind and name are alternatives."""
+    policies: Callable[[str, bool], Sequence[Mapping[str, Any]]]
+    """Policies and their bindings, for an account of that name, and whether the sharder may have webhooks for pods."""
     rights: Sequence[Grant]
     """Those of the sharder in all namespaces."""
     ring_rights: Callable[[ControllerRing], Iterable[Grant]]
@@ -206,9 +209,14 @@ class _Doctor:
         except (Unanswerable, ApiError) as error:
             self.unchecked.append(Unchecked(name, str(error)))
 
-    def _install(self, part: str) -> str:
-        place = "" if self._namespace == SYSTEM_NAMESPACE else f" --set namespace={self._namespace}"
-        return f"kubeshard manifests sharder --part {part}{place} | kubectl apply --server-side -f -"
+    def _install(self, part: str, *settings: str) -> str:
+        chosen = [
+            *([] if self._namespace == SYSTEM_NAMESPACE else [f"namespace={self._namespace}"]),
+            *([] if self._account == SHARDER else [f"serviceAccount.name={self._account}"]),
+            *settings,
+        ]
+        values = "".join(f" --set {each}" for each in chosen)
+        return f"kubeshard manifests sharder --part {part}{values} | {APPLY}"
 
     async def _definition(self, part: str) -> AsyncIterator[Finding]:
         install = self._install("crd")
@@ -221,7 +229,7 @@ class _Doctor:
         conditions = {each.get("type"): each.get("status") for each in found.status.get("conditions") or ()}
         if conditions.get("Established") != "True":
             yield Finding(
-                part, "error", f"{DEFINITION} is not established", f"kubectl describe crd {DEFINITION}"
+                part, "error", f"{DEFINITION} is not established", f"kubectl describe crd {DEFINITION}", False
             )
         served = [each for each in found.spec.get("versions") or () if each.get("served")]
         ours = next((each for each in served if each.get("name") == VERSION), None)
@@ -264,6 +272,7 @@ class _Doctor:
                 "warning" if available else "error",
                 f"{available} of {wanted} pods of the Deployment {SHARDER} are available",
                 f"{self._kubectl} describe pods -l app.kubernetes.io/component={SHARDER}",
+                mends=False,
             )
         pod = (found.spec.get("template") or {}).get("spec") or {}
         self._account = pod.get("serviceAccountName") or SHARDER
@@ -336,26 +345,31 @@ class _Doctor:
         return bool((answer.get("status") or {}).get("allowed"))
 
     async def _policies(self, part: str) -> AsyncIterator[Finding]:
-        install = self._install("policies")
-        wanted: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-        for manifest in self._standard.policies:
-            wanted.setdefault((manifest["kind"], manifest["metadata"]["name"]), []).append(manifest["spec"])
-        for (kind, name), alternatives in wanted.items():
-            is_policy = kind == Policy.KIND.kind
-            with needing("get", (Policy if is_policy else PolicyBinding).KIND.group_resource):
+        variants = [self._standard.policies(self._account, pods) for pods in (False, True)]
+        found: dict[tuple[str, str], Mapping[str, Any] | None] = {}
+        for manifest in variants[0]:
+            kind, name = manifest["kind"], manifest["metadata"]["name"]
+            cls: Any = Policy if kind == Policy.KIND.kind else PolicyBinding
+            with needing("get", cls.KIND.group_resource):
                 try:
-                    if is_policy:
-                        spec = (await self._client.get(Policy, name)).spec
-                    else:
-                        spec = (await self._client.get(PolicyBinding, name)).spec
+                    found[kind, name] = (await self._client.get(cls, name)).spec
                 except NotFound:
-                    effect = (
-                        "a stolen credential can do more harm" if is_policy else "its policy does nothing"
-                    )
-                    yield Finding(part, "warning", f"the {kind} {name} is missing: {effect}", install)
-                    continue
-            if not any(contains(spec, each) for each in alternatives):
-                yield Finding(part, "warning", f"the {kind} {name} is not that of {__version__}", install)
+                    found[kind, name] = None
+
+        def wrong(wanted: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+            places = [(each["kind"], each["metadata"]["name"], each["spec"]) for each in wanted]
+            return [(kind, name) for kind, name, spec in places if not as_made(found[kind, name], spec)]
+
+        pods, changed = min(enumerate(map(wrong, variants)), key=lambda each: len(each[1]))
+        install = self._install("policies", *(["policies.pods=true"] if pods else ()))
+        replace = install.replace(APPLY, "kubectl replace -f -")
+        for kind, name in changed:
+            if found[kind, name] is None:
+                is_policy = kind == Policy.KIND.kind
+                effect = "a stolen credential can do more harm" if is_policy else "its policy does nothing"
+                yield Finding(part, "warning", f"the {kind} {name} is missing: {effect}", install)
+            else:
+                yield Finding(part, "warning", f"the {kind} {name} is not that of {__version__}", replace)
 
     async def _clocks(self, part: str, cluster: ClusterSnapshot | None) -> AsyncIterator[Finding]:
         ahead = self._client.world.clock.wall() - self._now
@@ -370,6 +384,7 @@ class _Doctor:
                 "warning",
                 f"the clock of the holder of the Lease {clock.namespace}/{clock.name} is {_off(clock.ahead)}",
                 f"kubectl --namespace {clock.namespace} get pods -o wide  # and set the clock of its node",
+                mends=False,
             )
 
     async def _ring(self, cluster: ClusterSnapshot, name: str) -> None:
@@ -393,7 +408,8 @@ class _Doctor:
                 if trouble.severity == "unknown":
                     self.unchecked.append(Unchecked(part, f"{trouble.problem}: {trouble.remedy}"))
                     continue
-                yield Finding(part, trouble.severity, f"ring {name}: {trouble.problem}", trouble.command)
+                problem = f"ring {name}: {trouble.problem}"
+                yield Finding(part, trouble.severity, problem, trouble.command, trouble.mends)
 
         await self._part(f"ring {name}", state)
         if sharder.inside:
@@ -402,7 +418,7 @@ class _Doctor:
         grant = (
             f"kubectl get controllerring {name} -o yaml"
             f" | kubeshard manifests ring - --sharder {self._namespace}:{self._account}"
-            " | kubectl apply --server-side -f -"
+            f" | {APPLY}"
         )
         grants, account = self._standard.ring_rights(cluster.rings[name]), (self._namespace, self._account)
         await self._part(f"rights on ring {name}", self._rights, grants, account, grant)
@@ -454,10 +470,11 @@ class _Doctor:
                 " its certificate, the network or a NetworkPolicy prevents it",
                 "kubectl --namespace kube-system logs -l component=kube-apiserver --tail=-1"
                 " | grep 'Failed calling webhook'",
+                mends=False,
             )
 
     async def _certificates(self, part: str, ring: SeenRing) -> AsyncIterator[Finding]:
-        from kubeshard.inspection.certificates import bundle_problem, serving_problems
+        from kubeshard.inspection.certificates import bundle_problem, serving_problems, trusts
 
         name = webhook_config_name(ring.name)
         with needing("get", MutatingWebhookConfiguration.KIND.group_resource):
@@ -471,37 +488,34 @@ class _Doctor:
             text = (
                 f"the webhook of ring {ring.name} is kept by the sharder in the namespace {keeper.namespace}"
             )
-            yield Finding(part, "warning", f"{text}: this is another installation", there)
+            yield Finding(part, "warning", f"{text}: this is another installation", there, mends=False)
             return
-        called = next((each.get("clientConfig") or {} for each in config.webhooks), {})
-        try:
-            bundle = base64.b64decode(called.get("caBundle") or "", validate=True)
-        except binascii.Error:
-            bundle = b"?"
-        if bundle and (problem := bundle_problem(bundle, self._now)):
-            again = f"kubectl delete mutatingwebhookconfiguration {name}"
-            yield Finding(part, "error", f"the caBundle of ring {ring.name}'s webhook {problem}", again)
-            return
+        again = f"kubectl delete mutatingwebhookconfiguration {name}"
+        bundles = [_bundle(each.get("clientConfig") or {}) for each in config.webhooks]
+        for bundle in bundles:
+            if bundle and (problem := bundle_problem(bundle, self._now)):
+                yield Finding(part, "error", f"the caBundle of ring {ring.name}'s webhook {problem}", again)
+                return
         managed = config.metadata.annotation("cert-manager.io/inject-ca-from")
         secret = managed.rpartition("/")[2] if managed else SECRET_NAME
-        service = called.get("service") or {}
         with needing("get", Secret.KIND.group_resource):
             try:
                 found = await self._client.get(Secret, secret, self._namespace)
             except NotFound:
                 return  # its certificate is in files
-        serving = base64.b64decode((found.data or {}).get("tls.crt", ""))
+        serving, own = (base64.b64decode((found.data or {}).get(key, "")) for key in ("tls.crt", "ca.crt"))
+        foreign = [bundle for bundle in bundles if bundle and not trusts(bundle, serving)]
+        if foreign and trusts(own, serving):
+            text = f"the caBundle of ring {ring.name}'s webhook is not that of the sharder's certificate"
+            yield Finding(part, "error", f"{text}: somebody else has set it", again)
+            bundles = [own]
         renew = (
             f"cmctl renew --namespace {self._namespace} {secret}"
             if managed
             else f"{self._kubectl} delete secret {secret}"
         )
-        host = (
-            f"{service.get('name')}.{service.get('namespace')}.svc"
-            if service
-            else str(called.get("url", "")).partition("://")[2].partition("/")[0].rpartition(":")[0]
-        )
-        for useless, problem in serving_problems(serving, bundle, host, self._now):
+        host = next((_host(each.get("clientConfig") or {}) for each in config.webhooks), "")
+        for useless, problem in serving_problems(serving, next(iter(bundles), b""), host, self._now):
             yield Finding(
                 part,
                 "error" if useless else "warning",
@@ -517,6 +531,57 @@ class _Doctor:
                 f"Leases of shards name the ring {name}, which does not exist: nobody assigns its objects",
                 f"kubectl delete leases --all-namespaces -l {RING_LABEL}={name}  # if it was deleted on purpose",
             )
+        with needing("list", MutatingWebhookConfiguration.KIND.group_resource):
+            found = await self._client.list_all(MutatingWebhookConfiguration)
+        wanted = {webhook_config_name(ring) for ring in cluster.rings if not cluster.is_declared(ring)}
+        for config in found:
+            called = [each.get("clientConfig") or {} for each in config.webhooks]
+            if config.metadata.name not in wanted and any(map(_is_of_a_ring, called)):
+                name = config.metadata.name
+                yield Finding(
+                    part,
+                    "warning",
+                    f"the webhook configuration {name} belongs to no ring: the sharder is called in vain",
+                    f"kubectl delete mutatingwebhookconfiguration {name}",
+                )
+
+
+def _bundle(called: Mapping[str, Any]) -> bytes:
+    try:
+        return base64.b64decode(called.get("caBundle") or "", validate=True)
+    except binascii.Error:
+        return b"?"
+
+
+def _host(called: Mapping[str, Any]) -> str:
+    """The name that API servers verify."""
+    if service := called.get("service"):
+        return f"{service.get('name')}.{service.get('namespace')}.svc"
+    return urlsplit(str(called.get("url", ""))).hostname or ""
+
+
+def _is_of_a_ring(called: Mapping[str, Any]) -> bool:
+    path = (called.get("service") or {}).get("path") or urlsplit(str(called.get("url", ""))).path
+    return WEBHOOK_PATH_PREFIX in path
+
+
+_DEFAULTS: Mapping[str, Any] = {"matchPolicy": "Equivalent", "scope": "*", "failurePolicy": "Fail"}
+"""Of fields of policies and bindings; of all others it is that they are empty."""
+
+
+def as_made(found: Any, wanted: Any, key: str = "") -> bool:
+    """Whether this is what the manifests say, and nothing more than that but for defaults."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(
+            as_made(found.get(each), wanted.get(each), each) for each in {*found, *wanted}
+        )
+    if isinstance(wanted, list):
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(as_made, found, wanted))
+    if wanted is None:
+        if isinstance(found, Mapping):
+            return as_made(found, {})
+        return not found or found == _DEFAULTS.get(key)
+    return bool(found == wanted)
 
 
 _VERSION = re.compile(r"v?\d+\.\d+")

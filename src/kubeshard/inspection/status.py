@@ -226,6 +226,8 @@ class Trouble(msgspec.Struct, frozen=True):
     remedy: str
     command: str
     severity: Severity | Literal["unknown"] = "warning"
+    mends: bool = False
+    """Whether the command puts it right, instead of showing more of it."""
 
 
 def troubles(
@@ -263,7 +265,7 @@ class _Commands:
         )
         self.grant = (
             f"kubectl get controllerring {ring.name} -o yaml | kubeshard manifests ring - --sharder {namespace}:sharder"
-            " | kubectl apply --server-side -f -"
+            " | kubectl apply --server-side --force-conflicts -f -"
         )
         webhook = webhook_config_name(ring.name)
         self.writers = f"kubectl get mutatingwebhookconfiguration {webhook} -o yaml --show-managed-fields"
@@ -309,6 +311,7 @@ def _service(ring: SeenRing, leaderless: str | None, do: _Commands) -> Iterator[
 
 def _conditions(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
     wrong = _wrong_conditions(ring)
+    alone = [each.type for each in wrong] == [READY] and wrong[0].reason == "ReconciliationFailed"
     commands = {
         PERMITTED: do.grant,
         DRAIN_STUCK: f"kubectl shard status {ring.name}",
@@ -320,13 +323,15 @@ def _conditions(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
         WEBHOOK_CONTESTED: do.writers,
         SEVERAL_SHARDERS: do.sharders,
         SHARDS_ACCEPTED: do.leases,
-        READY: do.log,
+        READY: do.webhook if alone else do.log,
     }
     for condition in wrong:
         if condition.type != READY:
             remedy = _REMEDIES.get(condition.type, "follow the message")
         elif len(wrong) > 1:
             remedy = "see the other conditions first; if it remains, check the log of the leading sharder"
+        elif alone:
+            remedy = "have the webhook configuration left to the sharder, and delete it: the sharder makes it again"
         else:
             remedy = "check the log of the leading sharder"
         yield Trouble(
@@ -334,6 +339,7 @@ def _conditions(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
             remedy,
             commands.get(condition.type, do.edit),
             "error" if condition.type == READY else "warning",
+            mends=condition.type == PERMITTED or (condition.type == READY and alone),
         )
 
 
@@ -400,7 +406,12 @@ def _webhook(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
     if not webhook.exists:
         yield Trouble("the ring's MutatingWebhookConfiguration is missing", remedy, do.log)
     elif not webhook.trusted:
-        yield Trouble("the ring's webhook has no caBundle: the API server cannot call it", remedy, do.webhook)
+        yield Trouble(
+            "the ring's webhook has no caBundle: the API server cannot call it",
+            remedy,
+            do.webhook,
+            mends=True,
+        )
 
 
 def _objects(

@@ -117,8 +117,8 @@ async def causes(client: Client, ring: str, namespace: str, part: str) -> AsyncI
             again,
         )
         return
-    async for problem, command in _service(client, place, name, port):
-        yield Finding(part, "error", problem, command)
+    async for problem, command, mends in _service(client, place, name, port):
+        yield Finding(part, "error", problem, command, mends)
 
 
 async def _client_config(client: Client, ring: str) -> Mapping[str, Any] | None:
@@ -128,8 +128,10 @@ async def _client_config(client: Client, ring: str) -> Mapping[str, Any] | None:
     return entries[0].get("clientConfig") or {} if entries else None
 
 
-async def _service(client: Client, namespace: str, name: str, port: int) -> AsyncIterator[tuple[str, str]]:
-    """Problems, with a command for each."""
+async def _service(
+    client: Client, namespace: str, name: str, port: int
+) -> AsyncIterator[tuple[str, str, bool]]:
+    """Problems, with a command for each, and whether it mends it."""
     kubectl = f"kubectl --namespace {namespace}"
     with needing("get", Service.KIND.group_resource):
         try:
@@ -138,6 +140,7 @@ async def _service(client: Client, namespace: str, name: str, port: int) -> Asyn
             yield (
                 f"there is no Service {namespace}/{name}, at which the API server calls the webhook",
                 f"{kubectl} expose deployment/sharder --name={name} --port={port} --target-port=webhook",
+                True,
             )
             return
     ports = [each.get("port") for each in service.spec.get("ports") or ()]
@@ -147,6 +150,7 @@ async def _service(client: Client, namespace: str, name: str, port: int) -> Asyn
             f"the API server calls the webhook at port {port} of the Service {namespace}/{name}, which has"
             f" {', '.join(map(str, ports)) or 'none'}",
             f"{kubectl} patch service {name} --patch '{patch}'",
+            True,
         )
     with needing("list", EndpointSlice.KIND.group_resource):
         slices = await client.list_all(
@@ -157,4 +161,5 @@ async def _service(client: Client, namespace: str, name: str, port: int) -> Asyn
         yield (
             f"no pod behind the Service {namespace}/{name} is ready, so the API server can call none",
             f"{kubectl} get pods -l app.kubernetes.io/component=sharder",
+            False,
         )

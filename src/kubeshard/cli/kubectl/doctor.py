@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -42,9 +42,9 @@ def doctor(namespace: str, output: str | None, access: Access) -> None:
     """Examine the installation: whether everything is there, current, permitted and at work, and whether the API
     server calls the webhook.
 
-    Each finding has a command that mends it, or shows its cause. Nothing is written; the webhook is tried with a dry
-    run. What the user may not read is left out, and said. The exit code is 0 if nothing is wrong, 1 after warnings, and
-    2 after errors or if the cluster does not answer.
+    Each finding has a command that mends it or, which is said then, only shows its cause. Nothing is written; the
+    webhook is tried with a dry run. What the user may not read is left out, and said. The exit code is 0 if nothing is
+    wrong, 1 after warnings, and 2 after errors or if the cluster does not answer.
     """
     from kubeshard.inspection.doctor import examine
 
@@ -71,7 +71,8 @@ def _print(found: Diagnosis) -> None:
         if part not in wrong and part not in unknown:
             say(f"ok       {part}")
     for finding in found.findings:
-        say(f"{finding.severity:<8} {finding.part}: {finding.problem}\n           {finding.command}")
+        shows = "" if finding.mends else "  # mends nothing, but shows the cause"
+        say(f"{finding.severity:<8} {finding.part}: {finding.problem}\n           {finding.command}{shows}")
     for each in found.unchecked:
         say(f"unknown  {each.part}: {each.reason}")
 
@@ -83,9 +84,8 @@ def standard() -> Standard:
     from kubeshard.manifests.rights import ring_grants, sharder_grants
     from kubeshard.manifests.template import resolved
 
-    policies = [
-        resolved(each, {"policies": {"pods": pods}, "serviceAccount": {"name": ""}})
-        for pods in (False, True)
-        for each in sharder_policies("policies.pods")
-    ]
+    def policies(account: str, pods: bool) -> list[Any]:
+        values = {"policies": {"pods": pods}, "serviceAccount": {"name": account}}
+        return [resolved(each, values) for each in sharder_policies("policies.pods")]
+
     return Standard(policies=policies, rights=tuple(sharder_grants()), ring_rights=ring_grants)
