@@ -10,8 +10,6 @@ condition says whether it has fallen silent. The device is notified when its Sen
 import asyncio
 from typing import Annotated
 
-from msgspec import Meta
-
 from kubeshard import (
     Condition,
     ConfigMap,
@@ -22,6 +20,7 @@ from kubeshard import (
     KubeObject,
     LeaderElection,
     Manager,
+    Meta,
     ObjectMeta,
     Result,
     Struct,

@@ -37,7 +37,17 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.core.grants import Grant
     from kubeshard.core.names import safe_name
     from kubeshard.core.namespaces import ALL
-    from kubeshard.core.objects import Key, KubeObject, ObjectMeta, Struct, field, metadata_only
+    from kubeshard.core.objects import (
+        Key,
+        KubeObject,
+        Meta,
+        ObjectMeta,
+        Struct,
+        field,
+        metadata_only,
+        replace,
+    )
+    from kubeshard.core.patches import MergePatch
     from kubeshard.core.readiness import is_ready
     from kubeshard.core.selectors import FieldSelector, Selector
     from kubeshard.manager.declaration import CacheSettings
@@ -74,6 +84,8 @@ __all__ = [
     "KubeObject",
     "LeaderElection",
     "Manager",
+    "MergePatch",
+    "Meta",
     "ObjectMeta",
     "Ordered",
     "Plan",
@@ -93,6 +105,7 @@ __all__ = [
     "is_ready",
     "metadata_only",
     "related",
+    "replace",
     "run",
     "safe_name",
     "until",
@@ -125,7 +138,17 @@ _HOMES = {
     "core.grants": ("Grant",),
     "core.names": ("safe_name",),
     "core.namespaces": ("ALL",),
-    "core.objects": ("Key", "KubeObject", "ObjectMeta", "Struct", "field", "metadata_only"),
+    "core.objects": (
+        "Key",
+        "KubeObject",
+        "Meta",
+        "ObjectMeta",
+        "Struct",
+        "field",
+        "metadata_only",
+        "replace",
+    ),
+    "core.patches": ("MergePatch",),
     "core.readiness": ("is_ready",),
     "core.selectors": ("FieldSelector", "Selector"),
     "manager.declaration": ("CacheSettings",),
@@ -137,22 +160,6 @@ _HOMES = {
     "shard.sharding": ("Sharding",),
     "version": ("__version__",),
 }
-_MOVED = dict.fromkeys(
-    (
-        "Predicate",
-        "annotations_changed",
-        "changed",
-        "generation_changed",
-        "label_selector",
-        "labels_changed",
-        "matching",
-        "never",
-    ),
-    "when",
-)
-"""Names that are in a module now."""
-
-_RENAMED = {"Ensured": "EnsureResult", "HOME": "HOME_CLUSTER"}
 
 
 if (
@@ -166,10 +173,6 @@ if (
                 value: object = getattr(place, name) if home else place
                 globals()[name] = value
                 return value
-        if name in _MOVED:  # `from kubeshard import` would hide the text of an AttributeError
-            raise ImportError(f"{name} is now {_MOVED[name]}.{name}: from kubeshard import {_MOVED[name]}")
-        if name in _RENAMED:
-            raise ImportError(f"{name} is now {_RENAMED[name]}: from kubeshard import {_RENAMED[name]}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import asyncio
 import os
+import re
+import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,16 +20,21 @@ from kubeshard import Client, ConfigMap, KubeObject, Struct, until, wait_for
 from kubeshard.cli.program import cli
 from kubeshard.client import install
 from kubeshard.core import Condition, ConfigurationError, Form
+from kubeshard.testing import wait_until
+from kubeshard.testing.child import Child
 from kubeshard_apiserver.front.bodies import read_yaml
 from kubeshard_apiserver.serving import embedded_in_thread
 
 ROOT = Path(__file__).parents[2]
 TREE = os.pathsep.join((str(ROOT / "src"), str(ROOT / "apiserver" / "src")))
-STYLE = (
-    "--line-length=110",
-    "--config=lint.isort.known-first-party=['my_operator', 'web']",
-    "--config=lint.isort.known-third-party=['kubeshard']",
-)
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("RUFF_")},
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    "PYTHONPATH": TREE,
+    "MYPYPATH": TREE,
+}
+INSTALLED_HERE = ("pip install", "python3 -m venv", ". .venv/bin/activate")
+"""What CI and README begin with, and this environment has already."""
 
 
 def made(folder: Path, *options: str) -> Path:
@@ -36,12 +44,20 @@ def made(folder: Path, *options: str) -> Path:
 
 
 def run(folder: Path, *command: str) -> str:
+    """Runs a program of this environment in the project. Fails the test if it fails."""
+    return shell(folder, shlex.join([sys.executable, "-m", *command]))
+
+
+def shell(folder: Path, command: str) -> str:
     """Runs a command in the project, as its author would. Fails the test if the command fails."""
-    environment = {**os.environ, "PYTHONPATH": TREE, "MYPYPATH": TREE}
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, text=True
+        ["bash", "-e", "-o", "pipefail", "-c", command],
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
@@ -53,32 +69,77 @@ class Shown(KubeObject):
     status: ShownStatus | None = None
 
 
-PROJECTS: list[tuple[str, tuple[str, ...]]] = [
-    ("my-operator", ("--webhook",)),
-    ("web", ("--kind", "Policy", "--group", "web.example.com", "--sharding")),
+PROJECTS = [
+    pytest.param("my-operator", ("--webhook",), id="webhook"),
+    pytest.param("web", ("--kind", "Policy", "--group", "web.example.com", "--sharding"), id="sharding"),
+    pytest.param("my-operator", ("--sharding", "--webhook"), id="both", marks=pytest.mark.nightly),
+    pytest.param("my-operator", (), id="neither", marks=pytest.mark.nightly),
 ]
 
 
 @pytest.mark.parametrize(("name", "options"), PROJECTS)
 @pytest.mark.system
-def test_the_tests_of_a_new_project_pass(tmp_path: Path, name: str, options: tuple[str, ...]) -> None:
+def test_the_ci_of_a_new_project_passes_as_it_is(tmp_path: Path, name: str, options: tuple[str, ...]) -> None:
     project = made(tmp_path / name, *options)
+    workflow = yaml.safe_load((project / ".github" / "workflows" / "test.yaml").read_text())
+    (job,) = workflow["jobs"].values()
+    steps = [step["run"] for step in job["steps"] if "run" in step]
+    ran = {step: shell(project, step) for step in steps if not step.startswith(INSTALLED_HERE)}
+    assert "2 passed" in ran["pytest"]
+    assert len(ran) == len(steps) - 1, "one step installs"
+
+
+@pytest.mark.parametrize("options", [(), ("--sharding",)])
+@pytest.mark.system
+def test_the_ci_passes_with_further_kinds_too(tmp_path: Path, options: tuple[str, ...]) -> None:
+    project = made(tmp_path / "my-operator", *options)
     for kind in ("Farewell", "Import"):
         made(project, "--kind", kind)
-    assert "4 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider")
+    shell(project, "ruff check . && ruff format --check . && mypy && pytest -q -p no:cacheprovider")
+
+
+def works_or_ended(instance: Child) -> bool:
+    return "Acquired the Lease" in instance.log.read_text() or not instance.running
 
 
 @pytest.mark.parametrize(("name", "options"), PROJECTS)
 @pytest.mark.system
-def test_a_new_project_is_formatted_linted_and_typed(
+def test_the_commands_of_the_readme_run_as_they_are(
     tmp_path: Path, name: str, options: tuple[str, ...]
 ) -> None:
     project = made(tmp_path / name, *options)
-    for kind in ("Farewell", "Import"):
-        made(project, "--kind", kind)
-    run(project, "ruff", "format", "--check", "--isolated", STYLE[0], ".")
-    run(project, "ruff", "check", "--isolated", "--select=E,F,W,I,UP,B", *STYLE, ".")
-    run(project, "mypy", "--cache-dir", str(tmp_path / "cache"))
+    blocks = re.findall(r"^```\n(.*?)^```", (project / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    commands = [
+        line.partition("  #")[0].strip() for block in blocks for line in block.splitlines() if line.strip()
+    ]
+    running = [each for each in commands if each.startswith("kubeshard run ")]
+    assert len(running) == (2 if "--sharding" in options else 1)
+    instances: list[Child] = []
+    try:
+        for number, command in enumerate(running):
+            log = tmp_path / f"{number}.log"
+            exported = re.match("export KUBECONFIG=(.+)", instances[0].log.read_text()) if instances else None
+            environment = {**ENVIRONMENT, **({"KUBECONFIG": exported[1]} if exported else {})}
+            instance = Child(
+                f"instance {number}", ["bash", "-c", f"cd {project} && exec {command}"], log, environment
+            )
+            instances.append(instance)
+            wait_until(partial(works_or_ended, instance), 60, f"{command} works")
+            assert instance.running, instance.tail()
+        wait_until(lambda: "applied" in instances[0].log.read_text(), 60, "the example is applied")
+    finally:
+        for instance in reversed(instances):
+            instance.stop()
+    others = [
+        each
+        for each in commands
+        if each not in running and not each.startswith((*INSTALLED_HERE, "docker ", "kubectl "))
+    ]
+    assert {"pytest", "mypy"} <= {*others}
+    for command in others:
+        if command not in ("pytest", "mypy"):  # CI's, above
+            shell(project, command)
+    shell(project, f"kubeshard crd {name.replace('-', '_')}.types > manifests/crd.yaml")
 
 
 @pytest.mark.system

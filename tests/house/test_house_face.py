@@ -54,21 +54,6 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         kubeshard.Nonsense  # noqa: B018
 
 
-def test_a_name_that_moved_says_where_it_is_now() -> None:
-    with pytest.raises(ImportError, match=r"matching is now when\.matching: from kubeshard import when"):
-        exec("from kubeshard import matching")
-    for name, module in kubeshard._MOVED.items():
-        assert hasattr(getattr(kubeshard, module), name)
-
-
-def test_a_name_that_was_renamed_says_its_new_name() -> None:
-    with pytest.raises(ImportError, match="HOME is now HOME_CLUSTER: from kubeshard import HOME_CLUSTER"):
-        exec("from kubeshard import HOME")
-    for name, new in kubeshard._RENAMED.items():
-        assert name not in kubeshard.__all__
-        assert new in kubeshard.__all__
-
-
 def test_type_checkers_and_the_interpreter_are_told_the_same() -> None:
     tree = parsed(PACKAGE / "__init__.py")
     block = next(node for node in tree.body if isinstance(node, ast.If))

@@ -13,7 +13,7 @@ import pytest
 from manager_bench import Act, Item, Leases, ManagerBench, item
 from prometheus_client import CollectorRegistry
 
-from kubeshard import CacheSettings, Manager, Scope, Settings, StatusPages
+from kubeshard import CacheSettings, Manager, Scope, Settings, Sharding, StatusPages
 from kubeshard.cache import Cache
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Controller
@@ -23,12 +23,16 @@ from kubeshard.manager.http import Listener, pages_app
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.testing.virtual_time import settle, virtual_time
 from kubeshard.testing.virtual_world import virtual_world
+from kubeshard.webhook import Webhooks
 
 ENVIRONMENT = {
     "METRICS_ADDRESS": "127.0.0.1:9000",
     "HEALTH_ADDRESS": "0",
     "LEADER_ELECT": "False",
     "WATCH_NAMESPACE": "a, b,",
+    "SHARD_NAME": "second",
+    "WEBHOOKS": "false",
+    "WEBHOOK_PORT": "0",
     "LOG_LEVEL": "debug",
     "LOG_FORMAT": "json",
 }
@@ -37,6 +41,9 @@ EVERY = Settings(
     health_address="0",
     leader_elect=False,
     namespaces=frozenset({"a", "b"}),
+    shard_name="second",
+    webhooks=False,
+    webhook_port=0,
     log_level="debug",
     log_format="json",
 )
@@ -64,6 +71,9 @@ def test_a_flag_has_priority_over_the_variable() -> None:
         ({"LEADER_ELECT": "maybe"}, "LEADER_ELECT='maybe': true or false"),
         ({"WATCH_NAMESPACE": "A"}, "namespaces: 'A' is not the name of a namespace"),
         ({"LOG_LEVEL": "loud"}, "log level: unknown log level 'loud'"),
+        ({"WEBHOOKS": "some"}, "WEBHOOKS='some': true or false"),
+        ({"WEBHOOK_PORT": "https"}, "webhook port 'https': a number"),
+        ({"WEBHOOK_PORT": "70000"}, "webhook port 70000: 0 to 65535"),
         ({"LOG_FORMAT": "xml"}, "log format 'xml': text or json"),
     ],
 )
@@ -113,6 +123,44 @@ async def test_a_manager_confined_to_namespaces_caches_no_others() -> None:
         await asyncio.wait([running])
         seen = {path for path in asked if path.endswith("/items")}
         assert seen == {f"/apis/example.com/v1/namespaces/{place}/items" for place in places}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Settings(shard_name="second"), r"the manager is not sharded: add sharding=Sharding"),
+        (Settings(webhook_port=0), r"the manager has 0 servers of webhooks, not one"),
+        (Settings(leader_elect=True), r"the manager declares no Lease"),
+    ],
+)
+def test_a_setting_of_what_a_manager_does_not_have_is_refused(settings: Settings, message: str) -> None:
+    manager = Manager([controller()], status_pages=None, registry=CollectorRegistry())
+    with pytest.raises(ConfigurationError, match=message):
+        manager.configure(settings)
+
+
+def test_the_name_of_a_shard_may_be_given_at_the_start() -> None:
+    sharding = Sharding("items", "first")
+    manager = Manager([controller()], sharding=sharding, status_pages=None, registry=CollectorRegistry())
+    manager.configure(Settings(shard_name="second"))
+    assert sharding.named == "second"
+    with pytest.raises(ConfigurationError, match="Not_A_Name"):
+        manager.configure(Settings(shard_name="Not_A_Name"))
+
+
+@virtual_time
+async def test_webhooks_that_are_not_served_are_neither_served_nor_registered_and_hold_nothing_up() -> None:
+    webhooks = Webhooks("items", [], url="https://127.0.0.1")
+    manager = Manager([], servers=[webhooks], status_pages=None, registry=CollectorRegistry())
+    manager.configure(Settings(webhooks=False))
+    manager.configure(Settings())  # says nothing about it
+    assert not manager.has_webhooks
+    await manager.webhooks_registered()
+    client = Client(ClusterConfig("http://x"), transport=Leases(), world=virtual_world())
+    serving = asyncio.create_task(webhooks.run_with(client))
+    await settle()
+    assert (webhooks.port, webhooks.unready()) == (0, None)
+    serving.cancel()
 
 
 @virtual_time

@@ -40,15 +40,11 @@ _CONTROLLERS = re.compile(r"Manager\(\s*\[\s*controller\b")
 """Where `main.py` lists its controllers."""
 
 _TWO_SHARDS = """
-Outside a pod, a shard has the name of the host, so a second one on the same machine waits for the Lease of the first.
-To run two, give each a name: in `{package}/main.py`, `import os` and write
+Outside a pod, a shard has the name of the host. For a second one on the same machine, in the second shell:
 
 ```
-sharding=Sharding("{project}", os.environ.get("SHARD"), mode="both")
+kubeshard run {package}.main --shard-name second{no_webhooks}
 ```
-
-Then run `SHARD=a kubeshard run ...` as above and, in the second shell, `SHARD=b kubeshard run {package}.main`.
-In a pod, where `SHARD` is not set, the name is still the pod's.
 """
 """The part of the README on several shards on one machine."""
 
@@ -222,7 +218,9 @@ def _values(project: str, kind: str, group: str, sharding: bool, webhook: bool) 
             if sharding
             else f'leader_election=LeaderElection(name="{project}")'
         ),
-        "two_shards": _TWO_SHARDS.format(project=project, package=package) if sharding else "",
+        "two_shards": _TWO_SHARDS.format(package=package, no_webhooks=" --no-webhooks" if webhook else "")
+        if sharding
+        else "",
         "module": f"{lower}_" if keyword.iskeyword(lower) else lower,
         "webhook": "webhook" if webhook else "",
         "project": project,

@@ -47,12 +47,17 @@ _CALLED_WITHIN = 20.0
         "HEALTH_ADDRESS": "as --health-address",
         "LEADER_ELECT": "as --leader-elect",
         "WATCH_NAMESPACE": "as --namespaces",
+        "SHARD_NAME": "as --shard-name",
+        "WEBHOOKS": "as --webhooks, --no-webhooks",
+        "WEBHOOK_PORT": "as --webhook-port",
         **LOG_VARIABLES,
     },
     examples=(
         "kubeshard run my_operator:manager",
         "# without a cluster: on its own API server, which ends with the command",
         "kubeshard run my_operator:manager --embedded --apply manifests/crd.yaml",
+        "# a second shard beside one that runs on this machine",
+        "kubeshard run my_operator:manager --shard-name b --no-webhooks",
         "# against a cluster, with no more rights than its pods have there",
         "kubeshard run my_operator:manager --context staging --as-deployed my-system:my-operator",
         "# against a cluster that calls its webhooks here, through a tunnel (ssh -R 9443:127.0.0.1:9443 ...)",
@@ -89,6 +94,25 @@ _CALLED_WITHIN = 20.0
     metavar="NAMES",
     envvar="WATCH_NAMESPACE",
     help="Read and reconcile only these namespaces, separated by commas (default: what the manager says).",
+)
+@click.option(
+    "--shard-name",
+    metavar="NAME",
+    envvar="SHARD_NAME",
+    help="The name of this shard, for several on one machine (default: what the program says, or the pod's).",
+)
+@click.option(
+    "--webhooks/--no-webhooks",
+    default=None,
+    envvar="WEBHOOKS",
+    help="Whether to serve and register the manager's webhooks: one process on a machine is enough (default: yes).",
+)
+@click.option(
+    "--webhook-port",
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    envvar="WEBHOOK_PORT",
+    help="Serve the webhooks at this port instead of where the manager says; 0 for a free one.",
 )
 @click.option(
     "--as-deployed",
@@ -128,6 +152,9 @@ def run(
     health_address: str | None,
     leader_elect: bool | None,
     namespaces: str | None,
+    shard_name: str | None,
+    webhooks: bool | None,
+    webhook_port: int | None,
     as_deployed: str | None,
     webhook_url: str | None,
     webhook_cert_dir: Path | None,
@@ -157,8 +184,13 @@ def run(
             health_address=health_address,
             leader_elect=leader_elect,
             namespaces=namespaces_of(namespaces) if namespaces else None,
+            shard_name=shard_name,
+            webhooks=webhooks,
+            webhook_port=webhook_port,
         )
     )
+    if webhooks is False and (webhook_url or webhook_cert_dir or no_webhook_registration):
+        raise ConfigurationError("--no-webhooks serves none: leave out the other options of webhooks")
     if no_webhook_registration:
         if webhook_cert_dir is None or webhook_url:
             raise ConfigurationError(

@@ -34,7 +34,8 @@ from typing import (
 )
 
 import msgspec
-from msgspec import UNSET, UnsetType, field
+from msgspec import UNSET, Meta, UnsetType, field
+from msgspec.structs import replace
 
 from kubeshard.core.kinds import Kind, default_plural
 from kubeshard.core.times import parse_time
@@ -44,6 +45,7 @@ __all__ = [
     "Form",
     "Key",
     "KubeObject",
+    "Meta",
     "ObjectMeta",
     "OwnerReference",
     "PartialObject",
@@ -52,6 +54,7 @@ __all__ = [
     "field",
     "form_of",
     "metadata_only",
+    "replace",
     "two_classes",
 ]
 

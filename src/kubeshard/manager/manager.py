@@ -160,7 +160,7 @@ class Manager(ArgumentHints):
     @property
     def has_webhooks(self) -> bool:
         """Whether it serves webhooks that register themselves."""
-        return bool(self._called())
+        return any(server.served for server in self._called())
 
     async def webhooks_registered(self) -> None:
         """Returns once the running manager has registered all its webhooks."""
@@ -171,7 +171,7 @@ class Manager(ArgumentHints):
         """Applies settings before the manager runs, except those of the log, which `run` sets up.
 
         Raises ConfigurationError for an invalid address, for `leader_elect=True` without a declared `leader_election`,
-        and for `namespaces` with a cache that the program has created.
+        for `namespaces` with a cache that the program has created, and for settings of shards or webhooks without them.
         """
         self._process.pages.move(
             metrics_address=settings.metrics_address, health_address=settings.health_address
@@ -180,6 +180,20 @@ class Manager(ArgumentHints):
             self._process.elect(settings.leader_elect)
         if settings.namespaces is not None:
             self._declared.confine(settings.namespaces)
+        if settings.shard_name is not None:
+            if self._declared.sharding is None:
+                raise ConfigurationError("shard name: the manager is not sharded: add sharding=Sharding(...)")
+            self._declared.sharding.rename(settings.shard_name)
+        called = self._called()
+        if settings.webhook_port is not None:
+            if len(called) != 1:
+                raise ConfigurationError(
+                    f"webhook port: the manager has {len(called)} servers of webhooks, not one"
+                )
+            called[0].listen_on(settings.webhook_port)
+        if settings.webhooks is not None:
+            for server in called:
+                server.served = settings.webhooks
 
     def add(self, controller: Controller[Any]) -> None:
         """Adds a controller. If the manager is running, it and its informers start at once; otherwise they start with

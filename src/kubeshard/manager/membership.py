@@ -61,6 +61,12 @@ class Right(Protocol):
 class Membership(Protocol):
     """A process's membership in a ring of shards. Methods are called in this order."""
 
+    def rename(self, name: str) -> None:
+        """Gives the shard this name instead of the one that the program or the pod gives it. Raises
+        ConfigurationError for a name that cannot work.
+        """
+        ...
+
     async def prepare(
         self, client: Client, controllers: Sequence[Controller[Any]], clusters: Mapping[str, Client]
     ) -> None:

@@ -71,6 +71,13 @@ class Converting(Protocol):
 class Called(Protocol):
     """A server of webhooks, which registers itself where it is called."""
 
+    served: bool
+    """Whether it serves anything; set before it runs."""
+
+    def listen_on(self, port: int) -> None:
+        """Serves at this port instead, 0 for a free one; before it runs."""
+        ...
+
     def call_at(
         self,
         url: str,

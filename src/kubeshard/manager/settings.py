@@ -6,6 +6,9 @@
 | `--health-address` | `HEALTH_ADDRESS` | the same for the health pages |
 | `--leader-elect`, `--no-leader-elect` | `LEADER_ELECT` | whether to compete for the Lease that the manager declares |
 | `--namespaces` | `WATCH_NAMESPACE` | the only namespaces to read and reconcile, separated by commas |
+| `--shard-name` | `SHARD_NAME` | the name of this shard, for several on one machine |
+| `--webhooks`, `--no-webhooks` | `WEBHOOKS` | whether to serve and register the manager's webhooks |
+| `--webhook-port` | `WEBHOOK_PORT` | where webhooks are served; 0 for a free port |
 | `--log-level` | `LOG_LEVEL` | `debug`, `info`, `warning` or `error`; also per logger: `info,kubeshard.cache=debug` |
 | `--log-format` | `LOG_FORMAT` | `text` or `json` |
 
@@ -28,10 +31,16 @@ VARIABLES = {
     "health_address": "HEALTH_ADDRESS",
     "leader_elect": "LEADER_ELECT",
     "namespaces": "WATCH_NAMESPACE",
+    "shard_name": "SHARD_NAME",
+    "webhooks": "WEBHOOKS",
+    "webhook_port": "WEBHOOK_PORT",
     "log_level": "LOG_LEVEL",
     "log_format": "LOG_FORMAT",
 }
 """The environment variable of each setting."""
+
+_SWITCHES = ("leader_elect", "webhooks")
+_LAST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +59,9 @@ class Settings:
     health_address: str | None = None
     leader_elect: bool | None = None
     namespaces: frozenset[str] | None = None
+    shard_name: str | None = None
+    webhooks: bool | None = None
+    webhook_port: int | None = None
     log_level: str | None = None
     log_format: Literal["text", "json"] | None = None
 
@@ -61,6 +73,8 @@ class Settings:
                 raise ConfigurationError(f"log level: {error}") from None
         if self.log_format not in (None, "text", "json"):
             raise ConfigurationError(f"log format {self.log_format!r}: text or json")
+        if self.webhook_port is not None and not 0 <= self.webhook_port <= _LAST_PORT:
+            raise ConfigurationError(f"webhook port {self.webhook_port}: 0 to {_LAST_PORT}")
         for name in self.namespaces or ():
             if not is_dns_label(name):
                 raise ConfigurationError(f"namespaces: {name!r} is not the name of a namespace")
@@ -72,11 +86,14 @@ class Settings:
         found: dict[str, Any] = {name: given[key] for name, key in VARIABLES.items() if given.get(key)}
         if "namespaces" in found:
             found["namespaces"] = namespaces_of(found["namespaces"])
-        if "leader_elect" in found:
-            text = found["leader_elect"].lower()
-            if text not in ("true", "false"):
-                raise ConfigurationError(f"LEADER_ELECT={found['leader_elect']!r}: true or false")
-            found["leader_elect"] = text == "true"
+        for name in _SWITCHES:
+            if name in found:
+                text = found[name].lower()
+                if text not in ("true", "false"):
+                    raise ConfigurationError(f"{VARIABLES[name]}={found[name]!r}: true or false")
+                found[name] = text == "true"
+        if "webhook_port" in found:
+            found["webhook_port"] = _port(found["webhook_port"])
         return cls(**found)
 
     @classmethod
@@ -91,7 +108,7 @@ class Settings:
         parser = ArgumentParser(argument_default=SUPPRESS)
         for name, variable in VARIABLES.items():
             flag, told = f"--{name.replace('_', '-')}", f"instead of ${variable}"
-            if name == "leader_elect":
+            if name in _SWITCHES:
                 parser.add_argument(flag, action=BooleanOptionalAction, help=told)
             else:
                 parser.add_argument(flag, help=told)
@@ -99,6 +116,8 @@ class Settings:
         try:
             if "namespaces" in given:
                 given["namespaces"] = namespaces_of(given["namespaces"])
+            if "webhook_port" in given:
+                given["webhook_port"] = _port(given["webhook_port"])
             return cls.from_environment(environment)._replaced(cls(**given))
         except ConfigurationError as error:
             parser.error(str(error))
@@ -112,3 +131,10 @@ class Settings:
 def namespaces_of(text: str) -> frozenset[str]:
     """The names in a list that is separated by commas."""
     return frozenset(filter(None, map(str.strip, text.split(","))))
+
+
+def _port(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigurationError(f"webhook port {text!r}: a number") from None

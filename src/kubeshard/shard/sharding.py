@@ -177,6 +177,11 @@ class Sharding:
         self._prepared: _Prepared | None = None
         self._held: HeldShardLease | None = None
 
+    def rename(self, name: str) -> None:
+        """Gives the shard this name, before `prepare`. Raises ConfigurationError for one that cannot work."""
+        check_shard_name(name)
+        self._name = name
+
     async def prepare(
         self,
         client: Client,

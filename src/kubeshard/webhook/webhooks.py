@@ -104,6 +104,8 @@ class Webhooks:
         registry: CollectorRegistry | None = None,
     ) -> None:
         self.name = name
+        self.served = True
+        """Set to False, before it runs, to neither serve nor register anything."""
         self._functions = {does: list(_that(does, functions)) for does in CONFIGURATIONS}
         self._conversions = _conversions(functions)
         self._namespace = namespace
@@ -164,6 +166,10 @@ class Webhooks:
         self._temporary = temporary
         self._register = self._register or temporary
 
+    def listen_on(self, port: int) -> None:
+        """Serves at this port instead, 0 for a free one; before it runs."""
+        self._place = self._place[0], port
+
     def only_serve(self, certificates: CertificateSource) -> None:
         """Serves with these certificates, for whatever names they are, and registers nothing; before it runs. For
         somebody else who does both, such as the Operator Lifecycle Manager.
@@ -172,12 +178,13 @@ class Webhooks:
 
     async def registered(self) -> None:
         """Returns once the API server knows where to call."""
-        if self._register:
+        if self._register and self.served:
             await self._registered_once.wait()
 
     def unready(self) -> str | None:
         """Why API servers cannot call, or None; a manager adds it as a readiness check."""
-        return None if self._server is not None and self._server.ready() else "the webhooks are not served"
+        ready = not self.served or (self._server is not None and self._server.ready())
+        return None if ready else "the webhooks are not served"
 
     def manifests(self, ca_bundle: str = "", *, namespace: str | None = None) -> list[Manifest]:
         """The webhook configurations to apply. Conversion is a stanza of a definition: `conversion`.
@@ -229,6 +236,8 @@ class Webhooks:
         """Serves and registers until cancelled. Raises ConfigurationError if the webhooks could not be called, like
         `WebhookServer` and the certificate source.
         """
+        if not self.served:
+            await asyncio.Event().wait()
         world = client.world
         namespace = self._namespace or world.host.pod_namespace()
         placed = bool(self._url or namespace)
