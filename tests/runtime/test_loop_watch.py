@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from kubeshard.runtime.loop import LoopWatch
+from kubeshard.runtime.loop import LoopWatch, waited_for_processor
 
 pytestmark = pytest.mark.regression
 
@@ -74,6 +75,28 @@ async def test_a_blockage_is_told_once_with_the_tasks_name_and_the_line_and_so_i
     assert "test_loop_watch.py" in fields["at"]
     assert " compute" in fields["at"]
     assert end == "The event loop is running again"
+
+
+async def test_a_loop_that_is_late_for_want_of_a_processor_is_no_tasks_fault(records: Records) -> None:
+    beat, waited, blocked = time.monotonic(), 0.0, list[str]()
+
+    def waits(thread: int) -> float:
+        assert thread == threading.main_thread().native_id
+        return waited
+
+    with LoopWatch(lambda: time.monotonic() - beat, 0.05, blocked.append, waited=waits):
+        waited = 1000.0
+        compute(records.news)
+        beat = math.inf
+    (message, fields), *_ = records.fields
+    assert message == "The event loop is late, because the process gets no processor"
+    assert fields["waited"] == 1000.0
+    assert blocked == []
+
+
+def test_for_how_long_a_thread_waited_for_a_processor_is_known_only_where_the_system_says() -> None:
+    assert waited_for_processor(threading.get_native_id()) >= 0
+    assert waited_for_processor(0) == 0
 
 
 async def test_a_loop_that_turns_is_not_mentioned_and_the_thread_ends_with_the_block(

@@ -29,6 +29,7 @@ from kubeshard.controller.syncing import SILENCE
 from kubeshard.runtime.clock import Clock
 
 BEAT = 0.5
+"""Seconds between two records, or less: what blocks the loop for less time is not noticed between them."""
 LOOP_LAG = 1.25
 LAG_MEMORY = 60.0
 NO_LAG = 0.001
@@ -63,6 +64,7 @@ class ProcessHealth:
         self._hanging = hanging
         self._record = Record(float("-inf"), None, None)
         self._runs = False
+        self.beat = BEAT
         self._lags: deque[tuple[float, float]] = deque()
         """Times and lags of the loop within the last minute, with descending lags."""
 
@@ -73,15 +75,16 @@ class ProcessHealth:
             while True:
                 now = self._clock.monotonic()
                 self._record = Record(now, _latest(self._heard()), next(iter(self._hanging()), None))
-                await asyncio.sleep(BEAT)
-                if (lag := self._clock.monotonic() - now - BEAT) > NO_LAG:
+                beat = self.beat
+                await asyncio.sleep(beat)
+                if (lag := self._clock.monotonic() - now - beat) > NO_LAG:
                     self._note(lag)
         finally:
             self._runs = False
 
     def lag(self) -> float:
         """The lag of the loop in seconds; 0 while nothing is published. May be called from any thread."""
-        return max(0.0, self._clock.monotonic() - self._record.beat - BEAT) if self._runs else 0.0
+        return max(0.0, self._clock.monotonic() - self._record.beat - self.beat) if self._runs else 0.0
 
     def longest_lag(self) -> float:
         """The maximum lag of the loop within the last minute, in seconds."""

@@ -101,6 +101,8 @@ async def _main(
         async with nullcontext(source) if isinstance(source, Manager) else source as manager:
             manager.configure(settings)
             _handle_signals(manager)
+            if blocked_after:
+                manager.notice_lags(blocked_after)
             with (
                 heap_trimming(),
                 LoopWatch(manager.lag, blocked_after, manager.metrics.blocked)

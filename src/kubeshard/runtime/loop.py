@@ -154,27 +154,34 @@ class LoopWatch:
     """Watches the loop that enters the block, until the block exits.
 
     `lag`: by how many seconds that loop is late. `blocked` is called with the task's name for each blockage. Both are
-    called in the thread, and must not wait or raise.
+    called in the thread, and must not wait or raise. A loop that is late because its thread gets no processor is not
+    blocked by a task: that is told apart by `waited` (see `waited_for_processor`).
     """
 
     def __init__(
-        self, lag: Callable[[], float], limit: float = 1.0, blocked: Callable[[str], None] = lambda task: None
+        self,
+        lag: Callable[[], float],
+        limit: float = 1.0,
+        blocked: Callable[[str], None] = lambda task: None,
+        *,
+        waited: Callable[[int], float] | None = None,
     ) -> None:
         if not limit > 0:
             raise ValueError(f"limit {limit} s must be positive")
         self._lag = lag
         self._limit = limit
         self._tell = blocked
+        self._waited = waited or waited_for_processor
         self._over = threading.Event()
         self._blocked = False
         self._longest = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._watch, name="loop-watch", daemon=True)
-        self._loops_thread = 0
+        self._loops_thread = self._native_id = 0
 
     def __enter__(self) -> LoopWatch:
         self._loop = asyncio.get_running_loop()
-        self._loops_thread = threading.get_ident()
+        self._loops_thread, self._native_id = threading.get_ident(), threading.get_native_id()
         self._thread.start()
         return self
 
@@ -185,14 +192,26 @@ class LoopWatch:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(self._limit / 4):
+        lag, before = 0.0, self._waited(self._native_id)
+        while not self._over.wait(max(self._limit - lag, self._limit / 4)):  # it cannot be too late earlier
             lag = self._lag()
             if lag > self._limit:
                 self._longest = lag
                 if not self._blocked:
                     self._blocked = True
-                    self._report(lag)
-            elif self._blocked:
+                    waited = self._waited(self._native_id) - before
+                    if waited > lag / 2:
+                        _log.warning(
+                            "The event loop is late, because the process gets no processor",
+                            seconds=round(lag, 1),
+                            waited=round(waited, 1),
+                            advice="raise the CPU limit of the container, or its request on a busy node",
+                        )
+                    else:
+                        self._report(lag)
+                continue
+            before = self._waited(self._native_id)
+            if self._blocked:
                 self._blocked = False
                 _log.info("The event loop is running again", blocked_for=round(self._longest, 1))
 
@@ -208,6 +227,17 @@ class LoopWatch:
             advice="use await, a BlockingReconciler or a thread for code that waits or computes for long",
         )
         self._tell(name if task else "callback")
+
+
+def waited_for_processor(thread: int) -> float:
+    """For how many seconds a thread of this process, by its native id, was ready to run and did not. 0 where the system
+    does not say; Linux does.
+    """
+    try:
+        with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _where(frame: FrameType | None) -> str:
