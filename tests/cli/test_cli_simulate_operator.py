@@ -175,3 +175,32 @@ def test_a_mistake_ends_in_one_line(words: str, message: str) -> None:
     assert isinstance(error, ConfigurationError)
     assert message in str(error)
     assert "\n" not in str(error)
+
+
+OPERATORS = ["examples/apps.py:manager", "examples/first_operator.py:manager"]
+"""Those with a manager of their own, without the one with the planted bug."""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("faults", [("--faults", "lost"), ()], ids=["lost", "all"])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_example_holds_also_when_answers_are_lost(operator: str, faults: tuple[str, ...]) -> None:
+    words = ("--seeds", "1", "--minutes", "2", "--no-shrink", *faults)
+    result = kubeshard("simulate", "run", operator, *words)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "options", [(), ("--sharding",), ("--webhook",)], ids=["plain", "sharding", "webhook"]
+)
+def test_every_scaffold_holds_also_when_answers_are_lost(
+    folder: Path, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = kubeshard("init", "my-operator", *options)
+    assert made.exit_code == 0, made.output
+    monkeypatch.chdir(folder / "my-operator")
+    monkeypatch.syspath_prepend(str(folder / "my-operator"))
+    words = ("--seeds", "1", "--minutes", "2", "--objects", "5", "--no-shrink", "--faults", "lost")
+    result = kubeshard("simulate", "run", "my_operator.main", *words)
+    assert result.exit_code == 0, result.output

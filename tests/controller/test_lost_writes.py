@@ -88,3 +88,27 @@ def test_a_life_without_faults_has_as_many_writes_as_are_lost_here() -> None:
         assert await Life().run("", -1) == WRITES
 
     check()
+
+
+@virtual_time
+async def test_after_a_write_without_an_answer_the_next_run_sees_what_became_of_it() -> None:
+    seen: list[int] = []
+    stored: list[int] = []
+
+    async def reconcile(ctx: Context, obj: App) -> None:
+        seen.append(int(obj.metadata.resource_version))
+        if len(seen) == 1:
+            try:
+                await ctx.status(obj, AppStatus(url="u"))
+            finally:
+                found = await cluster.client.get(App, "a", "default")
+                stored.append(int(found.metadata.resource_version))
+
+    async with app_cluster() as cluster:
+        cluster.recording.lost, cluster.recording.after = "answer", 0
+        await cluster.client.create(app())
+        controller = Controller(name="app", reconciler=reconcile, primary=App)
+        async with cluster.running(controller):
+            assert stored[0] > seen[0]
+            assert all(version >= stored[0] for version in seen[1:])
+            assert cluster.sent.count("GET a") == 1

@@ -10,6 +10,7 @@ write when
 * or a full list was requested after the write's response. Versions may then even be lower than before: an API
   server that was restored from a backup never reaches the written version again;
 * or the store lacks the object, and no pending write put it into the scope: it will never show;
+* a write without an answer: `find_out` has read what became of it, and the store has seen that;
 * a deletion: the store lacks the UID, or has it as being deleted. (A deletion without a UID cannot be checked, so
   readers do not wait for it.)
 
@@ -30,9 +31,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.informer import Informer
-from kubeshard.client.write_records import WriteRecord
+from kubeshard.client.client import Client
+from kubeshard.client.write_records import WriteRecord, record_of
+from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import GroupKind, Kind
-from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of, metadata_only
 from kubeshard.runtime.clock import Clock
 
 K = TypeVar("K")
@@ -40,6 +44,9 @@ K = TypeVar("K")
 PATIENCE = 5.0
 """Default wait in seconds."""
 
+
+LOST = 300.0
+"""Seconds after which a write without an answer is in all caches, if it took effect at all."""
 
 MOST_WRITTEN = 64
 """Objects that `OwnWrites.written` names."""
@@ -62,15 +69,20 @@ class OwnWrites:
         """Gets kind, namespace and name of what is written; of some of it if it is much."""
         self.recorded = 0
         """How many writes have been recorded."""
+        self.lost: dict[tuple[Kind, Key], _Answered] = {}
+        """Writes without an answer."""
 
     def __bool__(self) -> bool:
         """Whether any write is pending."""
-        return bool(self._pending)
+        return bool(self._pending or self.lost)
 
     def record(self, write: WriteRecord) -> None:
         if self.written is not None and len(self.written) < MOST_WRITTEN:
             self.written.add((write.kind.kind, write.key.namespace, write.key.name))
         self.recorded += 1
+        if write.lost:
+            self.lost[write.kind, write.key] = _Answered(write, self._clock.monotonic())
+            return
         objects = self._pending.setdefault(write.kind.group_kind, {})
         answered = _Answered(write, self._clock.monotonic())
         writes = objects.setdefault(write.key, [])
@@ -109,8 +121,35 @@ class OwnWrites:
             wanted = "its deletion" if write.deleted else f"version {write.resource_version}"
             raise CacheBehind(f"the cache of {informer}, at {seen}, has not seen {write.key} at {wanted}")
 
+    async def find_out(self, cache: Cache, client: Client) -> None:
+        """Reads what became of the writes without an answer to cached kinds, for `settled` to wait for. For a write
+        that may still be under way, that is what it was before. RBAC: `get`, and `list` after a create with a
+        generated name. Raises ApiErrors.
+        """
+        for (kind, key), (write, _) in list(self.lost.items()):
+            if any(True for _ in cache.informers_of(kind.group_kind)):
+                await self._find_out(write, client)
+            del self.lost[kind, key]
+
+    async def _find_out(self, write: WriteRecord, client: Client) -> None:
+        form, (namespace, name) = metadata_only(write.kind), write.key
+        if not name:
+            async for obj in client.list(form, namespace or ALL):
+                self.record(record_of(write.kind, obj.metadata))
+            return
+        try:
+            found = await client.get(form, name, namespace or None)
+        except NotFound:
+            if write.deleted and write.uid:
+                self.record(write._replace(lost=False))
+            return
+        self.record(record_of(write.kind, found.metadata))
+
     def prune(self, cache: Cache) -> None:
         """Forgets what has been seen, without waiting."""
+        if self.lost:
+            latest = self._clock.monotonic() - LOST
+            self.lost = {which: each for which, each in self.lost.items() if each.at > latest}
         for kind in list(self._pending):
             self._first_behind(cache, kind)
 

@@ -104,8 +104,8 @@ class View:
         return self._view(_fence=fence)
 
     def on_write(self, callback: WriteObserver) -> Self:
-        """`callback` is called with a WriteRecord after each successful write (not for dry runs), before the method
-        returns.
+        """`callback` is called with a WriteRecord after each write that succeeded, or got no answer (not for dry runs),
+        before the method ends.
         """
         return self._view(_write_observers=(*self._write_observers, callback))
 

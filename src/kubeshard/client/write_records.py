@@ -27,7 +27,7 @@ SERVERS_PATIENCE = 60.0
 
 
 class WriteRecord(NamedTuple):
-    """A successful write, which a cache must have seen before its reads are up to date for the writer."""
+    """A write, which a cache must have seen before its reads are up to date for the writer."""
 
     kind: Kind
     key: Key
@@ -40,6 +40,10 @@ class WriteRecord(NamedTuple):
     """After the write; None when unknown."""
     deleted: bool
     """Whether the object is gone; False for one that finalizers keep."""
+    lost: bool = False
+    """Whether it is unknown what became of the write, because there was no answer. Then the version is `""`, the labels
+    are unknown, `uid` is that of a deletion's precondition, and the name of a generated name is `""`.
+    """
 
 
 WriteObserver = Callable[[WriteRecord], None]
@@ -137,6 +141,12 @@ class DeleteOptions(Struct, omit_defaults=True):
 def record_of(kind: Kind, metadata: ObjectMeta, *, deleted: bool = False) -> WriteRecord:
     key = Key(metadata.namespace, metadata.name)
     return WriteRecord(kind, key, metadata.uid, metadata.resource_version, metadata.labels, deleted)
+
+
+def record_of_lost(
+    kind: Kind, name: str, namespace: str | None, uid: str | None, *, deleted: bool
+) -> WriteRecord:
+    return WriteRecord(kind, Key(namespace or "", name), uid or "", "", None, deleted, lost=True)
 
 
 def record_of_deletion(kind: Kind, key: Key, uid: str | None, body: bytes) -> WriteRecord:

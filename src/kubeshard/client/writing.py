@@ -30,10 +30,13 @@ from kubeshard.client.write_records import (
     PatchOptions,
     Preconditions,
     Propagation,
+    WriteRecord,
     apply_body,
     entered,
+    is_known,
     record_of,
     record_of_deletion,
+    record_of_lost,
 )
 from kubeshard.core.encoding import encode, to_json
 from kubeshard.core.errors import ApiError, Forbidden, Invalid, NotFound, NotOurs, PatchTestFailed
@@ -123,6 +126,8 @@ class Writes(View):
                     "POST",
                     path,
                     encode(obj),
+                    obj.metadata.name,
+                    namespace,
                     dry_run=dry_run,
                     field_manager=field_manager,
                     unfenced=unfenced,
@@ -167,6 +172,8 @@ class Writes(View):
                 "PUT",
                 path,
                 encode(obj),
+                obj.metadata.name,
+                obj.metadata.namespace,
                 dry_run=dry_run,
                 field_manager=field_manager,
                 subresource=subresource,
@@ -206,6 +213,8 @@ class Writes(View):
                     "PATCH",
                     path,
                     body,
+                    name,
+                    namespace,
                     content_type=content_type,
                     dry_run=dry_run,
                     field_manager=field_manager,
@@ -284,12 +293,15 @@ class Writes(View):
         )
         path = object_path(kind, name, namespace)
         request = self._request("DELETE", path, JSON, options.encode(), timeout=server_timeout(self._timeout))
-        with self._counts, self._entered(dry_run):
-            answer = await self._connection.send(request, self._guard(unfenced))
+        try:
+            with self._counts, self._entered(dry_run):
+                answer = await self._connection.send(request, self._guard(unfenced))
+        except BaseException as error:
+            if not dry_run and not is_known(error):
+                self._tell(record_of_lost(kind, name, namespace, uid, deleted=True))
+            raise
         if self._write_observers and not dry_run:
-            record = record_of_deletion(kind, Key(namespace or "", name), uid, answer)
-            for observer in self._write_observers:
-                observer(record)
+            self._tell(record_of_deletion(kind, Key(namespace or "", name), uid, answer))
 
     async def delete_object(
         self, obj: KubeObject, *, kind: Kind | None = None, **options: Unpack[DeletionOptions]
@@ -371,6 +383,8 @@ class Writes(View):
         method: str,
         path: str,
         body: bytes,
+        name: str,
+        namespace: str | None,
         *,
         content_type: str = JSON,
         dry_run: bool,
@@ -391,14 +405,23 @@ class Writes(View):
             dryRun="All" if dry_run else None,
         )
         guard = self._guard(unfenced)
-        with self._entered(dry_run):
-            answer = await self._connection.send(request, guard)
+        try:
+            with self._entered(dry_run):
+                answer = await self._connection.send(request, guard)
+        except BaseException as error:
+            if not dry_run and not is_known(error):
+                self._tell(record_of_lost(form.kind, name, namespace, None, deleted=False))
+            raise
         written = self._decoded(form, request, answer, subresource)
         if self._write_observers and not dry_run and written.metadata.resource_version:
             record = record_of(form.kind, written.metadata)
             for observer in self._write_observers:
                 observer(record)
         return written
+
+    def _tell(self, record: WriteRecord) -> None:
+        for observer in self._write_observers:
+            observer(record)
 
     def _entered(self, dry_run: bool, seconds: float | None = None) -> AbstractContextManager[None]:
         if dry_run or self._ledger is None:

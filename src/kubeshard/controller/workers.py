@@ -318,6 +318,8 @@ class Workers:
         forgotten: Sequence[str],
     ) -> object:
         with activities, self._writes.recording(key, written) as writes:
+            if writes.lost:
+                await writes.find_out(self._cluster.cache, self._client)
             if writes and self._primary.has_synced and self._inputs.complete():
                 await writes.settled(self._cluster.cache, self._form)
             elif not self._primary.has_synced:

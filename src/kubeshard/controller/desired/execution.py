@@ -55,9 +55,9 @@ from kubeshard.controller.desired.applyset import (
 )
 from kubeshard.controller.desired.members import Member
 from kubeshard.controller.desired.order import NO_ORDER, Leaving, Order, why_held
-from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, plan_of
+from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, Update, plan_of
 from kubeshard.controller.desired.problems import ImmutableFields, raise_for
-from kubeshard.controller.merging import Rewrites, keep, lacking, learn, merged
+from kubeshard.controller.merging import Rewrites, keep, learn, merged
 from kubeshard.core.encoding import decode
 from kubeshard.core.errors import (
     AlreadyExists,
@@ -120,7 +120,7 @@ class Execution:
 
     async def _apply_all(self, plan: Plan) -> dict[Address, Exception]:
         creates = {address_of(obj) for obj in plan.creates}
-        updates = {address_of(update.live): update.live for update in plan.updates}
+        updates = {address_of(update.live): update for update in plan.updates}
         problems: dict[Address, Exception] = {}
         for address, member in self._members.items():
             try:
@@ -172,14 +172,15 @@ class Execution:
         if plan.refused:
             raise plan.refused[address]
         if plan.updates:
-            await self._update(member, live)
+            await self._update(member, plan.updates[0])
         elif plan.waiting:
             self._waiting.append(live)
         else:
             self._objects[address] = live
 
-    async def _update(self, member: Member[Any], live: KubeObject) -> None:
-        if await self._is_completed(member, live):
+    async def _update(self, member: Member[Any], update: Update) -> None:
+        live = update.live
+        if may_be_completed(update.changes) and await self._is_completed(member, live):
             return
         try:
             applied = await self._writer.apply(member, live)
@@ -202,7 +203,7 @@ class Execution:
         if read_mark(live.metadata.annotation(APPLIED))[1] != member.digest:
             return False
         target = merged(live, member.obj, member.controller)
-        if target is live or not (refused or may_be_completed(lacking(live, target, self._rewrites))):
+        if target is live:
             return False
         if await self._writer.exact_patch(member, live, target, refused=refused):
             return False
