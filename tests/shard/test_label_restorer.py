@@ -16,9 +16,10 @@ from kubeshard.cache import Deleted
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, OwnerReference, metadata_only
 from kubeshard.manager.leader_election import LeaderFence
+from kubeshard.runtime.repairs import FREE
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.identity import Incarnation, ShardIdentity
-from kubeshard.shard.label_restorer import OFTEN, SINCE_RESTORE, LabelRestorer, Losses
+from kubeshard.shard.label_restorer import SINCE_RESTORE, LabelRestorer, Losses
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER
 from kubeshard.sharding.ring_resources import RingResources
@@ -384,10 +385,10 @@ async def test_nothing_is_taken_back_without_the_lease() -> None:
 async def test_nobody_is_fought_who_changes_the_label_again_and_again() -> None:
     world = World()
     async with world.restoring():
-        for _ in range(OFTEN + 2):
+        for _ in range(FREE + 2):
             world.put(THINGS, "foo", {})
             await world.lose()
-        assert len(world.api.writes()) == OFTEN
+        assert len(world.api.writes()) == FREE
         await asyncio.sleep(400.0)
         await world.lose()
     assert world.labels() == MINE

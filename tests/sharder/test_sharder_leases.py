@@ -16,6 +16,7 @@ from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import Conflict, Unauthorized
 from kubeshard.core.objects import Key
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.repairs import EVERY, FREE
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.lease_controller import (
@@ -658,3 +659,20 @@ async def test_a_shard_is_not_taken_over_by_one_report_because_of_another_one_ab
     assert world.spec("a")["holderIdentity"] == "a"
     await tend(A)
     assert world.spec("a")["holderIdentity"] == SHARDER_IDENTITY
+
+
+@virtual_time
+async def test_a_state_label_that_somebody_keeps_changing_is_put_right_once_a_minute_at_most_and_that_is_said() -> (
+    None
+):
+    world = World()
+    written, seconds = 0, 300
+    for _ in range(seconds):
+        world.shard()
+        await world.see()
+        await world.tend()
+        written += world.state() == "ready"
+        world.api.relabel(PATH, **{STATE_LABEL: "dead"})
+        await asyncio.sleep(1)
+    assert written <= 1 + FREE + seconds / EVERY + 1
+    assert "LabelContested" in world.events

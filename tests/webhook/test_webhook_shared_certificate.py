@@ -9,6 +9,7 @@ import pytest
 from kubeshard.core.builtin import Namespace, Secret
 from kubeshard.core.errors import (
     AlreadyExists,
+    ApiError,
     ConfigurationError,
     Conflict,
     Forbidden,
@@ -18,6 +19,7 @@ from kubeshard.core.errors import (
 )
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.repairs import FREE
 from kubeshard.runtime.rng import SystemRng
 from kubeshard.webhook.certificates import ServingCertificate
 from kubeshard.webhook.selfsigned import DAY
@@ -188,6 +190,31 @@ async def test_a_deleted_or_damaged_secret_is_made_anew() -> None:
             assert data(secrets, "tls.crt") != old
     secrets.secret = None
     assert (await served(replica(secrets))).ready()
+
+
+async def test_a_secret_that_somebody_keeps_changing_is_made_anew_once_a_minute_at_most_and_that_is_said() -> (
+    None
+):
+    class Frozen(Clock):
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+    secrets, clock, minutes = Secrets(), Frozen(), 10
+    shared, serving = replica(secrets, clock), ServingCertificate(NAMES[0], clock=SystemClock())
+    said = set()
+    for second in range(0, 60 * minutes, 5):
+        clock.now = second
+        try:
+            await shared._synchronise(serving)
+        except ApiError as error:
+            said.add(str(error))
+        if secrets.secret is not None:
+            secrets.secret = msgspec.structs.replace(secrets.secret, data={})
+    assert secrets.version <= FREE + minutes + 1
+    assert serving.ready()
+    assert said == {f"somebody else keeps changing the Secret apps-system/{SECRET_NAME}: exclude it there"}
 
 
 async def test_a_foreign_secret_is_never_overwritten() -> None:

@@ -18,10 +18,10 @@ process held the Lease, which the cache shows late.
 | another name, set by anybody else | puts its name back |
 
 A drain label that the object had is put back too, so that the object changes hands as it would have. The field
-manager of what is put back is the shard, so two shards do not take an object from each other; and an object is taken
-back at most `OFTEN` times in `WITHIN` seconds, so nobody is fought. Nothing is taken back in a ring that is being
-deleted, or that does not select the object any more; nor within `SINCE_RESTORE` seconds after a restore of etcd was
-noticed, because objects are whose they were then.
+manager of what is put back is the shard, so two shards do not take an object from each other; and nobody is fought:
+there is a bound on how often an object is taken back (`kubeshard.runtime.repairs`). Nothing is taken back in a ring
+that is being deleted, or that does not select the object any more; nor within `SINCE_RESTORE` seconds after a restore
+of etcd was noticed, because objects are whose they were then.
 
 Guaranteed: the write takes effect only on the version that was read, and none starts without the Lease. A release by
 the shard itself reads and writes nothing. Not guaranteed: that nobody else works on the object before it is back. A
@@ -58,6 +58,7 @@ from kubeshard.core.selectors import FieldSelector, InvalidSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
+from kubeshard.runtime.repairs import Repairs
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.stale_guard import KEPT, FirstRuns
 from kubeshard.sharding.api import ControllerRing
@@ -69,7 +70,6 @@ SOON = 0.1
 
 AT_A_TIME = 20
 TRIES, RETRY = 5, 0.2
-OFTEN, WITHIN = 3, 300.0
 SINCE_RESTORE = 60.0
 LOGGED_EVERY = 10.0
 
@@ -181,8 +181,7 @@ class LabelRestorer:
         self._clock = clock
         self._declared = False
         """Whether there was no ControllerRing when this began."""
-        self._done: OrderedDict[tuple[Kind, Key], list[float]] = OrderedDict()
-        """When each object was taken back, the latest last."""
+        self._repairs = Repairs(clock)
         self._notices = Notices(clock, every=LOGGED_EVERY)
         self._restores, self._restored = 0, float("-inf")
         """How often etcd was restored, and when that was last noticed."""
@@ -244,7 +243,7 @@ class LabelRestorer:
                     or not self._was_ours(loss._replace(was=live))  # it may have another owner
                 ):
                     return
-                if self._is_fought(kind, key):
+                if self._repairs.wait((kind, key)):
                     log = _log.warning if self._loud() else _log.debug
                     log("The shard label of an object keeps being changed", object=str(key), kind=str(kind))
                     return
@@ -312,12 +311,6 @@ class LabelRestorer:
         """Whether it is time for another warning."""
         return self._notices.due("taking back")
 
-    def _is_fought(self, kind: Kind, key: Key) -> bool:
-        now = self._clock.monotonic()
-        while self._done and next(iter(self._done.values()))[-1] < now - WITHIN:
-            self._done.popitem(last=False)
-        return len([at for at in self._done.get((kind, key), ()) if at >= now - WITHIN]) >= OFTEN
-
     def _patch(self, live: ObjectMeta, lost: ObjectMeta) -> MergePatch:
         labels = {self._shard.label: self._shard.name}
         if lost.has_label(self._shard.drain):
@@ -325,8 +318,7 @@ class LabelRestorer:
         return MergePatch({"metadata": {"resourceVersion": live.resource_version, "labels": labels}})
 
     def _taken_back(self, kind: Kind, key: Key, live: _Metadata) -> None:
-        now = self._clock.monotonic()
-        self._done[kind, key] = [*self._done.pop((kind, key), ())[-OFTEN:], now]
+        self._repairs.repaired((kind, key))
         log = _log.warning if self._loud() else _log.debug
         log(
             "Took back an object whose shard label somebody had changed; only the sharder may",

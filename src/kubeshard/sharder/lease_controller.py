@@ -57,6 +57,7 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.repairs import Repairs
 from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.pod_reports import PodReports
@@ -190,6 +191,10 @@ class ShardLeases(Reconciler[Lease]):
         """From when the next shard of a ring may be taken over for that."""
         self._unlabelled: dict[Key, tuple[ShardState, float]] = {}
         """Leases whose label could not be written: the state that was announced, and the seconds until the next try."""
+        self._labels: dict[Key, ShardState] = {}
+        """The state labels that were written last."""
+        self._repairs = Repairs(clock)
+        """Of these labels."""
         self._refusals = Refusals()
         self._told: dict[Key, Ring] = {}
         """The rings whose reports have them."""
@@ -215,6 +220,7 @@ class ShardLeases(Reconciler[Lease]):
         ring = None if shard is None else self._rings.get(shard.ring)
         if shard is None or shard.deleted or ring is None:
             self._unlabelled.pop(key, None)
+            self._labels.pop(key, None)
         if shard is None or ring is None:
             self._accepted(key)
             return None
@@ -275,6 +281,14 @@ class ShardLeases(Reconciler[Lease]):
         if before is shard.state:
             self._unlabelled.pop(shard.key, None)
             return shard
+        if repair := self._labels.get(shard.key) is shard.state:
+            if self._repairs.wait(shard.key):
+                return shard
+            if self._repairs.contested(shard.key):
+                note = (
+                    "Somebody else keeps changing the state label, which is put right once a minute at most"
+                )
+                ctx.event(shard.lease, "Warning", "LabelContested", note, action="Observe")
         announced, _ = self._unlabelled.get(shard.key, (before, 0.0))
         if announced is not shard.state:
             self._announce(ctx, shard, announced)
@@ -302,6 +316,9 @@ class ShardLeases(Reconciler[Lease]):
                 self._rejected(ring, shard, error)
         else:
             self._unlabelled.pop(shard.key, None)
+            self._labels[shard.key] = shard.state
+            if repair:
+                self._repairs.repaired(shard.key)
             self._observer.observe(patched)
         return self._shard(shard.key) or shard
 

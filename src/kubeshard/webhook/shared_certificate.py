@@ -6,7 +6,8 @@ of them win, and the others read what it wrote. The authorities' certificates ar
 configurations, whose writer gets the bundle from a `CaBundleSource`.
 
 Guaranteed: all replicas converge on one identity; a replica that loses its Secret or finds it damaged makes a
-new one; a Secret of that name that another program made is never overwritten. A routine renewal drops no
+new one, within a bound, so that nobody who keeps changing it is fought (`kubeshard.runtime.repairs`); a Secret of that
+name that another program made is never overwritten. A routine renewal drops no
 call (`webhook.selfsigned`). Not guaranteed: that calls succeed between the very first serving and the first
 caBundle in the configurations; failurePolicy Ignore lets these requests pass.
 
@@ -41,6 +42,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
+from kubeshard.runtime.repairs import Repairs
 from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.certificates import Identity, ServingCertificate
@@ -109,6 +111,7 @@ class SharedCertificate:
         self._rng = rng
         self._ca_bundle = ""
         self._callbacks: list[Callable[[], None]] = []
+        self._repairs = Repairs(clock)
 
     @property
     def ca_bundle(self) -> str:
@@ -176,6 +179,9 @@ class SharedCertificate:
             wanted = self._renewed(known, self._names, self._clock.wall())
             if wanted is known:
                 return wanted
+            place = f"{self._namespace}/{self._secret}"
+            if self._repairs.wait(place):
+                raise ApiError(f"somebody else keeps changing the Secret {place}: exclude it there")
             try:
                 if found is None:
                     await self._client.create(_new_secret(self._secret, self._namespace, self._app, wanted))
@@ -187,7 +193,8 @@ class SharedCertificate:
                 if found is None:
                     raise  # the namespace is missing
                 continue
-            _LOG.info("Webhook certificate written", secret=f"{self._namespace}/{self._secret}")
+            self._repairs.repaired(place)
+            _LOG.info("Webhook certificate written", secret=place)
             return wanted
 
 
