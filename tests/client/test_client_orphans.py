@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from kubeshard.client import Client
-from kubeshard.client.orphans import Held, Unseen, check_keys, held, release
-from kubeshard.core import ConfigMap, ConfigurationError, JsonPatch, Namespace, ObjectMeta, Secret
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.client.orphans import Held, Unseen, check_keys, held, in_the_way, release
+from kubeshard.core import (
+    ConfigMap,
+    ConfigurationError,
+    JsonPatch,
+    KubeObject,
+    Namespace,
+    ObjectMeta,
+    Secret,
+    Unavailable,
+)
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.patches import add
+from kubeshard.crd import definition
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.testing.memory import MemoryApi
 
 MINE, SECOND, THEIRS = "example.com/bucket", "example.com/entry", "others.example.com/x"
@@ -81,6 +93,103 @@ async def test_others_who_change_the_list_meanwhile_lose_nothing() -> None:
         await client.patch(ConfigMap, "one", "default", patch)
         assert await release(client, one)
         assert await finalizers(client) == ("others.example.com/y", THEIRS)
+
+
+class Store(KubeObject, group="example.com", version="v1"):
+    pass
+
+
+class DyingKinds(InMemoryTransport):
+    """Discovery as of a kube-apiserver, of a kind whose definition is being deleted."""
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        answer = await super().request(request)
+        if request.target not in ("/apis", "/apis/example.com/v1"):
+            return answer
+        document = json.loads(answer.body)
+        groups = [each for each in document.get("items", ()) if each["metadata"]["name"] == "example.com"]
+        versions = [version for group in groups for version in group["versions"]]
+        for resource in [
+            *document.get("resources", ()),
+            *(each for one in versions for each in one["resources"]),
+        ]:
+            resource["verbs"] = ["delete", "deletecollection", "get", "list", "watch"]
+        return answer._replace(body=json.dumps(document).encode())
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("resources", [(), (GroupResource("example.com", "stores"),)])
+async def test_objects_of_a_kind_whose_definition_is_being_deleted_are_found_and_released(
+    resources: tuple[GroupResource, ...],
+) -> None:
+    async with Client(ClusterConfig("http://in-memory"), transport=DyingKinds(ApiServer())) as client:
+        await client.apply_manifest(definition(Store))
+        meta = ObjectMeta(name="photos", namespace="default", finalizers=(MINE,))
+        await client.create(Store(metadata=meta))
+        (each,) = [each async for each in held(client, [MINE], resources=resources)]
+        assert isinstance(each, Held)
+        assert await release(client, each)
+        assert (await client.get(Store, "photos", "default")).metadata.finalizers == ()
+
+
+def configuration(kind: str, name: str, *webhooks: str) -> dict[str, Any]:
+    call = {
+        "clientConfig": {"url": "https://127.0.0.1:1"},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "rules": [],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "webhooks": [{"name": each, **call} for each in webhooks],
+    }
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("message", "command"),
+    [
+        (
+            'Internal error occurred: failed calling webhook "fine.stores.example.com": failed to call webhook: ...',
+            "kubectl delete validatingwebhookconfiguration stores",
+        ),
+        (
+            'admission webhook "filled.stores.example.com" denied the request: not now',
+            "kubectl delete mutatingwebhookconfiguration stores",
+        ),
+        (
+            "conversion webhook for example.com/v1, Kind=Store failed: Post ...: connection refused",
+            "kubectl patch crd stores.example.com --type=merge -p "
+            '\'{"spec":{"conversion":{"strategy":"None","webhook":null}}}\'',
+        ),
+        ('failed calling webhook "gone.example.com": ...', ""),
+        ("conversion webhook for other.example.com/v1, Kind=Store failed: ...", ""),
+        ("the server is busy", ""),
+    ],
+)
+async def test_the_webhook_in_the_way_is_named_with_the_command_that_removes_it(
+    message: str, command: str
+) -> None:
+    api = MemoryApi()
+    await api.install(
+        definition(Store),
+        configuration("ValidatingWebhookConfiguration", "others", "x.others.example.com"),
+        configuration(
+            "ValidatingWebhookConfiguration", "stores", "a.stores.example.com", "fine.stores.example.com"
+        ),
+        configuration("MutatingWebhookConfiguration", "stores", "filled.stores.example.com"),
+    )
+    async with api.client() as client:
+        assert await in_the_way(client, Unavailable(f"PATCH /x: {message}", code=500)) == command
+
+
+async def test_who_may_not_list_webhooks_gets_the_error_alone() -> None:
+    api = MemoryApi()
+    api.inject("list", "validatingwebhookconfigurations", status=403)
+    async with api.client() as client:
+        assert await in_the_way(client, Unavailable('failed calling webhook "fine.example.com": ...')) == ""
 
 
 async def test_a_namesake_and_an_object_that_is_gone_are_left_alone() -> None:

@@ -58,7 +58,8 @@ def release_finalizers(
     A deleted object with a finalizer stays until its operator has cleaned up. If the operator is gone, nothing does:
     the object stays forever, and so does its namespace. Uninstall the operator first, because a running one would set
     its finalizers again, and clean up yourself what it would have cleaned up. The command only needs the right to list
-    and patch these objects; kinds that cannot be listed are reported.
+    and patch these objects; kinds that cannot be listed are reported, and so are webhooks of the operator that are in
+    the way.
     """
     from kubeshard.client import orphans
     from kubeshard.client.connecting import connected
@@ -82,7 +83,8 @@ def release_finalizers(
             async for each in orphans.held(client, keys, resources=resources, namespace=namespace or ALL):
                 if isinstance(each, orphans.Unseen):
                     failures += 1
-                    click.echo(one_line(f"not searched: {each.what}: {each.error}"), err=True)
+                    remedy = await orphans.in_the_way(client, each.error)
+                    click.echo(one_line(f"not searched: {each.what}: {each.error}{advice(remedy)}"), err=True)
                     continue
                 found.append(each)
                 age = deletion_age(each.metadata, REAL_WORLD.clock.wall())
@@ -98,10 +100,14 @@ def release_finalizers(
                     done = await orphans.release(client, each)
                 except ApiError as error:
                     failures += 1
-                    click.echo(one_line(f"not released: {named(each)}: {error}"), err=True)
+                    remedy = await orphans.in_the_way(client, error)
+                    click.echo(one_line(f"not released: {named(each)}: {error}{advice(remedy)}"), err=True)
                 else:
                     click.echo(one_line(f"{'released' if done else 'released already'}: {named(each)}"))
         return failures
+
+    def advice(remedy: str) -> str:
+        return f"; if that is a webhook of the removed operator: {remedy}" if remedy else ""
 
     def named(held: orphans.Held) -> str:
         meta = held.metadata

@@ -2,6 +2,9 @@
 
 Nothing else removes them, so deleted objects and their namespaces would stay terminating forever.
 
+Whether objects of a kind can be patched is for the server to say: of a kind whose definition is being deleted,
+discovery lists no `patch`, and yet the server accepts one.
+
 Guaranteed: changes only the given finalizers, and only on the objects that were found; a kind that cannot be listed is
 reported and does not stop the search. Not guaranteed: that the operator is gone. A running operator sets its finalizers
 again. What it would have cleaned up is leaked.
@@ -9,8 +12,11 @@ again. What it would have cleaned up is leaked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Collection, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, ConfigurationError, Conflict, NotFound, PatchTestFailed
@@ -58,11 +64,11 @@ async def held(
     """The objects of all kinds, or of these, that have one of the finalizers; in `ALL` namespaces, or in one. RBAC:
     `list`; forbidden kinds are `Unseen`.
     """
-    kinds, silent = await client.discovery.all_kinds("list", "patch")
+    kinds, silent = await client.discovery.all_kinds("list")
     for group_version, error in silent.items():
         yield Unseen(f"kinds of {group_version}", error)
     for resource in set(resources) - {kind.group_resource for kind in kinds}:
-        yield Unseen(str(resource), NotFound("the server has no such resource whose objects can be patched"))
+        yield Unseen(str(resource), NotFound("the server has no such resource whose objects can be listed"))
     for kind in kinds:
         if (resources and kind.group_resource not in resources) or not (namespace is ALL or kind.namespaced):
             continue
@@ -73,6 +79,43 @@ async def held(
                     yield Held(kind, obj.metadata, found)
         except ApiError as error:
             yield Unseen(str(kind.group_resource), error)
+
+
+_FAILED_CALL = re.compile(r'failed calling webhook "([^"]+)"|admission webhook "([^"]+)" denied')
+_FAILED_CONVERSION = re.compile(r"conversion webhook for (?P<group>[^/ ]*)/[^,]+, Kind=(?P<kind>\w+)")
+_NO_CONVERSION = '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'
+
+
+async def in_the_way(client: Client, error: ApiError) -> str:
+    """The command that removes the webhook because of which the error was raised, if it was one and can be found: an
+    operator registers them itself, so they stay when its manifests are deleted. RBAC: `list` on webhook configurations
+    and definitions.
+    """
+    try:
+        if called := _FAILED_CALL.search(str(error)):
+            name = called[1] or called[2]
+            for which in ("validating", "mutating"):
+                resource = f"{which}webhookconfigurations"
+                found = await _items(client, f"/apis/admissionregistration.k8s.io/v1/{resource}")
+                for each in found:
+                    if any(webhook["name"] == name for webhook in each.get("webhooks") or ()):
+                        return f"kubectl delete {resource.removesuffix('s')} {each['metadata']['name']}"
+        if converted := _FAILED_CONVERSION.search(str(error)):
+            for each in await _items(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"):
+                if (each["spec"]["group"], each["spec"]["names"]["kind"]) == (
+                    converted["group"],
+                    converted["kind"],
+                ):
+                    name = each["metadata"]["name"]
+                    return f"kubectl patch crd {name} --type=merge -p '{_NO_CONVERSION}'"
+    except ApiError:
+        pass  # it only was to help
+    return ""
+
+
+async def _items(client: Client, path: str) -> list[Any]:
+    found: list[Any] = msgspec.json.decode((await client.raw("GET", path)).body)["items"]
+    return found
 
 
 async def release(client: Client, found: Held) -> bool:
