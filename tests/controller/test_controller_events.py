@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeshard.controller.events import Event, EventRecorder, ObjectReference, reference_to
 from kubeshard.core import (
@@ -23,6 +25,7 @@ from kubeshard.core import (
 )
 from kubeshard.core.encoding import encode
 from kubeshard.core.names import is_dns_subdomain
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 
 CONFIG = ConfigMap(metadata=ObjectMeta(name="config", namespace="ns", uid="u1", resource_version="5"))
@@ -295,3 +298,13 @@ async def test_events_go_to_the_core_group_where_the_newer_one_is_forbidden() ->
     assert server.series["count"] == 2
     assert server.groups == ["events.k8s.io", "", "", ""]
     assert recorder.failed == 0
+
+
+@given(st.text(st.characters(exclude_characters="/%"), min_size=1, max_size=253))
+def test_an_event_about_an_object_of_any_name_has_a_valid_name_of_its_own(name: str) -> None:
+    """Roles, for example, are named `system:discovery`."""
+    recorder = EventRecorder(ApiServer(), "manager", "host", clock=REAL_WORLD.clock)._outbox
+    about = reference_to(ConfigMap(metadata=ObjectMeta(name=name, namespace="default")))
+    names = [recorder._name(about, 1.0e9) for _ in range(2)]
+    assert all(is_dns_subdomain(each) for each in names)
+    assert names[0] != names[1]

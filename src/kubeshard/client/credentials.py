@@ -25,6 +25,7 @@ from kubeshard.core.objects import Struct
 from kubeshard.core.times import parse_time
 from kubeshard.runtime import environ
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.open_files import exhausted
 from kubeshard.runtime.tls import Tls
 
 TOKEN_FILE_AGE = 60.0
@@ -161,7 +162,7 @@ class FollowedCredentials:
         try:
             found = self._files.read()
             found.tls.check()
-        except (ConfigurationError, ValueError):
+        except (ConfigurationError, ValueError, OSError):
             return False
         self._contents, known = contents, self._config
         if found.server != known.server or (found.tls, found.auth) == (known.tls, known.auth):
@@ -264,7 +265,7 @@ class ExecCredentials:
         except FileNotFoundError as error:
             raise self._failed("executable not found") from error
         except OSError as error:
-            raise self._failed(error.strerror or str(error)) from error
+            raise self._failed(exhausted() or error.strerror or str(error)) from error
         try:
             async with asyncio.timeout(RUN_TIMEOUT):
                 out, err = await process.communicate()

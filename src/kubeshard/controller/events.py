@@ -33,6 +33,7 @@ from kubeshard.controller.event_series import (
     reference,
 )
 from kubeshard.core.errors import AlreadyExists, Forbidden, NotFound, Throttled, Timeout, Unavailable
+from kubeshard.core.names import LONGEST_DOTTED, safe_name
 from kubeshard.core.objects import KubeObject, ObjectMeta, form_of
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
@@ -57,7 +58,6 @@ FLUSH_TIMEOUT = 5.0
 
 MAX_NOTE = 1024
 MAX_WORD = 128
-MAX_NAME = 253
 
 
 E = TypeVar("E", bound=KubeObject)
@@ -284,7 +284,8 @@ class _Outbox:
     def _name(self, about: ObjectReference, wall: float) -> str:
         self._last_stamp = max(int(wall * 1e9), self._last_stamp + 1)
         stamp = f".{self._last_stamp:x}"
-        return about.name[: MAX_NAME - len(stamp)].rstrip(".-") + stamp
+        # The name of a role, for example, is none that an event may have.
+        return safe_name(about.name or "nameless", limit=LONGEST_DOTTED - len(stamp), dots=True) + stamp
 
 
 def _series_body(event: Event) -> Mapping[str, Any]:

@@ -38,30 +38,47 @@ def is_label_value(text: str) -> bool:
 LONGEST_NAME = 63
 """Maximum length of a name that every kind accepts, and that is a valid label value."""
 
+LONGEST_DOTTED = 253
+"""Maximum length of a DNS subdomain."""
+
 _HASH_DIGITS = 8
+_NOT_IN_LABELS, _NOT_IN_SUBDOMAINS = re.compile(r"[^a-z0-9]+"), re.compile(r"[^a-z0-9.]+")
+_AROUND_DOTS = re.compile(r"-*\.[-.]*")
 
 
-def safe_name(*parts: str, limit: int = LONGEST_NAME) -> str:
+def safe_name(*parts: str, limit: int | None = None, dots: bool = False) -> str:
     """A name made of parts that every kind accepts: `safe_name("web", "config")` is `web-config`.
 
-    If the parts joined by dashes are a DNS label of at most `limit` characters, that is the name. Otherwise it is as
-    much of them as fits, with dashes for invalid characters, and 8 digits of a hash of all parts. Guaranteed: the same
-    parts give the same name, in every process and version; the result is a DNS label. Not guaranteed: that different
-    parts give different names. `("a-b", "c")` and `("a", "b-c")` are the same joined; and two hashes of 32 bits
-    collide with a probability of one in four billion.
+    If the parts joined by dashes are such a name (a DNS label of at most `limit` characters that begins with a letter,
+    as the name of a Service must before Kubernetes 1.36), that is the name. Otherwise it is as much of them as fits,
+    with dashes for invalid characters, and 8 digits of a hash of all parts. `limit` is at most 63, the default.
 
-    Raises ValueError for no parts, for parts that are all empty, and for a limit below 10 or above 63.
+    With `dots`, the name may have dots, begin with a digit, and be up to 253 characters long: a DNS subdomain, which
+    most kinds accept, but not Services, Namespaces and labels.
+
+    Guaranteed: the same parts give the same name, in every process and version, whatever the parts contain. Not
+    guaranteed: that different parts give different names. `("a-b", "c")` and `("a", "b-c")` are the same joined; and
+    two hashes of 32 bits collide with a probability of one in four billion.
+
+    Raises ValueError for no parts, for parts that are all empty, and for a limit below 10 or above the longest.
     """
-    if not 10 <= limit <= LONGEST_NAME:
-        raise ValueError(f"limit {limit}: between 10 and {LONGEST_NAME}")
+    longest = LONGEST_DOTTED if dots else LONGEST_NAME
+    limit = longest if limit is None else limit
+    if not 10 <= limit <= longest:
+        raise ValueError(f"limit {limit}: between 10 and {longest}")
     joined = "-".join(part for part in parts if part)
     if not joined:
         raise ValueError("a name needs at least one part that is not empty")
-    if len(joined) <= limit and is_dns_label(joined):
+    fits = is_dns_subdomain(joined) if dots else is_dns_label(joined) and joined[0].isalpha()
+    if len(joined) <= limit and fits:
         return joined
     # Each part is prefixed with its length, so that different lists of parts have different bytes.
-    whole = b"".join(b"%d:%s" % (len(data), data) for data in (part.encode() for part in parts))
+    encoded = (part.encode(errors="surrogatepass") for part in parts)
+    whole = b"".join(b"%d:%s" % (len(data), data) for data in encoded)
     digest = hashlib.sha256(whole).hexdigest()[:_HASH_DIGITS]
-    readable = re.sub(r"[^a-z0-9]+", "-", joined.lower()).strip("-")
-    readable = readable[: limit - _HASH_DIGITS - 1].rstrip("-")
+    readable = (_NOT_IN_SUBDOMAINS if dots else _NOT_IN_LABELS).sub("-", joined.lower())
+    readable = _AROUND_DOTS.sub(".", readable).strip("-.")
+    if not dots and not readable[:1].isalpha():
+        readable = f"n-{readable}".rstrip("-")
+    readable = readable[: limit - _HASH_DIGITS - 1].rstrip("-.")
     return f"{readable}-{digest}" if readable else digest

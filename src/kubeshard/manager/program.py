@@ -33,6 +33,7 @@ from kubeshard.runtime.heap import heap_trimming
 from kubeshard.runtime.init_process import leave_init_to_a_parent
 from kubeshard.runtime.logs import get_logger, setup
 from kubeshard.runtime.loop import LoopWatch, loop_factory
+from kubeshard.runtime.open_files import raise_limit
 
 _log = get_logger("kubeshard.manager")
 
@@ -65,6 +66,7 @@ def run(
     _check_no_loop()
     chosen = _chosen() if settings is None else settings
     leave_init_to_a_parent()
+    raise_limit()
     if not logging.getLogger().handlers:
         setup(chosen.log_level or "info", chosen.log_format or "text")
     spare_the_collector()

@@ -15,6 +15,7 @@ from functools import lru_cache
 import pycurl
 
 from kubeshard.runtime.curl_transfers import Transfers
+from kubeshard.runtime.open_files import exhausted
 from kubeshard.runtime.transport import (
     HttpRequest,
     HttpResponse,
@@ -23,6 +24,19 @@ from kubeshard.runtime.transport import (
     TransportTimeout,
     TransportUnverified,
 )
+
+_MAY_LACK_FILES = frozenset(
+    {
+        pycurl.E_COULDNT_CONNECT,
+        pycurl.E_COULDNT_RESOLVE_HOST,
+        pycurl.E_COULDNT_RESOLVE_PROXY,
+        pycurl.E_FAILED_INIT,
+        pycurl.E_OUT_OF_MEMORY,
+        pycurl.E_SSL_CACERT_BADFILE,
+        pycurl.E_SSL_CONNECT_ERROR,
+    }
+)
+"""How libcurl says, among other things, that it could not open a socket or a file."""
 
 _BUFFERED = 256 * 1024
 """Bytes of a stream that are buffered for a slow reader before back-pressure on the server."""
@@ -144,7 +158,7 @@ class Exchange(Sending):
             if code == pycurl.E_OK:
                 self._ended.set_result(None)
             else:
-                self._ended.set_exception(self.failure(code, words))
+                self._ended.set_exception(self.failure(code, _lacking_files(code) or words))
 
     def _late(self) -> None:
         if self._ended is not None and not self._ended.done():
@@ -269,8 +283,13 @@ class Stream(Sending):
         return None
 
     def _end(self, code: int, words: str) -> None:
-        self._ended = (code, words)
+        self._ended = (code, _lacking_files(code) or words)
         self._news()
+
+
+def _lacking_files(code: int) -> str:
+    """What to do, if that is the cause. Only certain in the moment of the failure."""
+    return exhausted() if code in _MAY_LACK_FILES else ""
 
 
 def _is_final(status: int) -> bool:

@@ -28,8 +28,9 @@ import pycurl
 from kubeshard.runtime.blocking_calls import Call
 from kubeshard.runtime.curl_exchange import Exchange, Stream
 from kubeshard.runtime.curl_transfers import IDLE_CONNECTIONS, Sockets, Transfers
+from kubeshard.runtime.open_files import exhausted
 from kubeshard.runtime.tls import Tls
-from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportClosed
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportClosed, TransportError
 
 IDLE_LIFETIME = 30
 """Seconds an idle connection is kept: less than the idle timeout of API servers (90 s) and usual load
@@ -136,7 +137,10 @@ class HttpTransport:
         if self._closed:
             raise TransportClosed("the client is closed", sent=False)
         self._loop = asyncio.get_running_loop()
-        self._transfers = Transfers()
+        try:
+            self._transfers = Transfers()
+        except (OSError, pycurl.error) as error:
+            raise TransportError(exhausted() or str(error), sent=False) from error
         return self._transfers
 
     def _curl(self) -> pycurl.Curl:

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.core.names import is_dns_label, is_dns_subdomain, is_label_value
+from kubeshard.core.names import LONGEST_NAME, is_dns_label, is_dns_subdomain, is_label_value, safe_name
 from kubeshard.runtime.world import Host, World
 from kubeshard.sharding.names import MAX_RING_NAME, drain_label, shard_label
 
@@ -138,8 +138,8 @@ def check_shard_name(name: str) -> None:
 
 
 def _default_name(host: Host) -> str:
-    """The pod's name if known: on the host network, the host's name is the node's, which several pods share."""
+    """The pod's name if known: on the host network, the host's name is the node's, which several pods share. Made valid
+    as the value of a label: a pod may have a longer name, and a host one with capitals.
+    """
     pod = host.pod()
-    if pod is not None and is_label_value(pod.name):
-        return pod.name
-    return host.name()
+    return safe_name(host.name() if pod is None else pod.name, limit=LONGEST_NAME, dots=True)

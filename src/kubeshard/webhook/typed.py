@@ -36,6 +36,7 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, cast, get
 import msgspec
 
 from kubeshard.core.encoding import encode
+from kubeshard.core.names import safe_name
 from kubeshard.core.objects import KubeObject, form_of
 from kubeshard.core.overlay import spliced
 from kubeshard.core.patches import json_patch
@@ -193,8 +194,9 @@ def says_of(function: Any) -> Admits | Converts | None:
 
 
 def name_of(function: Any) -> str:
-    """The function's name in names and paths: `no_latest` becomes `no-latest`."""
-    return str(function.__name__).strip("_").replace("_", "-").lower()
+    """The function's name in names and paths: `no_latest` becomes `no-latest`. Valid there, whatever it is."""
+    name = str(function.__name__)
+    return safe_name((name.strip("_") or name).replace("_", "-").lower())
 
 
 def webhook_of(function: Any) -> Webhook:

@@ -31,6 +31,7 @@ from kubeshard.core.builtin import Secret
 from kubeshard.core.errors import ApiError, ConfigurationError, KubeshardError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.names import is_dns_label, is_dns_subdomain
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
@@ -110,6 +111,15 @@ class Webhooks:
         self._conversions = _conversions(functions)
         self._namespace = namespace
         self._service = service or name
+        if not is_dns_subdomain(name):
+            raise ValueError(
+                f"webhooks {name!r}: the name is that of their configurations: lower case letters, digits, '-' and '.'"
+            )
+        if not url and not is_dns_label(self._service):
+            raise ValueError(
+                f"webhooks {name}: {self._service!r} cannot be the name of a Service, which has no dots and at most 63 "
+                "characters: give another one with service="
+            )
         self._url = _checked(url)
         if url and service:
             raise ValueError(

@@ -21,6 +21,7 @@ from kubeshard.runtime.environ import home
 from kubeshard.runtime.garbage_collection import MIDDLE, YOUNG
 from kubeshard.runtime.http_server import ListenError
 from kubeshard.runtime.loop import loop_factory
+from kubeshard.runtime.open_files import raise_limit
 from kubeshard.runtime.transport import HttpRequest, TransportError
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver.serving.credentials import CLUSTER
@@ -68,6 +69,7 @@ async def _run(options: Options) -> None:
                 controllers_of(served, pods=options.pods, ready_after=options.ready_after)
             )
         _spare_the_collector()
+        raise_limit()
         click.echo(_welcome(served.url, path, options))
         ending = [
             asyncio.create_task(stopping.wait(), name="stop"),

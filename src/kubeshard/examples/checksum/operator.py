@@ -28,6 +28,7 @@ from kubeshard import (
     StatusPages,
     Watch,
     ensure,
+    safe_name,
     when,
 )
 from kubeshard.client.connecting import connected
@@ -123,7 +124,7 @@ def checksums(secret: Secret) -> ConfigMap:
     own_label = {SECRET_LABEL: name} if is_label_value(name) else {}
     return ConfigMap(
         metadata=ObjectMeta(
-            name=f"checksums-{name}",
+            name=safe_name("checksums", name, dots=True),
             namespace=secret.metadata.namespace,
             labels={**(secret.metadata.labels or {}), **own_label},
         ),

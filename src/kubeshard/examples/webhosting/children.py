@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
 
-from kubeshard import ObjectMeta
+from kubeshard import ObjectMeta, safe_name
 from kubeshard.core.objects import UNSET, UnsetType
 from kubeshard.examples.webhosting import pages
 from kubeshard.examples.webhosting.api import OPERATOR, SKIP_WORKLOAD_LABEL, Theme, Website
@@ -58,7 +58,7 @@ def server_name(website: Website) -> str:
 @lru_cache(maxsize=64)
 def _server_name(name: str, uid: str) -> str:
     # Called a dozen times per reconcile.
-    return f"{name}-{hashlib.sha256(uid.encode()).hexdigest()[:6]}"
+    return safe_name(name, hashlib.sha256(uid.encode()).hexdigest()[:6])
 
 
 def config_map(website: Website, theme: Theme) -> ServerFiles:
