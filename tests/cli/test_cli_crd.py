@@ -151,6 +151,40 @@ def test_a_kind_that_is_converted_has_the_stanza(write: Write, tmp_path: Path, m
     assert conversion("lamp_kinds", "--operator", "lamp_operator") == (expected, "")
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    "manager",
+    ["manager = Manager(servers=[webhooks])", "def manager():\n    return Manager(servers=[webhooks])"],
+)
+def test_a_check_knows_the_conversions_of_the_operator_and_does_not_guess_without_it(
+    tmp_path: Path, monkeypatch: Any, manager: str
+) -> None:
+    package = f"lamps_{len(manager)}"
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "types.py").write_text(VERSIONS)
+    head = "from kubeshard import Manager\nfrom kubeshard.webhook import Webhooks, converts\n"
+    head += f"from {package}.types import *\n"
+    (tmp_path / package / "main.py").write_text(f"{head}{CONVERSION}{manager}\n")
+    (tmp_path / package / "gone.py").write_text(f"{head}webhooks = Webhooks('lamps', [])\n{manager}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    types, main, gone = (f"{package}.{name}" for name in ("types", "main", "gone"))
+    runner = CliRunner()
+
+    def crd(*arguments: str) -> Any:
+        return runner.invoke(cli, ["crd", *arguments], standalone_mode=False)
+
+    old = tmp_path / "crd.yaml"
+    old.write_text(crd(types, "--operator", main, "--namespace", "home").stdout)
+    assert crd(main, "--namespace", "home").stdout == old.read_text()
+    for new in ([types], [main], [f"{main}:manager"], [types, "--operator", main], [str(old)]):
+        done = crd("check", str(old), *new)
+        assert (done.output, done.exception) == ("", None)
+    for new in ([gone], [types, "--operator", gone]):
+        done = crd("check", str(old), *new)
+        assert "no webhook converts between versions any more" in done.output
+        assert isinstance(done.exception, SystemExit)
+
+
 def test_fields_that_are_lost_without_a_conversion_are_warned_of(write: Write) -> None:
     stanza, said = conversion(write(VERSIONS))
     assert stanza == {}

@@ -16,12 +16,15 @@ from kubeshard.core import (
     ALL,
     AllNamespaces,
     ConfigMap,
+    Kind,
     KubeObject,
     MergePatch,
+    Namespace,
     ObjectMeta,
     WrongNamespace,
     to_dict,
 )
+from kubeshard.core.namespaces import namespace_of
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -235,3 +238,32 @@ def test_a_manifest_names_its_namespace(manifest: Mapping[str, Any], why: str) -
     found = outcome(applied, ConfigMap, None)
     assert isinstance(found, WrongNamespace)
     assert why in str(found)
+
+
+class Zone(KubeObject, group="example.com", version="v1"):
+    pass
+
+
+class Farm(KubeObject, group="example.com", version="v1", namespaced=False):
+    pass
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("kind", "namespace", "remedy"),
+    [
+        (
+            Zone.KIND,
+            "",
+            "if its objects at the API server have none, write namespaced=False in the class of Zone",
+        ),
+        (Farm.KIND, "default", "have one, remove namespaced=False from the class of Farm"),
+        (ConfigMap.KIND, "", "say in which one 'a' is"),
+        (Namespace.KIND, "default", "leave 'default' out"),
+    ],
+)
+def test_a_scope_that_the_class_says_wrongly_is_told_with_what_to_write_in_it(
+    kind: Kind, namespace: str, remedy: str
+) -> None:
+    with pytest.raises(WrongNamespace, match=f"{remedy}$"):
+        namespace_of(kind, "a", namespace)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import keyword
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kubeshard import KubeObject
-from kubeshard.core import Kind, decode
+from kubeshard import KubeObject, Struct
+from kubeshard.core import Kind, decode, to_dict
 from kubeshard.core.objects import form_of
 from kubeshard.crd import definition
 from kubeshard.crd.codegen import Described, UnknownField, source_of, wanted_fields
@@ -247,3 +252,123 @@ def test_what_is_not_a_definition_is_refused(document: dict[str, Any], says: str
 
 def test_definitions_are_found_in_lists_and_beside_other_objects() -> None:
     assert definitions_in([None, {"kind": "Pod"}, {"kind": "List", "items": [VAULT]}]) == [VAULT]
+
+
+KEYS = [
+    *keyword.kwlist,
+    *keyword.softkwlist,
+    *dir(builtins),
+    *dir(KubeObject),
+    *dir(Struct),
+    *(
+        f"{key.title()}"
+        for key in ("key", "metadata", "kind", "none", "true", "any", "mapping", "struct", "condition")
+    ),
+    *(
+        "fooBar",
+        "foo_bar",
+        "FooBar",
+        "foo-bar",
+        "foobar",
+        "fooBAR",
+        "foo.bar",
+        "foo_bar_",
+        "_foo_bar",
+        "f_1",
+        "f1",
+        "1",
+    ),
+    *(
+        "1x",
+        "f_1x",
+        "9",
+        "",
+        "-",
+        "$ref",
+        "x-y",
+        "a b",
+        "größe",
+        "名前",
+        "ﬁeld",
+        "a'b",
+        'a"b',
+        "a\\b",
+        "a\nb",
+        '"""',
+    ),
+    *(
+        "clusterIPs",
+        "clusterIps",
+        "cluster_ips",
+        "apiVersion",
+        "kind",
+        "spec",
+        "status",
+        "name",
+        "default",
+        "omit",
+    ),
+]
+KEY = st.sampled_from(KEYS) | st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
+LEAF = st.sampled_from(
+    [{"type": "string"}, {"type": "integer"}, {"type": "boolean"}, {"x-kubernetes-int-or-string": True}]
+)
+NODE = st.recursive(
+    LEAF,
+    lambda inner: (
+        st.dictionaries(KEY, inner, max_size=6).map(lambda found: {"type": "object", "properties": found})
+        | inner.map(lambda item: {"type": "array", "items": item})
+        | inner.map(lambda value: {"type": "object", "additionalProperties": value})
+    ),
+    max_leaves=12,
+)
+KINDS = st.sampled_from(
+    ["Thing", "None", "True", "My-Kind", "Condition", "Struct", "Any", "KubeObject", "Mapping", "Class"]
+)
+VALUES: dict[str, Any] = {"string": "text", "integer": 3, "boolean": True}
+
+
+def filled(schema: dict[str, Any]) -> Any:
+    """A value in which no field is absent."""
+    if "properties" in schema:
+        return {key: filled(inner) for key, inner in schema["properties"].items()}
+    if "items" in schema:
+        return [filled(schema["items"])]
+    if "additionalProperties" in schema:
+        return {"any key": filled(schema["additionalProperties"])}
+    return VALUES.get(schema.get("type", ""), "50%")
+
+
+@settings(max_examples=200, deadline=None)
+@given(kind=KINDS, top=st.dictionaries(KEY, NODE, max_size=5), spec=st.dictionaries(KEY, NODE, max_size=8))
+def test_generated_classes_can_be_imported_and_lose_nothing_whatever_the_names_are(
+    kind: str, top: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    properties = {**top, "spec": {"type": "object", "properties": spec}}
+    for name in (
+        "apiVersion",
+        "kind",
+        "metadata",
+        *(key for key in top if re.search(r'[\x00-\x1f"\\]', key)),
+    ):
+        properties.pop(name, None)  # the last ones cannot be fields of a class, and a kind is one
+    schema = {"type": "object", "properties": properties}
+    source = source_of([Described(Kind("example.com", "v1", kind, "things"), schema)])
+    module = loaded(source)
+    (cls,) = (
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, KubeObject) and each is not KubeObject
+    )
+    assert (cls.KIND.kind, cls.KIND.plural) == (kind, "things")
+    given = {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "a"}}
+    given |= {key: filled(inner) for key, inner in properties.items()}
+    written = to_dict(decode(form_of(cls), msgspec.json.encode(given)))
+    assert msgspec.json.decode(msgspec.json.encode(written)) == given
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "ends in \\", 'a """ b', "a\x85b\u2028c", '"'])
+def test_a_description_of_any_text_leaves_the_source_importable(text: str) -> None:
+    field = {"type": "string", "description": text, "enum": [text]}
+    schema = {"type": "object", "description": text, "properties": {"spec": {"properties": {"a": field}}}}
+    assert loaded(source_of([Described(Kind("example.com", "v1", "Thing", "things"), schema)])).Thing

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubeshard.cli.loading import load_manager, load_module, load_name
+from kubeshard.cli.loading import calling, load_manager, load_module, load_name
 from kubeshard.cli.yaml_files import read_documents
 from kubeshard.commands.options import Command
 from kubeshard.core.errors import ConfigurationError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from kubeshard.core.objects import KubeObject
+    from kubeshard.manager.manager import Manager
     from kubeshard.manager.servers import Converting
 
 
@@ -44,6 +46,21 @@ def crd() -> None:
     """
 
 
+def _operator_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds `--operator` and `--namespace`."""
+    namespace = click.option(
+        "--namespace",
+        metavar="NAMESPACE",
+        help="Where the Service of its webhooks is (default: as its Webhooks say).",
+    )
+    operator = click.option(
+        "--operator",
+        metavar="MODULE[:MANAGER]",
+        help="The operator that converts between versions (default: the Manager or Webhooks in MODULE).",
+    )
+    return operator(namespace(function))
+
+
 @crd.command(
     cls=Command,
     short_help="Print the definitions of classes.",
@@ -54,21 +71,13 @@ def crd() -> None:
     ),
 )
 @click.argument("references", metavar="MODULE[:CLASS]...", nargs=-1, required=True)
-@click.option(
-    "--operator",
-    metavar="MODULE[:MANAGER]",
-    help="The operator that converts between versions (default: the Manager or Webhooks in MODULE).",
-)
-@click.option(
-    "--namespace",
-    metavar="NAMESPACE",
-    help="Where the Service of its webhooks is (default: as its Webhooks say).",
-)
+@_operator_options
 def show(references: tuple[str, ...], operator: str | None, namespace: str | None) -> None:
     """Print CustomResourceDefinitions as YAML.
 
     For a module, these are its classes marked with CustomResource or, if there are none, all classes with a custom
-    group. Several classes of one kind are its versions, which the operator's Webhooks convert. MODULE is an importable
+    group; for one with a Manager and without such classes, those that it imports and that the Manager's controllers
+    watch. Several classes of one kind are its versions, which the operator's Webhooks convert. MODULE is an importable
     name or a file.
     """
     from kubeshard.core.yaml_output import documents
@@ -76,7 +85,8 @@ def show(references: tuple[str, ...], operator: str | None, namespace: str | Non
     classes = _all_classes(references)
     found = _described(classes)
     if operator is not None or any(len(each["spec"]["versions"]) > 1 for each in found):
-        found = list(_converted(found, _conversions(classes, operator), namespace or ""))
+        conversions = _conversions(_places(classes, references), operator)
+        found = list(_converted(found, conversions, namespace or ""))
     click.echo(documents(found), nl=False)
 
 
@@ -85,6 +95,7 @@ def show(references: tuple[str, ...], operator: str | None, namespace: str | Non
     short_help="Show what a change to a definition breaks.",
     examples=(
         "kubeshard crd check manifests/crd.yaml myoperator.api",
+        "kubeshard crd check manifests/crd.yaml myoperator.main:manager",
         "git show main:crd.yaml > old.yaml; kubeshard crd check old.yaml crd.yaml -o json",
     ),
 )
@@ -99,16 +110,19 @@ def show(references: tuple[str, ...], operator: str | None, namespace: str | Non
     show_default=True,
     help="Output as text, or as a list of objects.",
 )
-def check(old: str, new: str, output: str) -> None:
+@_operator_options
+def check(old: str, new: str, output: str, operator: str | None, namespace: str | None) -> None:
     """Show the differences between two definitions, and which of them break stored objects or clients.
 
-    OLD and NEW are YAML files, or MODULE[:CLASS] as for show. The exit code is 1 if something breaks.
+    OLD and NEW are YAML files, or MODULE[:CLASS] as for show. Whether versions are still converted is known if NEW is a
+    file, or with the operator: MODULE may be its module. The exit code is 1 if something breaks.
     """
     import msgspec
 
     from kubeshard.crd.breaking_changes import compared
 
-    changes = compared(_definitions(old), _definitions(new))
+    before = _definitions(old)
+    changes = compared(before, _definitions(new, before, operator, namespace))
     changes.sort(key=lambda change: not change.breaking)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(changes)).decode())
@@ -119,12 +133,27 @@ def check(old: str, new: str, output: str) -> None:
         sys.exit(1)
 
 
-def _definitions(reference: str) -> list[Any]:
-    """Definitions from a YAML file or from classes. Raises ConfigurationError."""
+def _definitions(
+    reference: str, before: Iterable[Any] = (), operator: str | None = None, namespace: str | None = None
+) -> list[Any]:
+    """Definitions from a YAML file or from classes. Where nothing says who converts, that is left as it was `before`.
+    Raises ConfigurationError.
+    """
     from kubeshard.crd.manifests import definitions_in
+    from kubeshard.manifests.operator import converting
 
     if not reference.endswith((".yaml", ".yml", ".json")):
-        return _described(_all_classes((reference,)))
+        classes = _all_classes((reference,))
+        places = _places(classes, (reference,))
+        conversions = _conversions(places, operator)
+        if operator is not None or conversions or any(map(_manager_in, places)):
+            return [converting(each, conversions, namespace or "any") for each in _described(classes)]
+        known = {each["metadata"]["name"]: each["spec"].get("conversion") for each in before}
+        found = _described(classes)
+        for each in found:
+            if known.get(each["metadata"]["name"]):
+                each["spec"] = {**each["spec"], "conversion": known[each["metadata"]["name"]]}
+        return found
     try:
         found = definitions_in(read_documents(Path(reference)))
     except ValueError as error:
@@ -156,21 +185,36 @@ def _converted(found: Iterable[Any], conversions: Mapping[str, Converting], name
         yield made
 
 
-def _conversions(classes: Iterable[type[KubeObject]], operator: str | None) -> Mapping[str, Converting]:
-    """The servers that convert, by the name of the definition: the operator's, or those in the classes' modules."""
-    from kubeshard.manager.manager import Manager
+def _conversions(places: Iterable[ModuleType], operator: str | None) -> Mapping[str, Converting]:
+    """The servers that convert, by the name of the definition: the operator's, or those in the modules."""
     from kubeshard.webhook.webhooks import Webhooks
 
     if operator is not None:
         return load_manager(operator).deployment_needs().conversions
     found: dict[str, Converting] = {}
-    for module in {cls.__module__ for cls in classes}:
-        for value in vars(sys.modules[module]).values():
-            if isinstance(value, Manager):
-                found |= value.deployment_needs().conversions
-            elif isinstance(value, Webhooks):
+    for module in places:
+        if (manager := _manager_in(module)) is not None:
+            found |= manager.deployment_needs().conversions
+        for value in vars(module).values():
+            if isinstance(value, Webhooks):
                 found |= dict.fromkeys(value.converted, value)
     return found
+
+
+def _places(classes: Iterable[type[KubeObject]], references: Iterable[str]) -> list[ModuleType]:
+    """The modules that are named, and those in which the classes are."""
+    named = [load_module(each.partition(":")[0]) for each in references]
+    return list(dict.fromkeys([*named, *(sys.modules[cls.__module__] for cls in classes)]))
+
+
+def _manager_in(module: ModuleType) -> Manager | None:
+    """The module's Manager, or the one that its function `manager` makes."""
+    from kubeshard.manager.manager import Manager
+
+    make = getattr(module, "manager", None)
+    made = calling(make) if isfunction(make) and not signature(make).parameters else None
+    found = [made, *vars(module).values()]
+    return next((value for value in found if isinstance(value, Manager)), None)
 
 
 def _all_classes(references: Iterable[str]) -> list[type[KubeObject]]:
@@ -191,15 +235,26 @@ def _described(classes: Iterable[type[KubeObject]]) -> list[Any]:
 
 
 def _classes(reference: str) -> Iterator[type[KubeObject]]:
-    if ":" in reference:
-        yield _kind(reference, load_name(reference))
-        return
-    module = load_module(reference)
     from kubeshard.crd.declaring import declared
+    from kubeshard.manager.manager import Manager
 
+    named = load_name(reference) if ":" in reference else None
+    if named is not None and not isinstance(named, Manager) and not isfunction(named):
+        yield _kind(reference, named)
+        return
+    module = load_module(reference.partition(":")[0])
     every = list(_kinds_in(module))
-    found = [cls for cls in every if cls.__module__ == module.__name__]
+    found = [] if named else [cls for cls in every if cls.__module__ == module.__name__]
     chosen = [cls for cls in found if declared(cls)] or [cls for cls in found if _is_custom(cls.KIND.group)]
+    manager = load_manager(reference) if named else _manager_in(module)
+    if not chosen and manager is not None:
+        watched = (
+            watch.form.type for each in manager.deployment_needs().controllers for watch in each.all_watches
+        )
+        found = list(dict.fromkeys([*every, *watched]))
+        chosen = [cls for cls in found if declared(cls)] or [
+            cls for cls in found if _is_custom(cls.KIND.group)
+        ]
     if not chosen:
         elsewhere = sorted({cls.__module__ for cls in every if _is_custom(cls.KIND.group)})
         if elsewhere:

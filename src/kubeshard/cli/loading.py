@@ -123,6 +123,8 @@ def _imported(name: str) -> ModuleType:
 def _from_file(path: Path) -> ModuleType:
     # Registered under its path: its bare name may belong to another module, such as `types`.
     name = str(path.resolve())
+    if name in sys.modules:
+        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise ConfigurationError(f"there is no file {path}")

@@ -159,8 +159,9 @@ def explained(informer: Informer[Any], error: ApiError | None) -> SyncProblem:
             return SyncProblem(
                 "not served",
                 error,
-                f"install the CustomResourceDefinition {what} with version {kind.version}, or correct the class; "
-                "work starts when the server serves the kind",
+                f"install the CustomResourceDefinition {what} with version {kind.version}, or correct the class "
+                f"{kind.kind}: version=, or plural= if the server calls the resource something else than {kind.plural} "
+                "(`kubectl api-resources`); work starts when the server serves the kind",
             )
         case Forbidden(message=said) if ANONYMOUS in said:
             return SyncProblem("refused", error, NO_CREDENTIALS)

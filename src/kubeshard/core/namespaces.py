@@ -52,7 +52,10 @@ def namespace_of(kind: Kind, name: str, namespace: str | None, own: str = "") ->
     if namespace is None:
         namespace = own
     if not namespace:
-        raise WrongNamespace(f"{kind} has namespaces: say in which one{f' {name!r} is' if name else ''}")
+        remedy = _if_the_class_is_wrong(kind, "have none", "write namespaced=False in")
+        raise WrongNamespace(
+            f"{kind} has namespaces: say in which one{f' {name!r} is' if name else ''}{remedy}"
+        )
     return namespace
 
 
@@ -73,4 +76,12 @@ def namespaces_of(kind: Kind, namespace: str | AllNamespaces | None, own: str = 
 
 
 def _refused(kind: Kind, namespace: str | AllNamespaces) -> WrongNamespace:
-    return WrongNamespace(f"{kind} has no namespaces: leave {namespace!r} out")
+    remedy = _if_the_class_is_wrong(kind, "have one", "remove namespaced=False from")
+    return WrongNamespace(f"{kind} has no namespaces: leave {namespace!r} out{remedy}")
+
+
+def _if_the_class_is_wrong(kind: Kind, sign: str, remedy: str) -> str:
+    """What to do if not the call is the mistake, but the class: those of custom resources are written by hand."""
+    if "." not in kind.group or kind.group.endswith(".k8s.io"):
+        return ""
+    return f"; if its objects at the API server {sign}, {remedy} the class of {kind.kind}"

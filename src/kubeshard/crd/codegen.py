@@ -6,6 +6,7 @@
 | an enumeration | `str`, with its values in a comment, so that values added by later releases can be read |
 | object with properties | a class, named after the definition or the field |
 | additionalProperties | `Mapping[str, ...]` |
+| an object with a property whose name has quotes, backslashes or control characters | `Mapping[str, Any]` |
 | anything without a schema, and schemas that contain themselves | `Any` |
 | `ObjectMeta`, `Condition`, `LabelSelector` | kubeshard's classes |
 | not required | `| None = None`: absent until somebody sets it, so the server or others can decide |
@@ -19,6 +20,7 @@ kinds of one module share the classes of definitions that both refer to.
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 import textwrap
@@ -160,10 +162,10 @@ class ModuleWriter:
             ) != kind:
                 raise ValueError(f"{other} and {kind} have the same name: write them into two modules")
             self._kinds[ref or id(inner)] = kind
-            self._names[ref or id(inner)] = kind.kind
+            self._names[ref or id(inner)] = _class_name(kind.kind, _TAKEN)
             self._collect(schema, wanted, kind.kind)
         for kind, schema, wanted in described:
-            self._hint(schema, wanted, "", kind.kind, ())
+            self._hint(schema, wanted, "", _class_name(kind.kind, _TAKEN), ())
 
     def refer(self, name: str) -> None:
         """Writes the class of a definition, unless it is there."""
@@ -217,6 +219,8 @@ class ModuleWriter:
         if schema.get("x-kubernetes-int-or-string"):
             return "int | str"
         if "properties" in schema:
+            if any(_NO_FIELD.search(key) for key in schema["properties"]) and inside:
+                return "Mapping[str, Any]"
             return self._struct(schema, wanted, ref, key, parent, inside)
         match schema.get("type"):
             case "array":
@@ -250,11 +254,11 @@ class ModuleWriter:
         identity = ref or id(schema)
         if identity not in self._names:
             name = _camel(ref.rpartition(".")[2] if ref else key)
-            if not ref and any(parent == kind.kind for kind in self._kinds.values()):
+            if not ref and any(parent == _class_name(kind.kind, _TAKEN) for kind in self._kinds.values()):
                 name = parent + name  # BackupSpec
             taken = {*self._names.values(), *_TAKEN}
             while name in taken:
-                name = f"{parent}{name}"
+                name = f"{parent or 'The'}{name}"
             self._names[identity] = name
         return self._names[identity]
 
@@ -264,15 +268,20 @@ class ModuleWriter:
         kind = self._kinds.get(identity)
         required = frozenset(schema.get("required", ()))
         fields: list[tuple[bool, list[str]]] = []
+        names: set[str] = set()
         for key, inner, below in self._chosen(schema, wanted, name):
-            if kind and key in _META:
+            if kind and (key in _META or _NO_FIELD.search(key)):
                 continue
             behind, ref = self._resolved(inner)
             if kind and key == "status":
                 self._statuses.add(ref or id(behind))
             hint = self._hint(inner, below, key, name, inside)
             default = self._default(inner, hint, key, required, identity)
-            lines = [_declared(key, hint, default, of_kind=kind is not None)]
+            python = _snake(key, of_kind=kind is not None)
+            while python in names:  # `fooBar` and `foo_bar`
+                python += "_"
+            names.add(python)
+            lines = [_declared(python, key, hint, default)]
             if _told(inner) != _told(behind) or hint not in self.classes:
                 lines += _docstring(_told(inner))
             fields.append((default is not None, lines))
@@ -320,6 +329,8 @@ def _head(name: str, kind: Kind | None) -> list[str]:
         return [f"class {name}(Struct):"]
     says = [f'group="{kind.group}"'] if kind.group else []
     says.append(f'version="{kind.version}"')
+    if kind.kind != name:
+        says.append(f'kind="{kind.kind}"')
     if kind.plural != default_plural(kind.kind):
         says.append(f'plural="{kind.plural}"')
     if not kind.namespaced:
@@ -341,9 +352,8 @@ def _imports(modules: Imports, used: set[str]) -> str:
     return "\n".join(lines)
 
 
-def _declared(key: str, hint: str, default: str | None, *, of_kind: bool) -> str:
-    name = _snake(key, of_kind=of_kind)
-    says = [f'name="{key}"'] if _wire(name) != key else []
+def _declared(name: str, key: str, hint: str, default: str | None) -> str:
+    says = [f"name={json.dumps(key, ensure_ascii=False)}"] if _wire(name) != key else []
     if default == "None" and hint != "Any":
         hint = f"{hint} | None"
     if default is not None and "=" in default:
@@ -378,11 +388,18 @@ def _innermost(schema: Schema) -> Schema:
     return schema
 
 
+_NO_FIELD = re.compile(r'[\x00-\x1f"\\]')
+"""What the name of a field cannot have (msgspec), although a schema's property can: such an object stays a map."""
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
 def _told(schema: Schema) -> str:
     """The first sentence of the description, and the values of an enumeration."""
-    text = " ".join(str(schema.get("description", "")).split())
+    text = " ".join(_UNPRINTABLE.sub(" ", str(schema.get("description", ""))).split())
     sentence = re.split(r"(?<=[.!?])\s+(?=[A-Z])", text, maxsplit=1)[0]
-    if values := [str(value) for value in schema.get("enum", ()) if value is not None]:
+    values = [_UNPRINTABLE.sub("?", str(value)) for value in schema.get("enum", ()) if value is not None]
+    if values:
         sentence = f"{sentence} One of {', '.join(values)}.".strip()
     return sentence.replace("\\", "\\\\").replace('"""', "'''")
 
@@ -434,7 +451,15 @@ def _wire(name: str) -> str:
 
 
 def _camel(key: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in re.split(r"\W|_", key)) or "Value"
+    name = "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]", key)) or "Value"
+    return _class_name(name)
+
+
+def _class_name(name: str, taken: frozenset[str] = frozenset()) -> str:
+    """A name of a class: a kind may have dashes, and be called `None` or `Condition`."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    name = f"C{name}" if name[:1].isdigit() else name
+    return f"{name}_" if keyword.iskeyword(name) or name in taken else name
 
 
 def _listed(names: Sequence[str]) -> str:
