@@ -36,6 +36,7 @@ from kubeshard.core import (
     Selector,
     Throttled,
     Timeout,
+    TooLarge,
     Unauthorized,
     Unavailable,
     UndecodableObject,
@@ -124,6 +125,24 @@ async def test_an_apply_that_does_not_fit_the_schema_is_no_outage(server, client
         f"{field}: {words}" if field else words in str(caught.value) for field, words in causes.items()
     )
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message"),
+    [
+        (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728"),
+        (500, "", "etcdserver: request is too large"),
+        (
+            500,
+            "",
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)",
+        ),
+    ],
+)
+async def test_an_object_that_is_too_large_is_no_outage(server, client, status, code, reason, message):
+    server.answer(status(code, reason, message=message))
+    with pytest.raises(TooLarge, match=message.partition("(")[0]):
+        await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="n")))
 
 
 @pytest.mark.parametrize("causes", [None, "spec", 3, {"field": "spec"}, ["spec", None, 3]])

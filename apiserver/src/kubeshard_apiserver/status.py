@@ -246,7 +246,7 @@ def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
 
 
 def too_large_body(limit: int) -> ApiError:
-    return ApiError(f"limit is {limit}", code=413, reason="RequestEntityTooLarge")
+    return ApiError(f"Request entity too large: limit is {limit}", code=413, reason="RequestEntityTooLarge")
 
 
 def as_status(error: ApiError) -> dict[str, Any]:

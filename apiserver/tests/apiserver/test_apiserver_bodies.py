@@ -185,7 +185,10 @@ async def test_a_body_beyond_the_limit_is_refused_unread(monkeypatch):
     reply = await Front(ApiServer()).reply(
         HttpRequest("POST", MAPS, {"content-type": "application/yaml"}, body)
     )
-    assert (reply.status, json.loads(reply.body)["message"]) == (413, "limit is 3145728")
+    assert (reply.status, json.loads(reply.body)["message"]) == (
+        413,
+        "Request entity too large: limit is 3145728",
+    )
 
 
 async def test_a_large_body_of_who_may_not_is_not_read(monkeypatch):

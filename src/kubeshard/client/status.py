@@ -22,6 +22,7 @@ from kubeshard.core.errors import (
     SchemaMismatch,
     Throttled,
     Timeout,
+    TooLarge,
     Unauthorized,
     Unavailable,
     UnexpectedResponse,
@@ -91,6 +92,8 @@ def from_status(where: str, status: Status, code: int = 0, retry_after: float | 
         problems = _problems(message)
         cause, message = SchemaMismatch, "; ".join(problems)
         details = {**details, "causes": [_cause(problem) for problem in problems]}
+    elif code == 500 and any(words in message for words in _REFUSED_BY_ETCD):
+        cause = TooLarge
     return cause(
         f"{where}: {message}",
         code=code,
@@ -112,6 +115,10 @@ def _owned_fields(details: Mapping[str, Any]) -> str:
 
 _MISMATCH = "failed to create typed patch object ("
 """The API server has neither code nor reason for such an apply: it answers as if it had failed itself."""
+
+
+_REFUSED_BY_ETCD = ("etcdserver: request is too large", "trying to send message larger than max")
+"""The API server passes on what etcd and the client of etcd say (kubernetes/kubernetes#112152)."""
 
 
 def _problems(message: str) -> list[str]:
@@ -154,6 +161,7 @@ _BY_REASON: Mapping[str, type[ApiError]] = {
     "Expired": Gone,
     "Invalid": Invalid,
     "BadRequest": Invalid,
+    "RequestEntityTooLarge": TooLarge,
     "Forbidden": Forbidden,
     "Unauthorized": Unauthorized,
     "TooManyRequests": Throttled,
@@ -175,6 +183,7 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
     404: NotFound,
     409: Conflict,
     410: Gone,
+    413: TooLarge,
     422: Invalid,
 }
 

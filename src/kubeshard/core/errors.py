@@ -85,6 +85,12 @@ class SchemaMismatch(Invalid):
     """
 
 
+class TooLarge(Invalid):
+    """413, and what etcd refuses: the object is larger than the cluster stores (1.5 MB by default), or the request than
+    the API server reads (3 MB). Nothing was written, and the same write fails again.
+    """
+
+
 class PatchTestFailed(Invalid):
     """422 for a JSON Patch with `test` operations: most likely a test failed. The server does not report
     which.

@@ -21,8 +21,8 @@ from kubeshard.core.errors import (
     ApiError,
     ConfigurationError,
     Forbidden,
+    Invalid,
     KubeshardError,
-    SchemaMismatch,
     Timeout,
     Unauthorized,
     Unavailable,
@@ -63,7 +63,7 @@ def _explained(error: KubeshardError) -> str:
                 f"cannot reach the cluster ({said}): check the server and the certificate authority in the kubeconfig, "
                 "the network and the proxy"
             )
-        case ApiError(code=code) if code >= 500 and not isinstance(error, SchemaMismatch):
+        case ApiError(code=code) if code >= 500 and not isinstance(error, Invalid):
             return f"the cluster is in trouble ({error_line(error)}): try again later"
         case _:
             return error_line(error)
