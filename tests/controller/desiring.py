@@ -12,6 +12,7 @@ from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
 from kubeshard.client import Client
 from kubeshard.client.write_records import WriteRecord
 from kubeshard.controller import Context, Watch
+from kubeshard.controller.contested import Contests
 from kubeshard.controller.context import Services
 from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.reader import ControllerReader
@@ -194,6 +195,7 @@ class Operator:
                 reader=self._reader,
                 writes=writes,
                 rewrites=self.sets.rewrites,
+                contests=Contests(self._client.world.clock),
                 activities=cast(Any, None),
                 clock=self._client.world.clock,
             )

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from kubeshard.client import Client
 from kubeshard.controller import Context
+from kubeshard.controller.contested import Contests
 from kubeshard.controller.dependents import EnsureResult, ensure
 from kubeshard.controller.merging import Rewrites
 from kubeshard.core import KubeObject, NotFound
@@ -18,6 +19,7 @@ class Ensuring:
         self.client = client
         self._run = self  # the state of its only run
         self.rewrites = Rewrites()
+        self.contests = Contests(client.world.clock)
 
     async def get(self, target: Any, name: str, namespace: str | None = None) -> Any:
         try:

@@ -276,6 +276,12 @@ class Controller(ArgumentHints, Generic[T]):
         return frozenset(watch.form.kind.group_kind for watch in self.applied_watches)
 
     @property
+    def deleted_sets(self) -> Collection[str] | None:
+        """The desired sets whose members finalizers delete; None if some finalizer has a cleanup of its own."""
+        sets = [finalizer.sets for finalizer in self.finalizers]
+        return None if None in sets else {name for some in sets for name in some or ()}
+
+    @property
     def mapping_watches(self) -> Sequence[Watch[Any]]:
         return tuple(watch for watch in map(as_watch, self.watches) if watch.clusters is None)
 

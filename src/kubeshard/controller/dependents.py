@@ -52,8 +52,8 @@ class EnsureResult(Enum):
 async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -> tuple[T, EnsureResult]:
     """Creates or patches the object to match `desired`. Returns the object and what was done. Ignores the status.
 
-    Raises AlreadyControlled, IllegalOwner, AlreadyExists, Conflict (the cached object is stale), NotOurs and other
-    ApiErrors.
+    Raises AlreadyControlled, IllegalOwner, AlreadyExists, Conflict (the cached object is stale), NotOurs, Contested
+    (somebody else keeps undoing it) and other ApiErrors.
     """
     form, name, namespace = type(desired), desired.metadata.name, desired.metadata.namespace
     run = run_of(ctx)
@@ -95,9 +95,11 @@ async def _patched(
     declared: Mapping[str, Any],
     patch: Mapping[str, Any],
 ) -> tuple[T, EnsureResult]:
-    meta = live.metadata
+    meta, run = live.metadata, run_of(ctx)
+    repair = await run.contests.check(ctx.client, live, declared)
     patched = await ctx.client.patch(type(desired), meta.name, meta.namespace, MergePatch(patch), base=live)
-    learn(patched, merged(patched, desired, owner), run_of(ctx).rewrites, declared)
+    run.contests.wrote(repair)
+    learn(patched, merged(patched, desired, owner), run.rewrites, declared)
     return patched, EnsureResult.PATCHED
 
 

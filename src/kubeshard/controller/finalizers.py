@@ -111,7 +111,13 @@ class Finalizer(AnyFinalizer, Generic[T]):
                     return Result(requeue_after=_again_after(ctx, applied.leaving))
             return None
 
+        delete.sets = sets or ("",)  # type: ignore[attr-defined]
         return cls(key, delete)
+
+    @property
+    def sets(self) -> Sequence[str] | None:
+        """The sets whose members it deletes; None if that is not known, because it has a cleanup of its own."""
+        return getattr(self.cleanup, "sets", None)
 
 
 def _again_after(ctx: Context, leaving: Sequence[KubeObject]) -> float:

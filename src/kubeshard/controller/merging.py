@@ -112,12 +112,12 @@ class Statements:
 
     def __contains__(self, statement: tuple[str, Any]) -> bool:
         uid, said = statement
-        return uid in self._digests and self._digests[uid] == _digest(said)
+        return uid in self._digests and self._digests[uid] == digest(said)
 
     def note(self, uid: str, said: Any, *, there_is_more: bool) -> None:
         self._digests.pop(uid, None)
         if there_is_more:
-            self._digests[uid] = _digest(said)
+            self._digests[uid] = digest(said)
             if len(self._digests) > REMEMBERED:
                 self._digests.popitem(last=False)
 
@@ -167,7 +167,7 @@ class Rewrites:
             if sent is not None and not _sets(sent, path):
                 continue
             entry, stored = (uid, path), at(answer, *path)
-            self._stored[entry] = _digest([value, stored])
+            self._stored[entry] = digest([value, stored])
             self._stored.move_to_end(entry)
             if len(self._stored) > REMEMBERED:
                 self._stored.popitem(last=False)
@@ -188,7 +188,7 @@ class Rewrites:
         for name, value in patch.items():
             place, have = (*path, name), live.get(name)
             known = self._stored.get((uid, place))
-            if known is not None and known == _digest([value, have]):
+            if known is not None and known == digest([value, have]):
                 continue
             if isinstance(value, Mapping) and isinstance(have, Mapping):
                 value = self._left(uid, value, have, place)
@@ -229,7 +229,8 @@ def _is_extension(value: Any, stored: Any) -> bool:
     return value is None
 
 
-def _digest(said: Any) -> bytes:
+def digest(said: Any) -> bytes:
+    """Equal for equal values."""
     try:
         said = msgspec.json.encode(said, order="deterministic")
     except (TypeError, ValueError, OverflowError):  # refused when it is sent

@@ -18,6 +18,7 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client.client import Client
+from kubeshard.controller.contested import Contests
 from kubeshard.controller.in_flight import Activities
 from kubeshard.controller.merging import Rewrites
 from kubeshard.controller.reader import ControllerReader
@@ -76,7 +77,7 @@ def _no_retries(_: Key) -> int:
 
 class Run:
     """`activities`: what it has in flight. `writes`: what it and earlier runs for the key wrote and the caches do not
-    show yet. `rewrites`: how the API server stores what the controller sends.
+    show yet. `rewrites`: how the API server stores what the controller sends. `contests`: what others keep undoing.
     """
 
     fresh: Callable[[Kind], bool] = staticmethod(from_cache)
@@ -113,6 +114,7 @@ class Run:
         reader: ControllerReader,
         writes: OwnWrites,
         rewrites: Rewrites,
+        contests: Contests,
         activities: Activities,
         clock: Clock,
         reconcile_id: str = "",
@@ -124,6 +126,7 @@ class Run:
         self.reader = reader
         self.writes = writes
         self.rewrites = rewrites
+        self.contests = contests
         self.activities = activities
         self.clock = clock
         self.reconcile_id = reconcile_id

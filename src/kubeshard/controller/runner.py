@@ -66,7 +66,12 @@ class ControllerRunner:
         self._informers = cluster.hold(controller, self.reader)
         self._inputs = Inputs(self._informers, world.clock)
         cache = cluster.cache
-        self._sets = DesiredSets(controller.name, controller.applied_kinds, lambda: cache.restores)
+        self._sets = DesiredSets(
+            controller.name,
+            controller.applied_kinds,
+            lambda: cache.restores,
+            deleted=controller.deleted_sets,
+        )
         self._daemons = Daemons(self.name, controller.daemons)
         self.queue: WorkQueue[Key] = WorkQueue(
             self.name,

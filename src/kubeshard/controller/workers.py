@@ -28,6 +28,7 @@ from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import WriteBook, record_own_write
 from kubeshard.client.terminating_namespaces import QUIET
 from kubeshard.controller.cluster import Cluster
+from kubeshard.controller.contested import Contests
 from kubeshard.controller.context import Context, Services
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemons
@@ -152,6 +153,7 @@ class Workers:
         """The unexpected exceptions whose stack traces have been logged."""
         self.patience = Patience(controller.give_up_after, world.clock)
         self.loops = HotLoops(world.clock)
+        self._contests = Contests(world.clock)
 
     def hanging(self) -> str | None:
         """Why no more runs that do not end can be tolerated; None while the workers make progress."""
@@ -345,6 +347,7 @@ class Workers:
                 reader=self._reader,
                 writes=writes,
                 rewrites=self._sets.rewrites,
+                contests=self._contests,
                 activities=activities,
                 clock=self._clock,
                 reconcile_id=reconcile_id,

@@ -30,8 +30,9 @@ MOST = 10_000
 class Repairs:
     """Those of one component. Things are any hashable values."""
 
-    def __init__(self, clock: Clock, *, most: int = MOST) -> None:
+    def __init__(self, clock: Clock, *, most: int = MOST, free: int = FREE) -> None:
         self._clock = clock
+        self._free = free
         self._most = most
         self._done: OrderedDict[Hashable, tuple[int, float]] = OrderedDict()
         """How often each was repaired, and when last (monotonic); the latest last."""
@@ -42,7 +43,7 @@ class Repairs:
     def wait(self, thing: Hashable) -> float:
         """The seconds until it may be repaired; 0: now."""
         count, last = self._known(thing)
-        return max(0.0, last + EVERY - self._clock.monotonic()) if count >= FREE else 0.0
+        return max(0.0, last + EVERY - self._clock.monotonic()) if count >= self._free else 0.0
 
     def repaired(self, thing: Hashable) -> None:
         """It has just been repaired."""
@@ -54,12 +55,12 @@ class Repairs:
 
     def contested(self, thing: Hashable) -> bool:
         """Whether somebody keeps changing it."""
-        return self._known(thing)[0] >= FREE
+        return self._known(thing)[0] >= self._free
 
     def quiet_in(self, thing: Hashable) -> float:
         """The seconds until it is not contested any more, unless it has to be repaired again."""
         count, last = self._known(thing)
-        return last + QUIET - self._clock.monotonic() if count >= FREE else 0.0
+        return last + QUIET - self._clock.monotonic() if count >= self._free else 0.0
 
     def forget(self, thing: Hashable) -> None:
         """It is gone, or somebody else's now."""

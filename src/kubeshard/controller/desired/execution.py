@@ -43,6 +43,7 @@ import msgspec
 from kubeshard.client.client import Client
 from kubeshard.client.write_records import WriteRecord
 from kubeshard.controller.completions import exact_patch, may_be_completed
+from kubeshard.controller.contested import Contests
 from kubeshard.controller.desired.applyset import (
     APPLIED,
     Address,
@@ -87,8 +88,11 @@ class Execution:
         rewrites: Rewrites,
         unowned: Unowned,
         immutable: Immutable,
+        contests: Contests,
         order: Order = NO_ORDER,
     ) -> None:
+        self._client = client
+        self._contests = contests
         self._set = set_
         self._members = members
         self._rewrites = rewrites
@@ -182,6 +186,7 @@ class Execution:
         live = update.live
         if may_be_completed(update.changes) and await self._is_completed(member, live):
             return
+        repair = await self._contests.check(self._client, live, {**update.changes, "set": member.digest})
         try:
             applied = await self._writer.apply(member, live)
         except Invalid as error:
@@ -196,6 +201,7 @@ class Execution:
                         return
             await self._recreate(member, live, error)
         else:
+            self._contests.wrote(repair)
             self._became(member, applied)
 
     async def _is_completed(self, member: Member[Any], live: KubeObject, *, refused: bool = False) -> bool:

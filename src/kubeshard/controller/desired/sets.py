@@ -53,6 +53,10 @@ from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, metadata_only
 from kubeshard.core.selectors import Selector
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
+
+_log = get_logger("kubeshard.controller")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -118,12 +122,21 @@ def _fingerprint(request: ApplyRequest) -> int:
 
 
 class DesiredSets:
-    """The desired sets of one controller. `restores`: see `Rewrites`."""
+    """The desired sets of one controller. `restores`: see `Rewrites`. `deleted`: the sets whose members a finalizer
+    deletes; None if that is not known.
+    """
 
     def __init__(
-        self, controller: str, kinds: Collection[GroupKind], restores: Callable[[], int] = int
+        self,
+        controller: str,
+        kinds: Collection[GroupKind],
+        restores: Callable[[], int] = int,
+        *,
+        deleted: Collection[str] | None = (),
     ) -> None:
         self._controller = controller
+        self._deleted = deleted
+        self._notices = Notices()
         self._kinds = kinds
         """What may be applied: `Controller.applies`."""
         self.rewrites = Rewrites(restores)
@@ -157,7 +170,14 @@ class DesiredSets:
         observed = await observer.observe(set_, members, wanted)
         plan = plan_of(set_, members, observed, self.rewrites, request.unowned, request.order)
         applied = await Execution(
-            run.client, set_, members, self.rewrites, request.unowned, request.immutable, request.order
+            run.client,
+            set_,
+            members,
+            self.rewrites,
+            request.unowned,
+            request.immutable,
+            run.contests,
+            request.order,
         ).carry_out(plan, wanted)
         if applied.is_complete:
             self.unfinished.end(run.key, set_.index_value)
@@ -185,7 +205,23 @@ class DesiredSets:
                     f"controller {self._controller} does not say that it applies a {address.kind.kind}: declare "
                     f"applies=[{type(member.obj).__name__}], which includes what owns= does"
                 )
+            if member.controller is None:
+                self._tell_of_left_behind(set_, address, request.set)
         return members
+
+    def _tell_of_left_behind(self, set_: ApplySet, address: Address, name: str) -> None:
+        if self._deleted is None or name in self._deleted or not self._notices.due(name):
+            return
+        owner, names = set_.owner.KIND, f', "{name}"' if name else ""
+        _log.warning(
+            "A member of a set is left behind when its owner is deleted: the garbage collector deletes only what is in "
+            "the owner's namespace",
+            controller=self._controller,
+            member=address,
+            owner=f"{owner.kind} {set_.owner.key}",
+            advice=f"give the controller finalizers=[Finalizer.deleting_members("
+            f'"{owner.group or "example.com"}/members"{names})]',
+        )
 
 
 class _Known:

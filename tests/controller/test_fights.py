@@ -1,0 +1,90 @@
+"""Two controllers that want different things of one object: told with a name, and slowed down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from app_cluster import App, AppStatus, app, app_cluster
+
+from kubeshard import ConfigMap, Context, Controller, Manager, ObjectMeta, Watch, ensure, when
+from kubeshard.client import Client, ClusterConfig
+from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_apiserver.testing.memory import MemoryApi
+
+Write = Callable[[Context, App, str], Awaitable[Any]]
+
+
+def config(version: str) -> ConfigMap:
+    return ConfigMap(metadata=ObjectMeta(name="a", namespace="default"), data={"version": version})
+
+
+async def ensures(ctx: Context, obj: App, version: str) -> None:
+    await ensure(ctx, config(version), owner=obj)
+
+
+async def states(ctx: Context, obj: App, version: str) -> None:
+    await ctx.status(obj, AppStatus(url=version))
+
+
+@pytest.mark.parametrize("write", [ensures, states])
+@pytest.mark.parametrize("names", [("app", "app"), ("old", "new")], ids=["one name", "two names"])
+def test_two_controllers_that_fight_over_an_object_are_slowed_down_and_told(
+    write: Write, names: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    runs: Counter[int] = Counter()
+
+    def controller(which: int) -> Controller[App]:
+        async def reconcile(ctx: Context, obj: App) -> None:
+            runs[which] += 1
+            await write(ctx, obj, f"v{which}")
+
+        return Controller(name=names[which], reconciler=reconcile, primary=App, owns=[ConfigMap])
+
+    @virtual_time
+    async def check() -> None:
+        async with app_cluster() as cluster:
+            config = ClusterConfig("http://in-memory")
+            transport = MemoryApi(cluster.server).transport()
+            async with Client(config, transport=transport, world=cluster.server.world) as other:
+                managers = [
+                    Manager([controller(which)], client=client, status_pages=None)
+                    for which, client in enumerate((cluster.operator, other))
+                ]
+                running = [asyncio.create_task(each.run()) for each in managers]
+                await asyncio.sleep(1)
+                await cluster.client.create(app())
+                await asyncio.sleep(600)
+                assert max(runs.values()) < 100
+                for each in running:
+                    each.cancel()
+                await asyncio.wait(running)
+
+    check()
+    told = [str(vars(record).get("fields", "")) for record in caplog.records if record.levelname == "WARNING"]
+    fought = [each for each in told if "back" in each]
+    assert fought
+    who = "another process that calls itself app-controller" if names == ("app", "app") else "-controller"
+    assert who in fought[0]
+    assert ("/data/version" if write is ensures else "/status/url") in fought[0]
+
+
+@virtual_time
+async def test_a_person_who_changes_a_child_now_and_then_is_corrected_at_once() -> None:
+    async def reconcile(ctx: Context, obj: App) -> None:
+        await ensures(ctx, obj, "ours")
+
+    async with app_cluster() as cluster:
+        await cluster.client.create(app())
+        primary = Watch(App, when=when.generation_changed)
+        async with cluster.running(
+            Controller(name="app", reconciler=reconcile, primary=primary, owns=[ConfigMap])
+        ):
+            for number in range(8):
+                await cluster.client.apply(config(f"theirs {number}"), force=True)
+                await asyncio.sleep(1)
+                found = await cluster.client.get(ConfigMap, "a", "default")
+                assert found.data == {"version": "ours"}
