@@ -24,6 +24,18 @@ from kubeshard.webhook.certificates import CertificateFiles, CertificateSource, 
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest, UnexpectedObject, UserInfo
 from kubeshard.webhook.server import WebhookServer
 from kubeshard.webhook.shared_certificate import SharedCertificate
+from kubeshard.webhook.subresources import (
+    Binding,
+    Eviction,
+    NodeProxyOptions,
+    PodAttachOptions,
+    PodExecOptions,
+    PodPortForwardOptions,
+    PodProxyOptions,
+    Scale,
+    ServiceProxyOptions,
+    TokenRequest,
+)
 from kubeshard.webhook.typed import Denied, converts, defaults, validates
 from kubeshard.webhook.webhooks import Webhooks
 
@@ -31,11 +43,21 @@ __all__ = [
     "AdmissionAnswer",
     "AdmissionApp",
     "AdmissionRequest",
+    "Binding",
     "CertificateFiles",
     "CertificateSource",
     "Denied",
+    "Eviction",
     "Identity",
+    "NodeProxyOptions",
+    "PodAttachOptions",
+    "PodExecOptions",
+    "PodPortForwardOptions",
+    "PodProxyOptions",
+    "Scale",
+    "ServiceProxyOptions",
     "SharedCertificate",
+    "TokenRequest",
     "UnexpectedObject",
     "UnusableCertificate",
     "UserInfo",

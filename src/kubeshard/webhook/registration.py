@@ -84,7 +84,7 @@ def _webhook(function: Any, address: Address, ca_bundle: str) -> Manifest:
     found: Manifest = {
         "name": f"{name_of(function)}.{kind.plural}.{kind.group or 'core'}",
         "clientConfig": address.client_config(path_of(function), ca_bundle),
-        "rules": [_rule(kind, when.get("operations", ("CREATE", "UPDATE")), when.get("subresource", ""))],
+        "rules": [_rule(kind, says.operations, when.get("subresource", ""))],
         "failurePolicy": when.get("failure_policy", "Fail"),
         "timeoutSeconds": when.get("timeout", _TIMEOUT),
         "sideEffects": "None",

@@ -43,6 +43,7 @@ from kubeshard.core.patches import json_patch
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionHandler, AdmissionRequest, UnexpectedObject
+from kubeshard.webhook.subresources import subresources_of
 
 T = TypeVar("T", bound=KubeObject)
 S = TypeVar("S", bound=KubeObject)
@@ -68,11 +69,15 @@ class When(TypedDict, total=False):
     """
 
     operations: tuple[Operation, ...]
-    """Default: CREATE and UPDATE. On DELETE, the function gets the object to be deleted, both as new and as old."""
+    """Default: CREATE and UPDATE; of a subresource, what there is. On DELETE, the function gets the object to be
+    deleted, both as new and as old.
+    """
     failure_policy: Policy
     """Default: Fail."""
     subresource: str
-    """Writes of a subresource, such as `status`, instead of the object."""
+    """Writes of a subresource, such as `status`, instead of the object. Of many, the function gets an object of another
+    kind, such as a `Scale` (`kubeshard.webhook.subresources`).
+    """
     timeout: int
     """Seconds, 1 to 30; default 10."""
     namespaces: LabelSelector
@@ -98,6 +103,7 @@ class Admits:
         allowed, operations = get_args(Operation), self.when.get("operations", ())
         if not set(operations) <= set(allowed):
             raise ValueError(f"{decorator}: operations={operations!r} are not some of {', '.join(allowed)}")
+        self._check_subresource(decorator)
         policy = self.when.get("failure_policy", "Fail")
         if policy not in get_args(Policy):
             raise ValueError(f"{decorator}: failure_policy={policy!r} is not Fail or Ignore")
@@ -106,6 +112,41 @@ class Admits:
                 Selector.from_label_selector(self.when.get(name) or LabelSelector())  # type: ignore[arg-type]
             except InvalidSelector as error:
                 raise ValueError(f"{decorator}: {name}: {error}") from None
+
+    def _check_subresource(self, decorator: str) -> None:
+        """Raises ValueError for what the API server never calls."""
+        name = self.when.get("subresource", "")
+        if not name:
+            if "CONNECT" in self.when.get("operations", ()):
+                raise ValueError(
+                    f'{decorator}: objects are not connected to: give subresource="exec", or another of a Pod'
+                )
+            return
+        kind = form_of(self.target).kind
+        there = subresources_of(kind)
+        if name not in there:
+            raise ValueError(
+                f"{decorator}: {kind.kind} has no subresource {name!r} that is reviewed: give one of "
+                f"{', '.join(sorted(there))}"
+            )
+        only = there[name].operation
+        if self.when.get("operations", (only,)) != (only,):
+            raise ValueError(
+                f"{decorator}: operations={self.when['operations']!r}: the only operation on {kind.plural}/{name} is "
+                f'{only}: leave operations out, or give ("{only}",)'
+            )
+
+    @property
+    def reviewed(self) -> type[KubeObject]:
+        """The class of the objects that the function gets."""
+        name = self.when.get("subresource", "")
+        return (name and subresources_of(self.target.KIND)[name].reviews) or self.target
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        name = self.when.get("subresource", "")
+        every = (subresources_of(self.target.KIND)[name].operation,) if name else ("CREATE", "UPDATE")
+        return self.when.get("operations", every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +192,40 @@ class _Converts(Protocol[S, T]):
     def __call__(self, function: Callable[[S], Coroutine[Any, Any, T]], /) -> Callable[[S], Awaitable[T]]: ...
 
 
-def validates(target: type[T], **when: Unpack[When]) -> _Validates[T]:
+@overload
+def validates(target: type[Any], *, reviews: type[S], **when: Unpack[When]) -> _Validates[S]: ...
+@overload
+def validates(target: type[T], **when: Unpack[When]) -> _Validates[T]: ...
+def validates(target: type[Any], *, reviews: type[Any] | None = None, **when: Unpack[When]) -> Any:
     """Declares a validating function of the new object, of new and old object (None on CREATE), or of these and the
-    `AdmissionRequest`.
+    `AdmissionRequest`. With `reviews`, the class that a `subresource` sends, type checkers know what it gets.
+
+        @validates(App, subresource="scale", reviews=Scale)
+        def at_most_five(scale: Scale) -> None: ...
+
+    Raises ValueError for what the API server never calls, TypeError for what it sends otherwise.
     """
-    return cast(_Validates[T], partial(_mark, Admits("validate", target, when)))
+    return partial(_mark, _declared(Admits("validate", target, when), reviews))
 
 
-def defaults(target: type[T], **when: Unpack[When]) -> _Defaults[T]:
+@overload
+def defaults(target: type[Any], *, reviews: type[S], **when: Unpack[When]) -> _Defaults[S]: ...
+@overload
+def defaults(target: type[T], **when: Unpack[When]) -> _Defaults[T]: ...
+def defaults(target: type[Any], *, reviews: type[Any] | None = None, **when: Unpack[When]) -> Any:
     """Like `validates`, for a function that returns the object to store (`msgspec.structs.replace`), or None to leave
     it unchanged.
     """
-    return cast(_Defaults[T], partial(_mark, Admits("default", target, when)))
+    return partial(_mark, _declared(Admits("default", target, when), reviews))
+
+
+def _declared(says: Admits, reviews: type[Any] | None) -> Admits:
+    if reviews is not None and reviews.KIND != says.reviewed.KIND:
+        raise TypeError(
+            f"@{says.does}s: the API server sends a {says.reviewed.KIND} for review, not a {reviews.KIND}: "
+            f"give reviews={says.reviewed.__name__}, or leave it out"
+        )
+    return says
 
 
 def converts(old: type[S], new: type[T]) -> _Converts[S, T]:
@@ -212,7 +275,7 @@ _Answered = Callable[[Any, AdmissionRequest, Any, Any], AdmissionAnswer]
 
 
 def _handler(function: Any, says: Admits, strict: bool, answered: _Answered) -> AdmissionHandler:
-    arity, target = _arity(function), says.target
+    arity, target = _arity(function), says.reviewed
 
     def handle(request: AdmissionRequest) -> AdmissionAnswer | Awaitable[AdmissionAnswer]:
         try:
