@@ -21,6 +21,7 @@ from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
+from kubeshard.sharder import waiting_objects
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job
@@ -286,6 +287,29 @@ def test_a_late_deletion_of_a_former_ring_ends_no_other() -> None:
     assert ring is not None
     assert small.rings.get("ring") is ring
     assert not ring.ended
+
+
+def test_where_more_drains_are_pending_than_are_remembered_any_object_may_be_drained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting_objects, "MOST_DRAINS", 3)
+    pending, hashring = PendingDrains(), HashRing(["a", "b"])
+
+    def scan(keys: list[str], *, complete: bool = True) -> None:
+        pending.begin(complete=complete)
+        for key in keys:
+            pending.draining(key)
+        pending.end(hashring)
+
+    scan(["1", "2", "3"])
+    assert [pending.unsure(key, hashring) for key in ("1", "3", "other")] == [True, True, False]
+    scan(["1", "2", "3", "4", "5"])
+    assert [pending.unsure(key, hashring) for key in ("1", "5", "other")] == [True, True, True]
+    assert len(pending) == 3
+    scan(["1"], complete=False)
+    assert pending.unsure("other", hashring), "what was not remembered is not known to have ended"
+    scan(["1"])
+    assert [pending.unsure(key, hashring) for key in ("1", "5", "other")] == [True, False, False]
 
 
 @pytest.mark.regression

@@ -1,7 +1,8 @@
 """The objects of one resource of a ring that wait, as of the last scans.
 
 Bounded: the ages of at most `REMEMBERED` waiting objects are known, those seen first, though the count is exact. The
-same number of namespace names is kept; beyond that, every new namespace counts as one of them.
+same number of namespace names is kept; beyond that, every new namespace counts as one of them. Of drains that are
+pending at the same time `MOST_DRAINS` are known; while there are more, any object may be drained.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import namespace_of_key
 
 REMEMBERED = 1000
+
+MOST_DRAINS = 100_000
+"""Keys, about 150 bytes each."""
 
 ASSIGNMENT_DELAY = 1.0
 """Seconds without a shard before an object gets another one."""
@@ -129,6 +133,8 @@ class PendingDrains:
         self._lost = False
         """Whether there were drains of a kind that was uninstalled, which may have ended."""
         self._complete = False
+        self._many = False
+        """Whether some could not be remembered since the last complete scan began."""
         self._hashring: HashRing | None = None
         """The view of the last complete scan; None if it failed or is running."""
         self._unread: Collection[str] = ()
@@ -146,7 +152,7 @@ class PendingDrains:
         self._pending |= self._seen
         self._seen = set()
         if complete:
-            self._hashring = None
+            self._hashring, self._many = None, False
             self._refused_before |= self._refused
             self._refused = set()
             self._unplaced = set()
@@ -157,16 +163,25 @@ class PendingDrains:
             self._refused.discard(key)
         if self._unplaced:
             self._unplaced.discard(key)
-        self._seen.add(key)
+        if len(self._seen) < MOST_DRAINS:  # as `_remember`, for each object of each scan
+            self._seen.add(key)
+        else:
+            self._many = True
 
     def refused(self, key: str) -> None:
         """The drain could not be requested."""
-        self._refused.add(key)
+        self._remember(key, self._refused)
         self._unplaced.discard(key)
 
     def not_placed(self, key: str) -> None:
         """The object could not be given to a shard."""
-        self._unplaced.add(key)
+        self._remember(key, self._unplaced)
+
+    def _remember(self, key: str, keys: set[str]) -> None:
+        if len(keys) < MOST_DRAINS:
+            keys.add(key)
+        else:
+            self._many = True
 
     def placed(self, key: str) -> None:
         """The object is on its shard."""
@@ -198,8 +213,8 @@ class PendingDrains:
         self._hashring, self._complete = None, False
 
     def is_known(self, hashring: HashRing) -> bool:
-        """Whether the last scan was complete and used exactly these shards."""
-        return self._hashring is hashring
+        """Whether the last scan was complete, used exactly these shards, and all that it saw is remembered."""
+        return self._hashring is hashring and not self._many
 
     def unsure(self, key: str, hashring: HashRing) -> bool:
         """Whether objects controlled by the key's object have to keep their shard."""
