@@ -81,10 +81,17 @@ def shown(value: Any) -> str:
     if value is None:
         return "null"
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return text.translate(_ESCAPED) if isinstance(value, dict | list) else text
+    return escaped(text) if isinstance(value, dict | list) else text
 
 
-_ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+
+
+def escaped(json: str) -> str:
+    """Escapes what Go's JSON escapes, because it has a meaning in HTML or JavaScript."""
+    return json.translate(_ESCAPES)
+
+
 """The characters that Go escapes in JSON."""
 
 

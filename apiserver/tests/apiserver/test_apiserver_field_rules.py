@@ -2,8 +2,8 @@
 
 import pytest
 
-from kubeshard_apiserver.resources import name_formats
 from kubeshard_apiserver.resources.field_rules import RULES, changed_errors, field_rule_errors, field_rules
+from kubeshard_apiserver.schema import name_formats
 from kubeshard_apiserver.schema.catalog import struct
 
 

@@ -28,7 +28,9 @@ from kubeshard_apiserver.apply.managed_fields import (
     written,
 )
 from kubeshard_apiserver.apply.shape import Path, Shape, item_element, parts, readable
+from kubeshard_apiserver.apply.validation import validation_errors
 from kubeshard_apiserver.objects import Object, with_metadata
+from kubeshard_apiserver.status import escaped
 
 
 def merge(shape: Shape, live: Any, applied: Any) -> Any:
@@ -78,7 +80,6 @@ def _remove(shape: Shape, value: Any, path: Path, doomed: tuple[FieldSet, set[Pa
 
 _KUBECTL = "kubectl"
 ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
-_ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def _upgradable(shape: Shape, live: Object, api_version: str) -> FieldSet:
@@ -100,7 +101,7 @@ def _kept_up(obj: Object, config: Object) -> Object:
     annotations = config.get("metadata", {}).get("annotations") or {}
     others = {name: value for name, value in annotations.items() if name != ANNOTATION}
     stated = with_metadata(config, annotations=others) if annotations else config
-    text = msgspec.json.encode(stated, order="sorted").decode().translate(_ESCAPED)
+    text = escaped(msgspec.json.encode(stated, order="sorted").decode())
     return with_metadata(obj, annotations={**obj["metadata"]["annotations"], ANNOTATION: f"{text}\n"})
 
 
@@ -135,6 +136,7 @@ class Writer:
     now: str
     resets: Callable[[Path], bool] = lambda path: False
     zero: Mapping[str, Any] = field(default_factory=dict)
+    is_custom: bool = False
 
     def manager_for(self, operation: str) -> Manager:
         version = self.api_version if operation == "Update" else ""
@@ -144,10 +146,20 @@ class Writer:
 def updated(shape: Shape, live: Object | None, new: Object, writer: Writer) -> Object:
     """Returns `new` with the managedFields that result from writing it over `live` (None for a create)."""
     managers = _managers_of_request(live, new, writer)
+    if writer.is_custom and not _fits(shape, new, writer):
+        # What the write cannot change is not validated, and may have any type: then nobody owns anything.
+        return with_metadata(new, managedFields=None)
     if not managers and live is not None:
         # Fields of this object are not managed yet; the first apply starts that.
         return with_metadata(new, managedFields=None)
     return with_metadata(new, managedFields=written(_after_update(shape, managers, live, new, writer)))
+
+
+def _fits(shape: Shape, new: Object, writer: Writer) -> bool:
+    reset = {
+        name: value for name, value in new.items() if name != "metadata" and writer.resets((f"f:{name}",))
+    }
+    return not reset or not validation_errors(shape, reset)
 
 
 def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:

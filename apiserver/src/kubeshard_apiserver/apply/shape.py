@@ -8,7 +8,7 @@ derived from its Go types. Source: KEP-555 and sigs.k8s.io/structured-merge-diff
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from kubeshard_apiserver.schema.decoding import (
     Struct,
     Type,
 )
+from kubeshard_apiserver.status import escaped
 
 Path = tuple[str, ...]
 
@@ -60,7 +61,7 @@ SCALAR = Shape("scalar")
 STRING, BOOLEAN, NUMERIC, ANY_SCALAR = (
     Shape("scalar", scalar=scalar) for scalar in ("string", "boolean", "numeric", "any scalar")
 )
-_OF_TYPE = {"string": STRING, "boolean": BOOLEAN, "integer": NUMERIC, "number": NUMERIC}
+_OF_TYPE = {"boolean": BOOLEAN, "integer": NUMERIC, "number": NUMERIC}
 
 
 def is_granular_map(shape: Shape) -> bool:
@@ -111,23 +112,38 @@ def item_element(shape: Shape, item: Any) -> str:
     return "k:" + _canonical({key: item.get(key, default) for key, default in sorted(shape.keys.items())})
 
 
-def shape_of(schema: Mapping[str, Any]) -> Shape:
-    """Derives the shape from a structural schema and its `x-kubernetes-list-type`, `-list-map-keys` and `-map-type`."""
-    atomic = schema.get("x-kubernetes-map-type") == "atomic"
-    properties = schema.get("properties")
+def shape_of(
+    schema: Mapping[str, Any], metadata: Shape, *, is_root: bool = True, open_: bool = False
+) -> Shape:
+    """Derives the shape from a structural schema. `metadata` is the shape of the metadata of a complete object; `open_`
+    means that the schema is inside of one whose unknown fields are preserved.
+
+    Source: kube-openapi `pkg/schemaconv`; apiextensions-apiserver `pkg/controller/openapi/builder`.
+    """
+    open_ = open_ or bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+    is_object = is_root or bool(schema.get("x-kubernetes-embedded-resource"))
+    given = "object" if is_object else schema.get("type") or ""
+    if given not in ("object", "array", ""):
+        return _formatted(schema) if given == "string" else _OF_TYPE[given]
+
+    def inner(found: Mapping[str, Any]) -> Shape:
+        return shape_of(found, metadata, is_root=False, open_=open_)
+
+    if given == "array":
+        return _list_shape(schema, inner)
+    fields = {name: inner(found) for name, found in (schema.get("properties") or {}).items()}
+    if is_object:
+        fields |= {"apiVersion": STRING, "kind": STRING, "metadata": metadata}
     additional = schema.get("additionalProperties")
-    if schema.get("type") == "array":
-        return _list_shape(schema)
-    if properties or isinstance(additional, Mapping):
-        fields = {name: shape_of(inner) for name, inner in (properties or {}).items()}
-        items = shape_of(additional) if isinstance(additional, Mapping) else None
-        closed = items is None and not schema.get("x-kubernetes-preserve-unknown-fields")
-        return Shape("map", fields, items, atomic, closed=closed)
-    if schema.get("x-kubernetes-int-or-string"):
-        return SCALAR
-    if scalar := _OF_TYPE.get(schema.get("type", "")):
-        return scalar
-    return Shape("map" if schema.get("type") == "object" else "untyped", atomic=atomic)
+    items = inner(additional) if isinstance(additional, Mapping) else None
+    closed = bool(fields) and not open_ if additional is None else additional is False
+    kind = "map" if given or fields or items else "untyped"
+    return Shape(kind, fields, items, schema.get("x-kubernetes-map-type") == "atomic", closed=closed)
+
+
+def _formatted(schema: Mapping[str, Any]) -> Shape:
+    """A string with a format counts as a scalar of any type."""
+    return STRING if schema.get("format") in (None, "", "byte") else ANY_SCALAR
 
 
 def readable(path: Path) -> str:
@@ -135,7 +151,7 @@ def readable(path: Path) -> str:
     return "".join(_readable(element) for element in path)
 
 
-def _list_shape(schema: Mapping[str, Any]) -> Shape:
+def _list_shape(schema: Mapping[str, Any], inner: Callable[[Mapping[str, Any]], Shape]) -> Shape:
     items = schema.get("items") or {}
     properties = items.get("properties") or {}
     keys = {
@@ -143,7 +159,7 @@ def _list_shape(schema: Mapping[str, Any]) -> Shape:
         for key in schema.get("x-kubernetes-list-map-keys") or ()
     }
     return Shape(
-        "list", items=shape_of(items), list_type=schema.get("x-kubernetes-list-type", "atomic"), keys=keys
+        "list", items=inner(items), list_type=schema.get("x-kubernetes-list-type", "atomic"), keys=keys
     )
 
 
@@ -155,10 +171,14 @@ def _readable(element: str) -> str:
         return f"[{rest}]"
     if form == "v":
         return f"[={rest}]"
-    return "[" + ",".join(f"{key}={_canonical(value)}" for key, value in json.loads(rest).items()) + "]"
+    return "[" + ",".join(f"{key}={_shown(value)}" for key, value in json.loads(rest).items()) + "]"
 
 
-_canonical = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_shown = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def _canonical(value: Any) -> str:
+    return escaped(_shown(value))
 
 
 @cache

@@ -26,7 +26,7 @@ _FITS: dict[str, tuple[type, ...]] = {
 _NOT_IN_SETS: dict[type, str] = {dict: "map", list: "list"}
 
 
-def _validation_errors(shape: Shape, value: Any, path: Path = ()) -> list[str]:
+def validation_errors(shape: Shape, value: Any, path: Path = ()) -> list[str]:
     found: list[str] = []
     _validate(shape, value, path, found)
     return found
@@ -122,7 +122,7 @@ def _literal(value: Any) -> str:
 
 def check_fits(kind: Kind, shape: Shape, config: Object) -> None:
     """Checks that a configuration fits its kind. Raises ApiError (500)."""
-    if problems := _validation_errors(shape, config):
+    if problems := validation_errors(shape, config):
         problem = problems[0] if len(problems) == 1 else "\n  ".join(("errors:", *problems))
         raise internal(f"failed to create typed patch object {_where(kind, config)}: {problem}")
 

@@ -1,8 +1,8 @@
-"""Kubernetes' own functions: on lists, strings, URLs, quantities, semantic versions, IP addresses and networks.
+"""Kubernetes' own functions: on lists, strings, URLs, quantities, semantic versions, IP addresses, networks, formats.
 
-Types that Kubernetes adds (Quantity, URL, IP, CIDR, Semver) are maps with one marked entry, because the implementation
-of the language does not support custom types. They compare equal as on the real server, but `type()` returns `map` for
-them. Equal quantities compare equal however they are written.
+Types that Kubernetes adds (Quantity, URL, IP, CIDR, Semver, Format) are maps with one marked entry, because the
+implementation of the language does not support custom types. They compare equal as on the real server, but `type()`
+returns `map` for them. Equal quantities compare equal however they are written.
 
 The functions that compare items fail for lists whose items cannot be compared. Patterns use Python's syntax here and
 RE2's on the real server; whatever both support has the same meaning. As on the server, zones and IPv4-mapped IPv6
@@ -13,7 +13,7 @@ semver.org 2.0.0.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
@@ -24,10 +24,13 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from kubeshard_apiserver.cel import authorization
+from kubeshard_apiserver.schema import name_formats
+from kubeshard_apiserver.schema.formats import string_format
 
 _LATEST = ("sets", "lists", "optional", "two-var-comprehensions")
 EXTENSIONS = ({"name": "strings", "version": 2}, *({"name": name} for name in _LATEST))
 _QUANTITY, _VERSION, _URL, _IP, _CIDR = "$quantity", "$semver", "$url", "$ip", "$cidr"
+_FORMAT, _OPTIONAL = "$format", "$optional"
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ def functions() -> dict[str, Functions]:
         ("ip", "MAP", ("MAP",), lambda cidr: {_IP: str(ip_interface(_tagged(cidr, _CIDR)).ip)}),
         ("masked", "MAP", ("MAP",), lambda cidr: {_CIDR: str(_network(cidr))}),
         ("prefixLength", "INT", ("MAP",), lambda cidr: _network(cidr).prefixlen),
+        ("validate", "MAP", ("MAP", "STRING"), _validate),
         *(
             (field, "MAP", ("MAP", "STRING"), authorization.step(field))
             for field in ("path", "group", "resource", "subresource", "namespace", "name")
@@ -111,6 +115,8 @@ def functions() -> dict[str, Functions]:
         ("ip.isCanonical", "BOOL", ("STRING",), lambda text: str(_parsed_address(text)) == text),
         ("cidr", "MAP", ("STRING",), _cidr),
         ("isCIDR", "BOOL", ("STRING",), lambda text: _succeeds(_cidr, text)),
+        *((f"format.{name}", "MAP", (), lambda name=name: {_FORMAT: name}) for name in _FORMATS),
+        ("format.named", "MAP", ("STRING",), _named_format),
     ]
     found: dict[str, Functions] = {}
     for is_member, table in ((True, members), (False, plain)):
@@ -344,3 +350,67 @@ def _address(value: dict[str, Any]) -> IPv4Address | IPv6Address:
 
 def _network(value: dict[str, Any]) -> IPv4Network | IPv6Network:
     return ip_interface(_tagged(value, _CIDR)).network
+
+
+def _uri(text: str) -> list[str]:
+    is_uri = string_format("uri")
+    if is_uri is not None and is_uri(text):
+        return []
+    return [f'parse "{text}": ' + ("invalid URI for request" if text else "empty url")]
+
+
+def _of_strings(name: str, problem: str) -> name_formats.Rule:
+    holds = string_format(name)
+    return lambda text: [] if holds is None or holds(text) else [problem]
+
+
+def _prefix(rule: name_formats.Rule) -> name_formats.Rule:
+    """The rule for the beginning of a name, to which more is added: it may end with a dash."""
+    return lambda text: rule(f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text)
+
+
+_FORMATS: Mapping[str, name_formats.Rule] = {
+    "dns1123Label": name_formats.dns_label,
+    "dns1123Subdomain": name_formats.dns_subdomain,
+    "dns1035Label": name_formats.dns_1035_label,
+    "qualifiedName": name_formats.qualified_name,
+    "dns1123LabelPrefix": _prefix(name_formats.dns_label),
+    "dns1123SubdomainPrefix": _prefix(name_formats.dns_subdomain),
+    "dns1035LabelPrefix": _prefix(name_formats.dns_1035_label),
+    "labelValue": name_formats.label_value,
+    "uri": _uri,
+    "uuid": _of_strings("uuid", "does not match the UUID format"),
+    "byte": _of_strings("byte", "invalid base64"),
+    "date": _of_strings("date", "invalid date"),
+    "datetime": _of_strings("datetime", "invalid datetime"),
+}
+
+
+def _named_format(name: str) -> dict[str, Any]:
+    return {_OPTIONAL: {_FORMAT: name}} if name in _FORMATS else {}
+
+
+def _validate(value: dict[str, Any], text: str) -> dict[str, Any]:
+    problems = _FORMATS[_tagged(value, _FORMAT)](text)
+    return {_OPTIONAL: problems} if problems else {}
+
+
+_LITERAL = r"""[rR]?(?:\"\"\"(?s:.*?)\"\"\"|'''(?s:.*?)'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+_TOKEN = re.compile(rf"{_LITERAL}|//[^\n]*|(?P<opens>\.validate\s*\(|\bformat\s*\.\s*named\s*\()|[()]")
+
+
+def with_optionals(expression: str) -> str:
+    """Returns the expression with the results of functions that return an optional value made such values: functions
+    of our own can only return a map with one entry, or none, and selecting it as `[?"name"]` does the rest.
+    """
+    if "validate" not in expression and "named" not in expression:
+        return expression
+    pieces, open_calls, at = [], [], 0
+    for token in _TOKEN.finditer(expression):
+        pieces.append(expression[at : token.end()])
+        at = token.end()
+        if token["opens"] or token[0] == "(":
+            open_calls.append(bool(token["opens"]))
+        elif token[0] == ")" and open_calls and open_calls.pop():
+            pieces.append(f'[?"{_OPTIONAL}"]')
+    return "".join((*pieces, expression[at:]))

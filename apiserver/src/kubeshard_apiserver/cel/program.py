@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.version import how_to_install
-from kubeshard_apiserver.cel.library import EXTENSIONS, Functions, functions
+from kubeshard_apiserver.cel.library import EXTENSIONS, Functions, functions, with_optionals
 
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*?)(?=\nERROR: <input>:|\Z)", re.S)
 _UNDECLARED = re.compile(r"undeclared reference to '([\w.]+)\.\w+' \(in container ''\)")
@@ -144,7 +144,7 @@ def environment(variables: Mapping[str, Any], pool: Any = None) -> Any:
 def checked(env: Any, expression: str) -> tuple[Any, str]:
     """Returns the compiled expression and the type of its result. Raises CelError."""
     try:
-        compiled = env.compile(expression)
+        compiled = env.compile(with_optionals(expression))
         return compiled, _type_name(compiled.return_type())
     except RuntimeError as problem:
         words = _compiler_words(_CODE.sub("", str(problem)), expression)

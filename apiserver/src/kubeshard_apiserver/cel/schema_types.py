@@ -170,6 +170,8 @@ class _Messages:
 
     def _message(self, fields: Mapping[str, Schema]) -> _Declared:
         message = self._file.message_type.add(name=f"Type{len(self._file.message_type)}")
+        # Names that are equal in lowerCamelCase are allowed.
+        message.options.deprecated_legacy_json_field_conflicts = True
         for name, schema in fields.items():
             if (declared := self.declare(schema)) is not None:
                 for shown in names_in_expressions(name):
@@ -178,19 +180,23 @@ class _Messages:
 
     def _field(self, message: Any, name: str, declared: _Declared) -> None:
         kinds = self._descriptors.pb2.FieldDescriptorProto
-        field = message.field.add(name=name, number=_number(len(message.field)), label=kinds.LABEL_OPTIONAL)
+        number = _number(len(message.field))
+        field = message.field.add(name=name, number=number, label=kinds.LABEL_OPTIONAL)
+        # The name of a map's entry type must be derived from the name of the field.
+        entry_name = "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"
+        if declared.kind == "map" and any(entry.name == entry_name for entry in message.nested_type):
+            # A second field with the same entry type cannot be a map.
+            declared = _Declared("dyn")
         if declared.kind in ("list", "map"):
             field.label = kinds.LABEL_REPEATED
         if declared.kind == "map":
-            entry = message.nested_type.add(name=f"Entry{len(message.nested_type)}")
+            entry = message.nested_type.add(name=entry_name)
             entry.options.map_entry = True
             entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
             value = entry.field.add(name="value", number=2, label=kinds.LABEL_OPTIONAL)
             _set_type(kinds, value, declared.of)
             field.type = kinds.TYPE_MESSAGE
-            # The name of the entry type must be derived from the name of the field.
-            entry.name = "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"
-            field.type_name = f".{_PACKAGE}.{message.name}.{entry.name}"
+            field.type_name = f".{_PACKAGE}.{message.name}.{entry_name}"
         else:
             _set_type(kinds, field, declared.of if declared.kind == "list" else declared)
 

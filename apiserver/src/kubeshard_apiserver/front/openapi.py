@@ -169,9 +169,7 @@ class Schemas:
         return {"allOf": [{"$ref": REF + name}]}
 
     def _custom(self, resource: Resource) -> Schema:
-        schema = _published(resource.strategy.schema)
-        properties = {
-            **(schema.get("properties") or {}),
+        implied = {
             "apiVersion": _API_VERSION,
             "kind": _KIND,
             "metadata": {
@@ -179,7 +177,8 @@ class Schemas:
                 "description": "The metadata that every object has.",
             },
         }
-        return {**schema, "type": "object", "properties": dict(sorted(properties.items()))}
+        schema = _published(resource.strategy.schema, implied)
+        return {**schema, "type": "object", "properties": _with(implied, schema)}
 
 
 def _custom_name(resource: Resource) -> str:
@@ -200,20 +199,28 @@ def _package(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _published(schema: Mapping[str, Any]) -> Schema:
-    """Returns the schema of a definition as it is published to clients."""
-    published = dict(_members(schema))
+def _with(implied: Mapping[str, Schema], schema: Mapping[str, Any]) -> dict[str, Schema]:
+    return dict(sorted({**(schema.get("properties") or {}), **implied}.items()))
+
+
+def _published(schema: Mapping[str, Any], implied: Mapping[str, Schema]) -> Schema:
+    """Returns the schema of a definition as it is published. `implied` are the fields of complete objects."""
+    published = dict(_members(schema, implied))
+    if schema.get("x-kubernetes-embedded-resource"):
+        published["properties"] = _with(implied, published)
+        required = schema.get("required") or ()
+        published["required"] = list(dict.fromkeys((*required, "kind", "apiVersion")))
     if schema.get("x-kubernetes-int-or-string") and "anyOf" not in schema:
         published["anyOf"] = [{"type": "integer"}, {"type": "string"}]
     return published
 
 
-def _members(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _members(schema: Mapping[str, Any], implied: Mapping[str, Schema]) -> Iterator[tuple[str, Any]]:
     for word, value in schema.items():
         if word == "properties":
-            yield word, {name: _published(inner) for name, inner in (value or {}).items()}
+            yield word, {name: _published(inner, implied) for name, inner in (value or {}).items()}
         elif word in ("items", "additionalProperties") and isinstance(value, Mapping):
-            yield word, _published(value)
+            yield word, _published(value, implied)
         else:
             yield word, value
 

@@ -17,6 +17,8 @@ from kubeshard_apiserver.schema.protobuf_writing import Written, written
 _INFO = {"title": "Kubernetes", "version": RELEASE.removeprefix("v").rpartition(".")[0]}
 _UNKNOWN = ("nullable", "oneOf", "anyOf", "not")
 """Keywords that v2 does not have."""
+_BUILT_IN = tuple(f"io.k8s.{package}." for package in ("api", "apimachinery", "apiextensions-apiserver"))
+_PRESERVES = "x-kubernetes-preserve-unknown-fields"
 _METHODS = ("get", "put", "post", "patch", "delete")
 
 
@@ -25,7 +27,10 @@ def version_2(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     for document in documents:
         paths |= {path: _item(item) for path, item in document["paths"].items()}
-        definitions |= {name: _schema(schema) for name, schema in document["components"]["schemas"].items()}
+        definitions |= {
+            name: _schema(schema) if name.startswith(_BUILT_IN) else _custom(schema)
+            for name, schema in document["components"]["schemas"].items()
+        }
     return {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": definitions}
 
 
@@ -57,6 +62,50 @@ def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     if len(older.get("allOf") or ()) == 1 and "$ref" in older["allOf"][0]:
         older |= older.pop("allOf")[0]
     return older
+
+
+def _custom(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a custom kind. kubectl cannot validate what is nullable or keeps unknown fields beside others."""
+    if schema.get(_PRESERVES):
+        kept = {word: value for word, value in schema.items() if word in _OF_KINDS}
+        return {"type": "object", **kept}
+    return _loosened(schema)
+
+
+_OF_KINDS = ("x-kubernetes-group-version-kind", "x-kubernetes-selectable-fields")
+
+
+def _loosened(schema: Mapping[str, Any]) -> dict[str, Any]:
+    if "$ref" in schema or any("$ref" in inner for inner in schema.get("allOf") or ()):
+        return _schema(schema)
+    older = {word: value for word, value in schema.items() if word not in (*_UNKNOWN, "allOf")}
+    if schema.get("nullable") or schema.get(_PRESERVES):
+        older.pop("items", None)
+        older.pop("properties", None)
+    is_loose = schema.get("nullable") or (schema.get(_PRESERVES) and schema.get("type") == "object")
+    if is_loose or (older.get("type") == "array" and "items" not in older):
+        older.pop("type", None)
+    properties = older.get("properties") or {}
+    additional = older.get("additionalProperties")
+    if isinstance(additional, Mapping) and additional.get("nullable"):
+        older.pop("required", None)
+    elif required := [name for name in schema.get("required") or () if not _is_dropped(name, schema)]:
+        older["required"] = required
+    else:
+        older.pop("required", None)
+    if properties:
+        older["properties"] = {name: _loosened(inner) for name, inner in properties.items()}
+    for word in ("items", "additionalProperties"):
+        if isinstance(older.get(word), Mapping):
+            older[word] = _loosened(older[word])
+    return older
+
+
+def _is_dropped(required: str, schema: Mapping[str, Any]) -> bool:
+    """Whether a field is required in v3 only. What a complete object has was added, except where others are kept."""
+    if schema.get(_PRESERVES):
+        return bool(schema.get("x-kubernetes-embedded-resource")) and required in ("apiVersion", "kind")
+    return bool(((schema.get("properties") or {}).get(required) or {}).get("nullable"))
 
 
 def _member(word: str, value: Any) -> Any:

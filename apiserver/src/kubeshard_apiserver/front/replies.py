@@ -6,9 +6,11 @@ client that accepts JSON or YAML does not get protobuf, even if it prefers that:
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -147,7 +149,7 @@ class Reply:
     @property
     def warning_headers(self) -> list[str]:
         """The value of each `Warning` header."""
-        return [f"299 - {_quoted(text)}" for text in self.warnings]
+        return [f"299 - {_quoted(text)}" for text in _shortened(self.warnings)]
 
 
 def object_reply(resource: Resource, answer: Answer, format_: Format) -> Reply:
@@ -202,6 +204,22 @@ def text_reply(status: int, text: str) -> Reply:
 
 def page_not_found() -> Reply:
     return text_reply(404, "404 page not found\n")
+
+
+_LONGEST_WARNINGS = 4096
+_LONGEST_WARNING = 256
+
+
+def _shortened(warnings: tuple[str, ...]) -> Sequence[str]:
+    """If they are too long together, each is cut off from then on, and what still does not fit is left out."""
+    totals = list(accumulate(map(len, warnings)))
+    exceeding = bisect_right(totals, _LONGEST_WARNINGS)
+    if exceeding == len(warnings):
+        return warnings
+    cut = [text[:_LONGEST_WARNING] for text in warnings]
+    before = list(accumulate(map(len, cut), initial=0))
+    fitting = bisect_left(before, _LONGEST_WARNINGS)
+    return cut[: max(fitting, exceeding + 1)]
 
 
 def _quoted(text: str) -> str:

@@ -15,6 +15,7 @@ from kubeshard.core.times import parse_time
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.printing.columns import AGE, NAME, Cell, Column, Printer, human_duration
 from kubeshard_apiserver.printing.jsonpath import NotFound, parse
+from kubeshard_apiserver.status import escaped
 
 _LARGE_EXPONENT = 6
 _AGE: Mapping[str, Any] = {
@@ -70,7 +71,7 @@ def _string(value: Any, _: float) -> str | None:
         case bool():
             return str(value).lower()
         case dict() | list():
-            return msgspec.json.encode(value, order="sorted").decode()
+            return escaped(msgspec.json.encode(value, order="sorted").decode())
         case float():
             return _go_float(value)
         case None:

@@ -17,9 +17,9 @@ from kubeshard_apiserver.resources.admission_rules import (
     rule_errors,
 )
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
-from kubeshard_apiserver.resources.name_formats import dns_1035_label, dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.resources.value_rules import label_selector_errors
+from kubeshard_apiserver.schema.name_formats import dns_1035_label, dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden_field,

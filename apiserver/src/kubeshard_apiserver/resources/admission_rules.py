@@ -13,7 +13,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard_apiserver.cel import CelError, compile_expression
 from kubeshard_apiserver.objects import JsonObject
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
-from kubeshard_apiserver.resources.name_formats import qualified_name, wrong
+from kubeshard_apiserver.schema.name_formats import qualified_name, wrong
 from kubeshard_apiserver.status import FieldError, duplicate, internal, invalid_value, required, too_many
 
 _KIND = ("group", "version", "kind")

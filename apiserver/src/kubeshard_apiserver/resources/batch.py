@@ -10,7 +10,6 @@ from typing import Any
 from kubeshard_apiserver.objects import JsonObject, Object
 from kubeshard_apiserver.resources.cron_schedule import schedule_errors, time_zone_errors
 from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
-from kubeshard_apiserver.resources.name_formats import dns_label, dns_subdomain, wrong
 from kubeshard_apiserver.resources.pod_defaults import default_template
 from kubeshard_apiserver.resources.pod_rules import template_errors
 from kubeshard_apiserver.resources.value_rules import label_selector_errors, selects
@@ -21,6 +20,7 @@ from kubeshard_apiserver.resources.workloads import (
     shown_selector,
     unchanged_selector,
 )
+from kubeshard_apiserver.schema.name_formats import dns_label, dns_subdomain, wrong
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,

@@ -10,11 +10,11 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
 from kubeshard_apiserver.resources.field_rules import ACCESS_MODES, field_rule_errors
-from kubeshard_apiserver.resources.name_formats import dns_subdomain, wrong
 from kubeshard_apiserver.resources.pod_defaults import default_claim_spec
 from kubeshard_apiserver.resources.pod_resources import positive_quantity
 from kubeshard_apiserver.resources.quotas import LIMIT_RANGES, check_claim_limits
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.name_formats import dns_subdomain, wrong
 from kubeshard_apiserver.schema.scalars import amount_of
 from kubeshard_apiserver.status import (
     FieldError,

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from types import NoneType
 
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.name_formats import config_key, wrong
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.name_formats import config_key, wrong
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden_field,

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kubeshard_apiserver.objects import Object, private
-from kubeshard_apiserver.resources.name_formats import annotation_keys, labels
+from kubeshard_apiserver.schema.name_formats import annotation_keys, labels
 from kubeshard_apiserver.schema.validation import go_type, type_name
 from kubeshard_apiserver.status import aggregated, internal
 from kubeshard_apiserver.steps import Steps, WebhookCall

@@ -23,11 +23,11 @@ from kubeshard_apiserver.resources.metadata import (
     validate_metadata,
     without_empty,
 )
-from kubeshard_apiserver.resources.name_formats import dns_1035_label
 from kubeshard_apiserver.resources.strategy import Strategy
-from kubeshard_apiserver.schema import Validator, fill, prune
+from kubeshard_apiserver.schema import Validator, drop_nulls, fill, prune
 from kubeshard_apiserver.schema.catalog import object_meta
 from kubeshard_apiserver.schema.decoding import DecodeState
+from kubeshard_apiserver.schema.name_formats import dns_1035_label
 from kubeshard_apiserver.schema.numbers import whole_numbers
 from kubeshard_apiserver.schema.structural import NOTHING, Check, list_check
 from kubeshard_apiserver.status import FieldError, bad_request, invalid_value, required, shown
@@ -165,6 +165,8 @@ class CustomResources(Strategy):
         self.scales = scales
         self.selectable = (*Strategy.selectable, *selectable)
         self._root = _without_implicit(schema)
+        properties = self._root["properties"]
+        self._status = {"properties": {name: inner for name, inner in properties.items() if name == "status"}}
         self._stored = None if stored is None else _without_implicit(stored)
         self.reads_anew = stored is not None
         self._webhook = webhook
@@ -188,11 +190,18 @@ class CustomResources(Strategy):
         for name in fields:
             del obj[name]
         dropped += sorted(prune(self._root, fields))
+        drop_nulls(self._root, fields)
         whole_numbers(fields)
         dropped += self._embedded.coerce(fields, kind)
         fill(self._root, fields)
         obj.update(fields)
         return dropped
+
+    def complete(self, obj: Object) -> list[str]:
+        self.decode_metadata(obj)
+        whole_numbers(obj)
+        fill(self._root, obj)
+        return []
 
     def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
         if subresource == "status":
@@ -214,24 +223,32 @@ class CustomResources(Strategy):
         fields = recoded(_fields(obj))
         if self._stored is not None and (self._webhook is None or obj["apiVersion"] == self._webhook.stored):
             prune(self._stored, fields)
+            drop_nulls(self._stored, fields)
             fill(self._stored, fields)
         if self._webhook is not None:
             obj = self._webhook.converted(_with_fields(obj, fields), self.kind.api_version)
             fields = _fields(obj)
         prune(self._root, fields)
+        drop_nulls(self._root, fields)
         return _with_fields(obj, fields)
 
     def for_storage(self, obj: Object) -> Object:
-        if self._webhook is None:
-            return obj
-        stored = self._webhook.converted(obj, self._webhook.stored)
-        fields = _fields(stored)
-        prune(self._stored or {}, fields)
-        return _with_fields(stored, fields)
+        """Return the object as it is read again: an apply and webhooks do not prune it, and a create drops the status
+        after defaults have been set.
+        """
+        if self._webhook is not None:
+            obj = self._webhook.converted(obj, self._webhook.stored)
+        schema = self._root if self._stored is None else self._stored
+        fields = _fields(obj)
+        prune(schema, fields)
+        drop_nulls(schema, fields)
+        if self._stored is None and "status" not in fields:
+            fill(self._status, fields)
+        return _with_fields(obj, fields)
 
     def validate(self, obj: Object) -> list[FieldError]:
         fields = _fields(obj)
-        errors = self._validator.errors(fields)
+        errors = self._validator.errors(obj)
         errors += self._embedded.errors(fields)
         if self._lists is not None:
             errors += self._lists(fields, "")
@@ -247,7 +264,7 @@ class CustomResources(Strategy):
                 was = before.get("status", NOTHING)
                 errors = self._status_validator.errors(after["status"], under="status", old=was)
         else:
-            errors = self._validator.errors(after, old=before) + self._embedded.errors(after)
+            errors = self._validator.errors(new, old=old) + self._embedded.errors(after)
         if self._lists is not None and not any(self._lists(before, "")):
             errors += self._lists(after, "")
         errors += self._scale_errors(new, ("status",) if subresource == "status" else ("spec", "status"))
@@ -276,7 +293,7 @@ class CustomResources(Strategy):
 
     @cached_property
     def _validator(self) -> Validator:
-        return Validator(self._root)
+        return Validator(self.schema)
 
     @cached_property
     def _status_validator(self) -> Validator:

@@ -169,7 +169,10 @@ class Definitions(Typed):
             names["singular"] = names["kind"].lower()
         if not names.get("listKind") and names["kind"]:
             names["listKind"] = names["kind"] + "List"
-        spec.setdefault("conversion", {"strategy": "None"})
+        conversion = spec.setdefault("conversion", {"strategy": "None"})
+        service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
+        if service is not None:
+            service.setdefault("port", 443)
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)

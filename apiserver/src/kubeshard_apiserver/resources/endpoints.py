@@ -14,12 +14,12 @@ from kubeshard_apiserver.resources.addresses import (
     family_of,
 )
 from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
-from kubeshard_apiserver.resources.name_formats import (
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.name_formats import (
     dns_label,
     dns_subdomain,
     wrong,
 )
-from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,
     invalid_value,

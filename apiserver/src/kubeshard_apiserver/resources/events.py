@@ -11,10 +11,10 @@ from typing import Any
 
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard_apiserver.objects import JsonObject, Object
-from kubeshard_apiserver.resources.name_formats import qualified_name, wrong
 from kubeshard_apiserver.resources.strategy import Stored
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.schema.decoding import DecodeState
+from kubeshard_apiserver.schema.name_formats import qualified_name, wrong
 from kubeshard_apiserver.status import FieldError, immutable, invalid, invalid_value, required
 
 _LIMITS = {"reportingInstance": 128, "action": 128, "reason": 128}

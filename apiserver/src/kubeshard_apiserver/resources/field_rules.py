@@ -19,7 +19,6 @@ import msgspec
 
 from kubeshard_apiserver import schema
 from kubeshard_apiserver.objects import JsonObject
-from kubeshard_apiserver.resources import name_formats as forms
 from kubeshard_apiserver.resources import value_rules as values
 from kubeshard_apiserver.resources.addresses import address_errors, block_errors, endpoint_errors
 from kubeshard_apiserver.resources.pod_resources import (
@@ -27,6 +26,7 @@ from kubeshard_apiserver.resources.pod_resources import (
     positive_errors,
     quantity_errors,
 )
+from kubeshard_apiserver.schema import name_formats as forms
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,

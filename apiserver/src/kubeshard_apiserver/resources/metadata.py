@@ -10,7 +10,7 @@ from typing import Any
 
 from kubeshard.core.names import is_dns_label, is_dns_subdomain
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.name_formats import annotation_keys, labels, qualified_name, wrong
+from kubeshard_apiserver.schema.name_formats import annotation_keys, labels, qualified_name, wrong
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden_field,

@@ -10,15 +10,15 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.objects import JsonObject, Object
 from kubeshard_apiserver.resources.addresses import block_errors, parsed_address, parsed_block
 from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
-from kubeshard_apiserver.resources.name_formats import (
+from kubeshard_apiserver.resources.service_rules import entry_point_errors
+from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.name_formats import (
     dns_label,
     port_name,
     port_number,
     wildcard_subdomain,
     wrong,
 )
-from kubeshard_apiserver.resources.service_rules import entry_point_errors
-from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden_field,

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from kubeshard_apiserver.objects import JsonObject, Object
 from kubeshard_apiserver.resources.addresses import parsed_block
 from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
-from kubeshard_apiserver.resources.name_formats import label_value, qualified_name, wrong
 from kubeshard_apiserver.resources.pod_resources import quantity_errors, resource_errors
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.name_formats import label_value, qualified_name, wrong
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,

@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kubeshard_apiserver.objects import JsonObject
-from kubeshard_apiserver.resources import name_formats as names
 from kubeshard_apiserver.resources.field_rules import field_rule_errors, list_errors
-from kubeshard_apiserver.resources.name_formats import header_name, wrong
 from kubeshard_apiserver.resources.pod_resources import resource_errors
 from kubeshard_apiserver.resources.pod_volumes import (
     device_errors,
@@ -20,6 +18,8 @@ from kubeshard_apiserver.resources.pod_volumes import (
     mount_errors,
     resource_ref_errors,
 )
+from kubeshard_apiserver.schema import name_formats as names
+from kubeshard_apiserver.schema.name_formats import header_name, wrong
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,

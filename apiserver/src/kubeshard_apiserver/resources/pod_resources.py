@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from kubeshard_apiserver.objects import JsonObject
-from kubeshard_apiserver.resources.name_formats import not_found_value, qualified_name, wrong
+from kubeshard_apiserver.schema.name_formats import not_found_value, qualified_name, wrong
 from kubeshard_apiserver.schema.scalars import amount_of
 from kubeshard_apiserver.status import (
     FieldError,

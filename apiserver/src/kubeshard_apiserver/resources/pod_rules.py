@@ -10,15 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubeshard_apiserver.objects import JsonObject
-from kubeshard_apiserver.resources import name_formats as names
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
-from kubeshard_apiserver.resources.name_formats import (
-    dns_label,
-    dns_subdomain,
-    label_value,
-    qualified_name,
-    wrong,
-)
 from kubeshard_apiserver.resources.pod_containers import (
     PodContext,
     container_list_errors,
@@ -30,6 +22,14 @@ from kubeshard_apiserver.resources.pod_containers import (
 from kubeshard_apiserver.resources.pod_resources import resource_errors
 from kubeshard_apiserver.resources.pod_volumes import volume_errors
 from kubeshard_apiserver.resources.value_rules import label_selector_errors, operand_errors
+from kubeshard_apiserver.schema import name_formats as names
+from kubeshard_apiserver.schema.name_formats import (
+    dns_label,
+    dns_subdomain,
+    label_value,
+    qualified_name,
+    wrong,
+)
 from kubeshard_apiserver.status import FieldError, duplicate, forbidden_field, invalid_value, required
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

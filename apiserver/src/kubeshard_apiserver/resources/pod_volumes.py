@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from kubeshard_apiserver.objects import JsonObject
-from kubeshard_apiserver.resources import name_formats as names
 from kubeshard_apiserver.resources.claims import claim_spec_errors
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
-from kubeshard_apiserver.resources.name_formats import qualified_name, wrong
+from kubeshard_apiserver.schema import name_formats as names
+from kubeshard_apiserver.schema.name_formats import qualified_name, wrong
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,

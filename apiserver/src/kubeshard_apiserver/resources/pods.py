@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.apply.shape import Path
 from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
-from kubeshard_apiserver.resources.name_formats import dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.resources.pod_containers import image_errors
 from kubeshard_apiserver.resources.pod_defaults import (
     SYSTEM_PRIORITIES,
@@ -24,6 +23,7 @@ from kubeshard_apiserver.resources.pod_resources import quality_of_service
 from kubeshard_apiserver.resources.pod_rules import new_pod_errors, pod_errors, template_errors
 from kubeshard_apiserver.resources.quotas import LIMIT_RANGES, check_pod_limits, fill_limits
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.name_formats import dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden,

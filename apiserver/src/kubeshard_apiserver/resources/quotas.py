@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
-from kubeshard_apiserver.resources.name_formats import qualified_name, wrong
 from kubeshard_apiserver.resources.pod_resources import (
     QUOTA,
     container_resource_name_errors,
@@ -22,6 +21,7 @@ from kubeshard_apiserver.resources.pod_resources import (
     resource_name_errors,
 )
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.name_formats import qualified_name, wrong
 from kubeshard_apiserver.schema.scalars import amount_of
 from kubeshard_apiserver.status import (
     FieldError,

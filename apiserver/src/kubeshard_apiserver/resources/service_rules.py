@@ -13,7 +13,7 @@ from kubeshard_apiserver.resources.addresses import (
     parsed_address,
 )
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
-from kubeshard_apiserver.resources.name_formats import (
+from kubeshard_apiserver.schema.name_formats import (
     dns_label,
     dns_subdomain,
     in_range,

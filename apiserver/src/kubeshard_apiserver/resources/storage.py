@@ -13,10 +13,10 @@ from typing import Any
 
 from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
 from kubeshard_apiserver.resources.field_rules import ACCESS_MODES, changed_errors, field_rule_errors
-from kubeshard_apiserver.resources.name_formats import dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.resources.pod_resources import positive_quantity
 from kubeshard_apiserver.resources.pod_rules import node_selector_errors
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.name_formats import dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,

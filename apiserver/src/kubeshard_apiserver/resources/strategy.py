@@ -15,7 +15,7 @@ from typing import Any
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.access import User
-from kubeshard_apiserver.apply.shape import SCALAR, Path, Shape, shape_of, shape_of_type
+from kubeshard_apiserver.apply.shape import Path, Shape, shape_of, shape_of_type
 from kubeshard_apiserver.objects import Object, same
 from kubeshard_apiserver.resources.metadata import NameRule, subdomain_name, without_empty
 from kubeshard_apiserver.schema.catalog import object_meta
@@ -75,16 +75,17 @@ class Strategy:
     @cached_property
     def shape(self) -> Shape:
         """The fields that field managers can own."""
-        root = shape_of(self.schema)
-        implied = {"apiVersion": SCALAR, "kind": SCALAR, "metadata": shape_of_type(object_meta())}
-        open_ended = self.schema.get("x-kubernetes-preserve-unknown-fields")
-        return Shape("map", {**root.fields, **implied}, root.items, closed=not open_ended)
+        return shape_of(self.schema, shape_of_type(object_meta()))
 
     def decode(self, obj: Object) -> list[str]:
         """Turn a body into an object of this kind, in place: check types, drop unknown fields and return their paths.
         Raises Invalid (400).
         """
         raise NotImplementedError
+
+    def complete(self, obj: Object) -> list[str]:
+        """Turn the result of an apply into an object of this kind, as `decode` does for a body."""
+        return self.decode(obj)
 
     def decode_metadata(self, obj: Object) -> list[str]:
         """Decode the metadata of a kind without a Go type."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kubeshard_apiserver.objects import JsonObject
-from kubeshard_apiserver.resources.name_formats import (
+from kubeshard_apiserver.schema.name_formats import (
     dns_subdomain,
     label_value,
     labels,

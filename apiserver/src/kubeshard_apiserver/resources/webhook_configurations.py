@@ -17,8 +17,8 @@ from kubeshard_apiserver.resources.admission_rules import (
     rule_errors,
 )
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
-from kubeshard_apiserver.resources.name_formats import dns_1035_label, dns_subdomain, wrong
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.name_formats import dns_1035_label, dns_subdomain, wrong
 from kubeshard_apiserver.status import FieldError, duplicate, invalid_value, required
 
 _KNOWN_VERSIONS = ("v1", "v1beta1")

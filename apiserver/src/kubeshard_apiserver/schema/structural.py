@@ -21,28 +21,48 @@ _NOTHING: Mapping[str, Any] = {}
 def fill(schema: Mapping[str, Any], value: Any) -> None:
     """Sets missing fields that have a default, in place. A null where null is not allowed counts as missing."""
     if isinstance(value, list):
-        items = schema.get("items") or {}
+        items = schema.get("items") or _NOTHING
         for index, item in enumerate(value):
-            if item is None and "default" in items and not items.get("nullable"):
-                value[index] = item = deepcopy(items["default"])
+            if _lacks(items, item):
+                value[index] = item = deepcopy(items.get("default"))
             fill(items, item)
     if not isinstance(value, dict):
         return
-    properties = schema.get("properties") or {}
+    properties = schema.get("properties") or _NOTHING
     for name, inner in properties.items():
-        if value.get(name) is None and not (name in value and inner.get("nullable")):
-            value.pop(name, None)
-            if inner.get("default") is not None:
-                value[name] = deepcopy(inner["default"])
+        if inner.get("default") is not None and (name not in value or _lacks(inner, value[name])):
+            value[name] = deepcopy(inner["default"])
         if name in value:
             fill(inner, value[name])
     additional = schema.get("additionalProperties")
     if isinstance(additional, Mapping):
         for name in value.keys() - properties.keys():
-            if value[name] is None and not additional.get("nullable"):
-                del value[name]
-            else:
-                fill(additional, value[name])
+            if _lacks(additional, value[name]):
+                value[name] = deepcopy(additional.get("default"))
+            fill(additional, value[name])
+
+
+def _lacks(schema: Mapping[str, Any], value: Any) -> bool:
+    return value is None and not schema.get("nullable")
+
+
+def drop_nulls(schema: Mapping[str, Any], value: Any) -> None:
+    """Removes fields that are null where null is not allowed and there is no default, in place. Items of lists stay."""
+    if isinstance(value, list):
+        for item in value:
+            drop_nulls(schema.get("items") or _NOTHING, item)
+    if not isinstance(value, dict):
+        return
+    properties = schema.get("properties") or _NOTHING
+    additional = schema.get("additionalProperties")
+    for name in list(value):
+        inner = properties.get(name, additional)
+        if not isinstance(inner, Mapping):
+            continue
+        if _lacks(inner, value[name]) and inner.get("default") is None:
+            del value[name]
+        else:
+            drop_nulls(inner, value[name])
 
 
 def prune(schema: Mapping[str, Any], value: Any, path: str = "") -> list[str]:

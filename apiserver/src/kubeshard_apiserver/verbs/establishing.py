@@ -44,11 +44,11 @@ class Definitions:
         self._settle_others(definition)
 
     def _settle(self, definition: Object) -> None:
+        if with_approval(definition, self._model.now()) != definition:
+            definition = self._report(definition, lambda live: with_approval(live, self._model.now()))
         if definition["spec"]["names"] != definition["status"].get("acceptedNames"):
             others = self._group(definition)
             definition = self._report(definition, lambda live: established(live, others, self._model.now()))
-        if with_approval(definition, self._model.now()) != definition:
-            definition = self._report(definition, lambda live: with_approval(live, self._model.now()))
         self.serve(definition)
 
     def _settle_others(self, definition: Object) -> None:

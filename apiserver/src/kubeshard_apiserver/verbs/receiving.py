@@ -16,8 +16,11 @@ from kubeshard_apiserver.schema.validation import type_name
 from kubeshard_apiserver.status import bad_request, invalid, invalid_value, missing_in_object, shown
 
 
-def decoded(target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
-    obj, unknown, refused = _read(target, body, options)
+def decoded(
+    target: Target, body: Any, options: WriteOptions, *, applied: bool = False
+) -> tuple[Object, tuple[str, ...]]:
+    """`applied` means that the body is the result of an apply."""
+    obj, unknown, refused = _read(target, body, options, applied)
     if refused:
         kind = target.resource.kind
         raise bad_request(
@@ -26,12 +29,14 @@ def decoded(target: Target, body: Any, options: WriteOptions) -> tuple[Object, t
     return obj, unknown
 
 
-def _read(target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...], str]:
+def _read(
+    target: Target, body: Any, options: WriteOptions, applied: bool = False
+) -> tuple[Object, tuple[str, ...], str]:
     """Returns the object, the warnings, and the reason if the object is rejected."""
     obj = body if body.get("metadata") is not None else {**body, "metadata": {}}
     check_type_meta(obj, target.resource.kind.kind)
     strategy = target.resource.strategy
-    dropped = strategy.decode(obj)
+    dropped = strategy.complete(obj) if applied else strategy.decode(obj)
     unknown = tuple(f'unknown field "{path}"' for path in dropped)
     twice = options.duplicates
     if twice.warnings and dropped and not strategy.is_custom:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from kubeshard.core.selectors import FieldSelector, InvalidSelector
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.objects import Object, labels_of
-from kubeshard_apiserver.resources.name_formats import label_value, qualified_name
 from kubeshard_apiserver.resources.strategy import Strategy
+from kubeshard_apiserver.schema.name_formats import label_value, qualified_name
 from kubeshard_apiserver.status import aggregated, bad_request, invalid_value
 
 Labels = Mapping[str, str]

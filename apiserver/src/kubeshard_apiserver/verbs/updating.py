@@ -116,6 +116,7 @@ def writer_of(target: Target, options: WriteOptions, now: str) -> Writer:
         now,
         lambda path: strategy.resets(subresource, path),
         strategy.zero,
+        strategy.is_custom,
     )
 
 

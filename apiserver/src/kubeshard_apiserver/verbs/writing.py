@@ -130,7 +130,7 @@ class Writes:
             new = private(applied(strategy.shape, live, config, writer, force=options.force))
             managed = new["metadata"].get("managedFields")
             try:
-                decoded(target, new, options)
+                decoded(target, new, options, applied=True)
             except Invalid as error:
                 if strategy.is_custom:
                     raise
@@ -191,8 +191,7 @@ class Writes:
         if self._store.get(resource, key) is not None:
             raise already_exists(resource, meta["name"], generates=bool(meta.get("generateName")))
         if options.dry_run:  # a dry run does not reach the storage
-            if strategy.needs_webhook:
-                obj = yield from self._model.converting(lambda: in_version(target.resource, to_store))
+            obj = yield from self._model.converting(lambda: in_version(target.resource, to_store))
             return Answer(201, with_metadata(obj, resourceVersion=version) if version else obj)
         if options.large:
             check_size(target, to_store)
@@ -230,7 +229,9 @@ class Writes:
                 self._definitions.gone(target)
             return Answer(200, new)
         if options.dry_run:
-            return Answer(200, new)
+            return Answer(
+                200, (yield from self._model.converting(lambda: in_version(target.resource, to_store)))
+            )
         stored = self._store.put(resource, target.key, to_store)
         if resource == DEFINITIONS and not target.subresource:
             self._definitions.defined(stored)
