@@ -29,7 +29,7 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[1] / "conformance"))
 
 import yaml
-from conformance_api import APPLY, JSON_PATCH, MERGE, Answer, Api, install, until
+from conformance_api import APPLY, JSON_PATCH, MERGE, Answer, Api, install
 from conformance_kinds import DEFINITIONS
 from differ import differences, essence, servers
 
@@ -215,11 +215,6 @@ class Comparison:
     async def undefine(self, name: str) -> None:
         for api in self.apis:
             await api.delete(f"{DEFINITIONS}/{name}")
-
-            async def is_gone(api: Api = api) -> bool:
-                return (await api.get(f"{DEFINITIONS}/{name}")).status == 404
-
-            await until(is_gone)
 
     async def try_object(self, definition: Object, obj: Object, number: int, changes: int) -> None:
         spec, version = definition["spec"], obj["apiVersion"].partition("/")[2]

@@ -1,0 +1,479 @@
+"""What the definitions and objects of other projects contain, found by `make corpus`: each row is the smallest that
+shows it.
+"""
+
+import json
+
+import pytest
+from conformance_api import install, owned, until
+from conformance_kinds import DEFINITIONS
+from conformance_schemas import defined, fields, shared
+
+STRING, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
+FREE = {"x-kubernetes-preserve-unknown-fields": True}
+OPEN = {"type": "object", **FREE}
+TEXTS = {"type": "object", "additionalProperties": STRING}
+HOLDS = [{"rule": "true"}]
+
+
+@pytest.fixture
+def group(name):
+    """Returns a group that no other test case uses."""
+    return f"{name}.example.com"
+
+
+async def kind(api, group, ns, schema, **version):
+    """Defines the kind Thing with this schema of the whole object. Returns the path of its objects and a function that
+    makes one.
+    """
+    schema = {"type": "object", **schema}
+    await install(api, defined(group, {}, schema={"openAPIV3Schema": schema}, **version))
+
+    def thing(name="a", **more):
+        return {"apiVersion": f"{group}/v1", "kind": "Thing", "metadata": {"name": name}, **more}
+
+    return f"/apis/{group}/v1/namespaces/{ns}/things", thing
+
+
+IMPLIED = ["apiVersion", "kind", "metadata"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"required": IMPLIED},
+        {"required": IMPLIED, "properties": {"metadata": {"type": "object"}}},
+        {"minProperties": 4},
+        {"anyOf": [{"required": ["metadata"]}, {"required": ["other"]}]},
+        {
+            "properties": {
+                "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}}}
+            }
+        },
+        {"properties": {"kind": {"type": "string"}, "apiVersion": {"type": "string"}}},
+    ],
+)
+async def test_what_every_object_has_is_part_of_what_the_schema_describes(api, group, ns, schema):
+    properties = {"spec": OPEN, **schema.get("properties", {})}
+    things, thing = await kind(api, group, ns, {**schema, "properties": properties})
+    made = await api.create(things, thing(spec={"a": 1}))
+    assert made.status == 201, made.text
+    replaced = await api.replace(f"{things}/a", {**made.body, "spec": {"a": 2}})
+    assert replaced.status == 200, replaced.text
+    assert (await api.merge(f"{things}/a", {"spec": {"a": 3}})).status == 200
+    assert (await api.apply(f"{things}/b", thing("b", spec={}))).status == 201
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (
+            {
+                "properties": {
+                    "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}}}
+                }
+            },
+            {("metadata.name", "FieldValueTooLong")},
+        ),
+        ({"maxProperties": 3}, {("<nil>", "FieldValueTooMany")}),
+        ({"not": {"required": ["kind"]}}, {("<nil>", "FieldValueInvalid")}),
+    ],
+)
+async def test_what_every_object_has_is_validated(api, group, ns, schema, told):
+    properties = {"spec": OPEN, **schema.get("properties", {})}
+    things, thing = await kind(api, group, ns, {**schema, "properties": properties})
+    refused = await api.create(things, thing("abcd", spec={}))
+    assert refused.status == 422
+    assert {(field, reason) for field, reason, _ in refused.causes} == told
+
+
+DEFAULTED = fields(
+    spec=OPEN,
+    status={**fields(seen=INTEGER, phase={**STRING, "default": "New"}), "default": {"seen": -1}},
+)
+
+
+async def test_defaults_of_the_status_are_returned_read_listed_and_watched(api, group, ns):
+    things, thing = await kind(api, group, ns, DEFAULTED, subresources={"status": {}})
+    expected = {"seen": -1, "phase": "New"}
+    tried = await api.create(things, thing(spec={}), dryRun="All")
+    made = await api.create(things, thing(spec={}, status={"seen": 5}))
+    listed = await api.get(things)
+    assert [tried["status"], made["status"], listed["items"][0]["status"]] == [expected] * 3
+    assert (await api.get(f"{things}/a"))["status"] == expected
+    async with api.watch(things, resourceVersion="0") as events:
+        assert (await events.next())["object"]["status"] == expected
+    assert not any("f:status" in owns for owns in owned(made).values())
+    changed = await api.merge(f"{things}/a/status", {"status": None})
+    assert (changed.status, changed["status"]) == (200, expected)
+    written = await api.merge(f"{things}/a/status", {"status": {"seen": 2, "phase": None}})
+    assert written["status"] == {"seen": 2, "phase": "New"}
+
+
+async def test_a_default_of_the_status_is_not_validated_at_the_create(api, group, ns):
+    schema = {**DEFAULTED, "x-kubernetes-validations": [{"rule": "!has(self.status)"}]}
+    things, thing = await kind(api, group, ns, schema, subresources={"status": {}})
+    assert (await api.create(things, thing(spec={}))).status == 201
+    assert (await api.merge(f"{things}/a", {"spec": {"a": 1}})).status == 422
+
+
+NULLS = fields(
+    text=STRING,
+    maybe={**STRING, "nullable": True},
+    given={**STRING, "default": "x"},
+    both={**STRING, "default": "x", "nullable": True},
+    map=TEXTS,
+    map_given={"type": "object", "additionalProperties": {**STRING, "default": "x"}},
+    map_maybe={"type": "object", "additionalProperties": {**STRING, "nullable": True}},
+    list={"type": "array", "items": STRING},
+    list_given={"type": "array", "items": {**STRING, "default": "x"}},
+    list_maybe={"type": "array", "items": {**STRING, "nullable": True}},
+    object=fields(text=STRING, given={**STRING, "default": "x"}),
+    free=FREE,
+    open={**fields(text=STRING), **FREE},
+    either={"x-kubernetes-int-or-string": True},
+)
+AFTER = {  # by what was sent: what a create and an apply store, or the codes with which they refuse it
+    '{"text":null}': ({}, 422),
+    '{"maybe":null}': ({"maybe": None}, {"maybe": None}),
+    '{"given":null}': ({}, {}),
+    '{"both":null}': ({"both": None}, {"both": None}),
+    '{"map":null}': ({}, 422),
+    '{"list":null}': ({}, 422),
+    '{"object":null}': ({}, 422),
+    '{"free":null}': ({}, {}),
+    '{"open":null}': ({}, 422),
+    '{"either":null}': ({}, 422),
+    '{"map":{"k":null}}': ({"map": {}}, 422),
+    '{"map_given":{"k":null}}': ({"map_given": {"k": "x"}}, {"map_given": {"k": "x"}}),
+    '{"map_maybe":{"k":null}}': ({"map_maybe": {"k": None}}, {"map_maybe": {"k": None}}),
+    '{"free":{"k":null}}': ({"free": {"k": None}}, {"free": {"k": None}}),
+    '{"list":[null]}': (422, 422),
+    '{"list_given":[null]}': ({"list_given": ["x"]}, {"list_given": ["x"]}),
+    '{"list_maybe":[null]}': ({"list_maybe": [None]}, {"list_maybe": [None]}),
+    '{"free":[null]}': ({"free": [None]}, {"free": [None]}),
+    '{"object":{"text":null,"given":null}}': ({"object": {"given": "x"}}, 422),
+    '{"open":{"text":null,"other":null,"deep":[{"a":null}]}}': (
+        {"open": {"other": None, "deep": [{"a": None}]}},
+        422,
+    ),
+}
+ALWAYS = {"given": "x", "both": "x"}
+
+
+@pytest.mark.parametrize("sent", AFTER)
+async def test_nulls_in_bodies_and_in_applies(api, ns, sent):
+    things = await shared(api, "nulls", ns, NULLS)
+    spec = json.loads(sent)
+    answers = (
+        await things.create(spec, "a"),
+        await api.apply(f"{things.path}/b", things.body(spec, "b")),
+    )
+    assert [answer["spec"] if answer.status == 201 else answer.status for answer in answers] == [
+        after if isinstance(after, int) else {**ALWAYS, **after} for after in AFTER[sent]
+    ]
+
+
+@pytest.mark.parametrize("how", ["replace", "merge", "json patch"])
+@pytest.mark.parametrize(
+    "sent", ['{"text":null}', '{"map":{"k":null}}', '{"list_given":[null]}', '{"given":null}']
+)
+async def test_nulls_in_updates(api, ns, how, sent):
+    things = await shared(api, "nulls", ns, NULLS)
+    made = await things.create({"text": "a", "map": {"k": "b"}, "given": "c", "list_given": ["d"]})
+    spec, at = json.loads(sent), f"{things.path}/a"
+    if how == "replace":
+        answer = await api.replace(at, {**made.body, "spec": spec})
+        expected = {**ALWAYS, **AFTER[sent][0]}
+    elif how == "merge":
+        answer = await api.merge(at, {"spec": spec})
+        expected = {**made["spec"], **AFTER[sent][0]}
+        expected = {name: value for name, value in expected.items() if spec.get(name, 1) is not None}
+        expected = {**ALWAYS, **expected}
+    else:
+        ((name, value),) = spec.items()
+        answer = await api.json_patch(at, {"op": "add", "path": f"/spec/{name}", "value": value})
+        expected = {
+            **ALWAYS,
+            **{key: old for key, old in made["spec"].items() if key != name},
+            **AFTER[sent][0],
+        }
+    assert (answer.status, answer.body.get("spec")) == (200, expected), answer.text
+    await api.delete(at)
+
+
+async def test_a_null_that_is_applied_where_unknown_fields_are_kept_counts_as_a_change(api, ns):
+    things = await shared(api, "nulls", ns, NULLS)
+    first = await api.apply(f"{things.path}/a", things.body({"free": {"k": 1}}))
+    second = await api.apply(f"{things.path}/a", things.body({"free": {"k": None}}))
+    assert (second["spec"]["free"], second.meta["generation"]) == ({"k": None}, first.meta["generation"] + 1)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"key_uri": STRING, "keyUri": STRING},
+        {"x": STRING, "X": STRING},
+        {"_a": STRING, "a": STRING},
+        {"a_b": TEXTS, "aB": TEXTS},
+        *({word: TEXTS} for word in ("namespace", "in", "package", "true", "__namespace__", "a-b", "a.b")),
+    ],
+)
+async def test_a_rule_beside_fields_with_such_names(api, group, properties):
+    spec = {**fields(**properties), "x-kubernetes-validations": HOLDS}
+    made = await api.create(DEFINITIONS, defined(group, spec))
+    assert made.status == 201, made.text
+
+
+FORMATS = {
+    "dns1123Label": ("a-b", "A_b"),
+    "dns1123Subdomain": ("a.b", "a..b"),
+    "dns1035Label": ("a1", "1a"),
+    "qualifiedName": ("a.b/C_d", "a/b/c"),
+    "dns1123LabelPrefix": ("a-", "-a"),
+    "dns1123SubdomainPrefix": ("a.b-", "a.b."),
+    "dns1035LabelPrefix": ("a-", "1a"),
+    "labelValue": ("", "-"),
+    "uri": ("http://a/b", "a b"),
+    "uuid": ("123e4567-e89b-12d3-a456-426614174000", "123"),
+    "byte": ("aGVsbG8=", "a"),
+    "date": ("2021-01-01", "2021-13-01"),
+    "datetime": ("2021-01-01T00:00:00Z", "2021-01-01"),
+}
+
+
+def formatted(name):
+    by_name = f"format.named('{name}').value()"
+    return f"format.{name}().validate(self).hasValue() == {by_name}.validate(self).hasValue()"
+
+
+async def test_rules_use_named_formats(api, ns):
+    rules = {
+        name: {
+            **STRING,
+            "maxLength": 100,
+            "x-kubernetes-validations": [
+                {"rule": f"!format.{name}().validate(self).hasValue()"},
+                {"rule": formatted(name)},
+            ],
+        }
+        for name in FORMATS
+    }
+    rules["told"] = {
+        **STRING,
+        "maxLength": 40,
+        "x-kubernetes-validations": [
+            {
+                "rule": "!format.uuid().validate(self).hasValue() && !format.named('x').hasValue()",
+                "messageExpression": "'it (' + format.uuid().validate(self).value()[0] + ')'",
+            }
+        ],
+    }
+    things = await shared(api, "formatted", ns, fields(**rules))
+    good = await things.create({name: given for name, (given, _) in FORMATS.items()}, "good")
+    assert good.status == 201, good.text
+    bad = await things.create({**{name: given for name, (_, given) in FORMATS.items()}, "told": "x"}, "bad")
+    assert bad.fields == {*(f"spec.{name}" for name in FORMATS), "spec.told"}
+    assert "it (does not match the UUID format)" in bad.message
+
+
+async def test_the_port_of_a_conversion_webhook_has_a_default(api, group):
+    service = {"namespace": "default", "name": "w"}
+    hook = {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}}
+    definition = defined(group, OPEN)
+    definition["spec"]["conversion"] = {"strategy": "Webhook", "webhook": hook}
+    made = await api.create(DEFINITIONS, definition)
+    assert made["spec"]["conversion"]["webhook"]["clientConfig"]["service"] == {**service, "port": 443}
+
+
+async def test_a_protected_group_is_judged_first(api, name):
+    definition = defined(f"{name}.k8s.io", OPEN)
+    definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
+    assert (await api.create(DEFINITIONS, definition)).status == 201
+    at = f"{DEFINITIONS}/{definition['metadata']['name']}"
+
+    async def conditions():
+        return [each["type"] for each in (await api.get(at))["status"].get("conditions") or ()]
+
+    async def all_there():
+        return len(await conditions()) == 3
+
+    await until(all_there)
+    assert (await conditions())[0] == "KubernetesAPIApprovalPolicyConformant"
+
+
+@pytest.mark.parametrize("status", [{"n": "five"}, "five", {"n": {"a": 1}}])
+async def test_nobody_owns_an_object_whose_dropped_part_has_another_type(api, group, ns, status):
+    schema = fields(spec=fields(a=STRING), status=fields(n=INTEGER))
+    things, thing = await kind(api, group, ns, schema, subresources={"status": {}})
+    made = await api.create(things, thing(spec={"a": "b"}, status=status))
+    assert (made.status, owned(made)) == (201, {})
+    applied = await api.apply(f"{things}/a", thing(spec={"a": "b"}))
+    assert {manager for manager, _, _ in owned(applied)} == {"before-first-apply", "one"}
+    replaced = await api.replace(f"{things}/a", {**applied.body, "status": status})
+    assert (replaced.status, owned(replaced)) == (200, {})
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "code"),
+    [
+        ({**STRING, "format": "duration"}, 5, 422),
+        ({**STRING, "format": "date-time"}, True, 422),
+        ({**STRING, "format": "unknown"}, 5, 422),
+        ({**STRING, "format": "byte"}, 5, 500),
+        (STRING, 5, 500),
+        ({**STRING, "format": "duration"}, {}, 500),
+        ({"x-kubernetes-int-or-string": True}, {"a": 1}, 422),
+        ({"type": "object"}, {"a": 1}, 201),
+        ({**fields(a=STRING), **FREE}, {"b": 1}, 201),
+        ({**fields(a=fields(b=STRING)), **FREE}, {"a": {"c": 1}}, 201),
+        (fields(a=STRING), {"b": 1}, 500),
+        ({"type": "object", "additionalProperties": True}, {"b": 1}, 201),
+        (
+            {**OPEN, "x-kubernetes-embedded-resource": True},
+            {"apiVersion": "v1", "kind": "A", "metadata": {"x": 1}},
+            500,
+        ),
+        ({**OPEN, "x-kubernetes-embedded-resource": True}, {"apiVersion": "v1", "kind": 1}, 500),
+        (
+            {**fields(a=STRING), "x-kubernetes-embedded-resource": True},
+            {"apiVersion": "v1", "kind": "A", "b": 1},
+            500,
+        ),
+        (
+            {**fields(a=STRING), "x-kubernetes-embedded-resource": True},
+            {"apiVersion": "v1", "kind": "A"},
+            201,
+        ),
+    ],
+)
+async def test_what_an_apply_takes_for_a_field(api, group, ns, schema, given, code):
+    things, thing = await kind(api, group, ns, fields(spec=fields(f=schema)))
+    applied = await api.apply(f"{things}/a", thing(spec={"f": given}))
+    assert applied.status == code, applied.text
+
+
+async def test_unknown_fields_that_an_apply_may_contain_are_not_kept(api, group, ns):
+    schema = fields(spec=fields(f={"type": "object"}, g={**fields(a=fields(b=STRING)), **FREE}))
+    things, thing = await kind(api, group, ns, schema)
+    spec = {"f": {"a": 1}, "g": {"a": {"c": 1}, "d": {"e": None}}}
+    applied = await api.apply(f"{things}/a", thing(spec=spec))
+    assert applied["spec"] == {"f": {}, "g": {"a": {}, "d": {"e": None}}}
+    assert applied.body["spec"] == (await api.get(f"{things}/a"))["spec"]
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "expected"), [(30, 40, 30), (90, 60, 51), (400, 5, 158), (20, 500, 16)]
+)
+async def test_warnings_have_a_limit(api, group, ns, count, length, expected):
+    things, thing = await kind(api, group, ns, fields(spec=fields()))
+    spec = {f"u{number:03}{'x' * (length - 4)}": 1 for number in range(count)}
+    made = await api.create(things, thing(spec=spec), dryRun="All")
+    assert (made.status, len(made.warnings)) == (201, expected)
+    assert max(map(len, made.warnings)) <= 256
+
+
+async def test_less_than_is_escaped_in_keys_and_columns(api, group, ns):
+    items = fields(name=STRING)
+    listed = {
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "items": {**items, "required": ["name"]},
+    }
+    texts = {"type": "array", "items": STRING}
+    kept = {**texts, "x-kubernetes-list-type": "set"}
+    column = {"name": "S", "type": "string", "jsonPath": ".spec.s"}
+    schema = fields(spec=fields(l=listed, s=texts, t=kept))
+    things, thing = await kind(api, group, ns, schema, additionalPrinterColumns=[column])
+    spec = {"l": [{"name": "a<b"}], "s": ["a&b"], "t": ["a>b"]}
+    made = await api.create(things, thing(spec=spec))
+    (owns,) = owned(made).values()
+    assert set(owns["f:spec"]["f:l"]) == {".", r'k:{"name":"a\u003cb"}'}
+    assert set(owns["f:spec"]["f:t"]) == {".", r'v:"a\u003eb"'}
+    table = await api.call("GET", f"{things}/a", accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    assert json.loads(table.raw)["rows"][0]["cells"][1] == r'["a\u0026b"]'
+    refused = await api.apply(f"{things}/a", thing(spec={"l": [{"name": "a<b"}]}), "two")
+    assert refused.status == 200, refused.text
+
+
+PUBLISHED = {
+    "open": OPEN,
+    "maybe": {**fields(a=STRING), "nullable": True},
+    "list": {"type": "array", "items": STRING, "nullable": True},
+    "either": {"x-kubernetes-int-or-string": True},
+    "kept": {**fields(a=STRING), **FREE},
+    "choice": {**fields(a=STRING, b=STRING), "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    "template": {**fields(spec=OPEN), "x-kubernetes-embedded-resource": True},
+    "any": {"type": "object", "x-kubernetes-embedded-resource": True, **FREE},
+    "map": {"type": "object", "additionalProperties": {**STRING, "nullable": True}},
+    "needs": {**fields(a={**STRING, "nullable": True}, b=STRING), "required": ["a", "b"]},
+}
+META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
+async def published(api, group, version):
+    at = "/openapi/v2" if version == "v2" else f"/openapi/v3/apis/{group}/v1"
+    name = ".".join([*reversed(group.split(".")), "v1", "Thing"])
+    found = {}
+
+    async def is_there():
+        body = (await api.get(at)).body or {}
+        found.update((body.get("definitions") or body.get("components", {}).get("schemas", {})).get(name, {}))
+        return bool(found)
+
+    await until(is_there)
+    return found
+
+
+def plain(schema):
+    """Returns the schema without descriptions, and references and required names as sets."""
+    if isinstance(schema, list):
+        return sorted(map(plain, schema), key=str)
+    if isinstance(schema, dict):
+        return {key: plain(value) for key, value in schema.items() if key != "description"}
+    return schema
+
+
+async def test_a_kind_that_keeps_unknown_fields_is_published_without_fields(api, group, ns):
+    await kind(api, group, ns, {**FREE, "properties": {"spec": fields(a=STRING)}})
+    older = await published(api, group, "v2")
+    gvk = [{"group": group, "kind": "Thing", "version": "v1"}]
+    assert older == {"type": "object", "x-kubernetes-group-version-kind": gvk}
+    assert set((await published(api, group, "v3"))["properties"]) == {*IMPLIED, "spec"}
+
+
+async def test_published_schemas(api, group, ns):
+    await kind(api, group, ns, fields(spec=fields(**PUBLISHED)))
+    older, newer = [
+        plain((await published(api, group, v))["properties"]["spec"]["properties"]) for v in ("v2", "v3")
+    ]
+    text = {"type": "string"}
+
+    embedded = {"x-kubernetes-embedded-resource": True}
+    for found in (older, newer):
+        for inner in (found["template"], *([found["any"]] if found is newer else [])):
+            reference = inner["properties"].pop("metadata")
+            assert META in str(reference)
+    both = {"apiVersion": text, "kind": text}
+    assert older == {
+        "open": FREE,
+        "maybe": {},
+        "list": {},
+        "either": {"x-kubernetes-int-or-string": True},
+        "kept": FREE,
+        "choice": fields(a=text, b=text),
+        "template": {**fields(spec=FREE, **both), **embedded, "required": ["apiVersion", "kind"]},
+        "any": {**FREE, **embedded},
+        "map": {"type": "object", "additionalProperties": {}},
+        "needs": {**fields(a={}, b=text), "required": ["b"]},
+    }
+    one_of = [{"required": ["a"]}, {"required": ["b"]}]
+    assert newer == {
+        **PUBLISHED,
+        "either": {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+        "choice": {**fields(a=text, b=text), "oneOf": one_of},
+        "template": {**fields(spec=OPEN, **both), **embedded, "required": ["apiVersion", "kind"]},
+        "any": {**fields(**both), **FREE, **embedded, "required": ["apiVersion", "kind"]},
+        "needs": {**PUBLISHED["needs"], "required": ["a", "b"]},
+    }
