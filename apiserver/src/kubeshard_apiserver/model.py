@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -113,13 +113,13 @@ class Model:
     waits.
     """
 
-    def __init__(self, *, clock: Clock, rng: Rng, window: int) -> None:
+    def __init__(self, *, clock: Clock, rng: Rng, window: int, plugins: Collection[str]) -> None:
         self.clock = clock
         self.rng = rng
         self.registry = Registry()
         self.store = Store(window=window, clock=clock)
         self._indexing: dict[GroupResource, Strategy] = {}
-        for resource in builtin_resources(self._stored):
+        for resource in builtin_resources(self._stored, plugins):
             self.registry.add(resource)
             self.store.open(resource.group_resource)
             if resource.strategy.indexes:

@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import GroupKind
-from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, apply_merge_patch, apply_operation
+from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, apply_operation
 from kubeshard_apiserver.apply.strategic import BadDirective, go_kind, go_text, strategic_merge
 from kubeshard_apiserver.objects import Object, recoded
 from kubeshard_apiserver.schema.decoding import (
@@ -72,12 +72,35 @@ def patched(
     result: Any
     match patch:
         case MergePatch():
-            result = apply_merge_patch(live, patch.body)
+            result = _merged(live, patch.body)
         case JsonPatch():
             result = _json_patched(live, patch.ops)
         case StrategicPatch():
             result = _strategically_merged(live, patch.body, type_)
     return result if isinstance(result, dict) else {}
+
+
+def _merged(current: Any, patch: Any) -> Any:
+    """Applies a merge patch as the real server does, which also removes nulls inside of lists that are new or replace
+    another one. Source: evanphx/json-patch.
+    """
+    if not isinstance(current, dict):
+        return _without_nulls(patch)
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(current)
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merged(result.get(name), value)
+    return result
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _strategically_merged(live: Object, patch: Mapping[str, Any], type_: Struct | None) -> Object:

@@ -8,7 +8,7 @@ implemented yet. Source of the objects that every new cluster has: k8s.io/kubern
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from kubeshard.core.kinds import GroupResource
@@ -18,6 +18,7 @@ from kubeshard_apiserver.admission.chain import Admission
 from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, version_of
 from kubeshard_apiserver.patching import Patch
+from kubeshard_apiserver.resources.admission_plugins import ADMISSION_PLUGINS
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
 from kubeshard_apiserver.resources.pod_defaults import SYSTEM_PRIORITIES
@@ -77,7 +78,8 @@ WINDOW = 10_000
 
 class ApiServer:
     """`window` is the minimum number of events of each resource that watches and snapshots can go back. `journal`
-    persists the objects beyond this process, and may already contain some.
+    persists the objects beyond this process, and may already contain some. `admission_plugins` are those that change
+    pods; by default all.
 
     The verbs of this class make no calls: every admission webhook appears to be unreachable. A caller that can call
     webhooks (`steps.perform`) uses the steps of `writes`, `deletions` and `admission` instead.
@@ -89,9 +91,10 @@ class ApiServer:
         window: int = WINDOW,
         journal: Journal | None = None,
         world: World = REAL_WORLD,
+        admission_plugins: Collection[str] = ADMISSION_PLUGINS,
     ) -> None:
         self.world = world
-        self.model = model = Model(clock=world.clock, rng=world.rng, window=window)
+        self.model = model = Model(clock=world.clock, rng=world.rng, window=window, plugins=admission_plugins)
         self.clock, self.rng, self.store, self.registry = world.clock, world.rng, model.store, model.registry
         self.admission = Admission(model)
         self.reads = Reads(model)

@@ -321,7 +321,10 @@ async def test_pods_of_a_stateful_set_get_claims_that_stay(api: ClusterApi) -> N
         return await api.get("pods/db-0")
 
     found = await api.until(pod, "db-0 is there")
-    assert found["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}]
+    assert found["spec"]["volumes"][0] == {
+        "name": "data",
+        "persistentVolumeClaim": {"claimName": "data-db-0"},
+    }
     assert (await api.get("persistentvolumeclaims/data-db-0"))["metadata"]["labels"] == {"app": "db"}
     await api.delete("statefulsets/db")
     await api.until_gone("statefulsets/db", "pods/db-0")

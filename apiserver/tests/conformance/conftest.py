@@ -33,12 +33,15 @@ from kubeshard.runtime.transport import Transport
 from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport, User
 from kubeshard_apiserver.admission.caller import HttpCaller
 from kubeshard_apiserver.front.gate import Peer
+from kubeshard_apiserver.resources.admission_plugins import ADMISSION_PLUGINS
 from kubeshard_apiserver.serving import Credentials, EmbeddedServer
 from kubeshard_apiserver.testing.kube_api import BackgroundLoop
 
 TOKEN = "conformance"
 ADMIN = User("admin", "admin", ("system:masters",))
 """The administrator, as in `kubeshard.testing.ControlPlane`."""
+PLUGINS = [name for name in ADMISSION_PLUGINS if name != "ServiceAccount"]
+"""Those of `kubeshard.testing.ControlPlane`, where nobody creates accounts."""
 _numbers = itertools.count(1)
 
 
@@ -69,7 +72,7 @@ def credentials() -> Credentials:
 @pytest.fixture(scope="module")
 def model() -> tuple[ApiServer, Identity]:
     """One server for all cases of a file."""
-    server = ApiServer()
+    server = ApiServer(admission_plugins=PLUGINS)
     return server, Identity(server, tokens={TOKEN: ADMIN})
 
 
@@ -137,7 +140,7 @@ def served(credentials: Credentials) -> Iterator[Served]:
     background, stack = BackgroundLoop("conformance"), AsyncExitStack()
 
     async def start() -> EmbeddedServer:
-        server = ApiServer()
+        server = ApiServer(admission_plugins=PLUGINS)
         gate = Identity(server, tokens={credentials.token: ADMIN})
         return await stack.enter_async_context(EmbeddedServer(server, credentials=credentials, gate=gate))
 

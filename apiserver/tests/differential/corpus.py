@@ -38,7 +38,7 @@ from kubeshard.testing.control_plane import ControlPlane
 
 Object = dict[str, Any]
 Path_ = tuple[str | int, ...]
-_AT_ONCE = 100
+_AT_ONCE = 40
 """Definitions on the servers at the same time."""
 
 
@@ -354,7 +354,13 @@ async def compare(ours: Api, real: Api, corpus: Corpus, report: Report, *, chang
     names = sorted(corpus.definitions)
     for first in range(0, len(names), _AT_ONCE):
         chunk = names[first : first + _AT_ONCE]
-        made = await asyncio.gather(*(comparison.define(corpus.definitions[name]) for name in chunk))
+        places = asyncio.Semaphore(_LANES)
+
+        async def define(name: str, places: asyncio.Semaphore = places) -> bool:
+            async with places:
+                return await comparison.define(corpus.definitions[name])
+
+        made = await asyncio.gather(*map(define, chunk))
         defined = [name for name, is_there in zip(chunk, made, strict=True) if is_there]
         async with asyncio.TaskGroup() as group:
             for lane in range(_LANES):

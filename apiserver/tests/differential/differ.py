@@ -229,7 +229,7 @@ async def _settle(sides: Sequence[Side], traffic: Traffic, request: Request, *, 
 @asynccontextmanager
 async def servers(control_plane: ControlPlane) -> AsyncIterator[tuple[Api, Api]]:
     """Ours in memory, and the real one, both with the custom resource."""
-    server = ApiServer()
+    server = ApiServer(admission_plugins=["DefaultTolerationSeconds", "LimitRanger", "Priority"])
     gate = Identity(server, tokens={TOKEN: User("admin", "admin", ("system:masters",))})
     ours = Api(InMemoryTransport(Front(server, gate=gate)), TOKEN)
     config = await load_config(kubeconfig=str(control_plane.kubeconfig))

@@ -128,7 +128,7 @@ class Attributes:
     def converted(self) -> Attributes:
         """The write with its objects in the version of its target. Raises Unconverted."""
         resource = self.target.resource
-        if resource is self.requested:
+        if resource is self.requested or self.sent is not None:
             return self
         return replace(
             self,

@@ -284,7 +284,7 @@ class Webhooks:
 
     def _returned(self, attributes: Attributes, obj: Object) -> Steps[Object]:
         """Returns the changed object in the version of the request."""
-        if not attributes.requested.strategy.needs_webhook:
+        if attributes.sent is not None or not attributes.requested.strategy.needs_webhook:
             return obj
         return (yield from converting(self._token, lambda: in_version(attributes.requested, obj)))
 

@@ -10,6 +10,7 @@ import click
 
 from kubeshard.commands.logging import log_options
 from kubeshard.commands.options import Command, version_option
+from kubeshard_apiserver.resources.admission_plugins import ADMISSION_PLUGINS
 
 DEFAULT_PORT = 6443
 _LONGEST_ROUND_TRIP = 60.0
@@ -29,6 +30,13 @@ def _a_round_trip(_context: click.Context, _option: click.Parameter, value: str)
     if not 0 <= seconds <= _LONGEST_ROUND_TRIP:
         raise click.BadParameter(f"{value} is not a duration of at most 60s, such as 10ms or 0.1s")
     return seconds
+
+
+def _plugins(_context: click.Context, _option: click.Parameter, value: str) -> frozenset[str]:
+    names = frozenset(filter(None, (name.strip() for name in value.split(","))))
+    if unknown := sorted(names.difference(ADMISSION_PLUGINS)):
+        raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(ADMISSION_PLUGINS)}")
+    return names
 
 
 @click.command(
@@ -90,6 +98,14 @@ def _a_round_trip(_context: click.Context, _option: click.Parameter, value: str)
     "--allow-all", is_flag=True, help="Disable RBAC: anyone with valid credentials may do everything."
 )
 @click.option(
+    "--disable-admission-plugins",
+    "disabled",
+    metavar="NAMES",
+    callback=_plugins,
+    default="",
+    help=f"Admission plugins that do not change pods, separated by commas: {', '.join(ADMISSION_PLUGINS)}.",
+)
+@click.option(
     "--latency",
     metavar="DURATION",
     callback=_a_round_trip,
@@ -110,6 +126,7 @@ def apiserver(
     ready_after: float,
     allow_all: bool,
     latency: float,
+    disabled: frozenset[str],
 ) -> None:
     """Run a Kubernetes API server: no etcd, no containers, ready in an instant.
 
@@ -129,7 +146,16 @@ def apiserver(
         )
     run(
         Options(
-            kubeconfig, host, port, data, not no_controllers, not no_pods, ready_after, not allow_all, latency
+            kubeconfig,
+            host,
+            port,
+            data,
+            not no_controllers,
+            not no_pods,
+            ready_after,
+            not allow_all,
+            latency,
+            [name for name in ADMISSION_PLUGINS if name not in disabled],
         )
     )
 

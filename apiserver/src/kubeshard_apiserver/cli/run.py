@@ -8,6 +8,7 @@ import gc
 import os
 import shlex
 import signal
+from collections.abc import Collection
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +44,7 @@ class Options(NamedTuple):
     ready_after: float
     rbac: bool
     latency: float
+    admission_plugins: Collection[str]
 
 
 def run(options: Options) -> None:
@@ -89,6 +91,7 @@ async def _listening(options: Options, stack: AsyncExitStack) -> EmbeddedServer:
         port=options.port,
         rbac=options.rbac,
         latency=options.latency,
+        admission_plugins=options.admission_plugins,
     )
     try:
         return await stack.enter_async_context(server)

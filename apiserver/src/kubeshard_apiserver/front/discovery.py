@@ -17,6 +17,8 @@ from kubeshard_apiserver.resources.registry import Registry, Resource
 from kubeshard_apiserver.schema.catalog import Entry
 
 _CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+_ENDING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
+"""While the definition is being deleted. Updates and patches are possible all the same."""
 _CUSTOM_SUBRESOURCES = ("status", "scale")
 _VERSION = re.compile(r"^v(\d+)(?:(alpha|beta)(\d+))?$")
 
@@ -76,7 +78,7 @@ def listed(registry: Registry, resource: Resource) -> Listed:
         resource.singular,
         kind.namespaced,
         kind.kind,
-        _CUSTOM_VERBS if custom else resource.verbs,
+        (_ENDING_VERBS if resource.is_ending else _CUSTOM_VERBS) if custom else resource.verbs,
         short_names=resource.short_names,
         categories=resource.categories,
         storage_version_hash=resource.storage_hash or _storage_version_hash(registry, resource),

@@ -78,7 +78,7 @@ _OF_KINDS = ("x-kubernetes-group-version-kind", "x-kubernetes-selectable-fields"
 def _loosened(schema: Mapping[str, Any]) -> dict[str, Any]:
     if "$ref" in schema or any("$ref" in inner for inner in schema.get("allOf") or ()):
         return _schema(schema)
-    older = {word: value for word, value in schema.items() if word not in (*_UNKNOWN, "allOf")}
+    older = {word: value for word, value in schema.items() if word not in (*_UNKNOWN, "allOf", "default")}
     if schema.get("nullable") or schema.get(_PRESERVES):
         older.pop("items", None)
         older.pop("properties", None)

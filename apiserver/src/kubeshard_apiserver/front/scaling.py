@@ -10,21 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kubeshard.core.errors import ApiError, Conflict
-from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.errors import Conflict
+from kubeshard.core.kinds import GroupKind
 from kubeshard.core.patches import ApplyPatch
-from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard_apiserver.apply.field_manager import conflicting
 from kubeshard_apiserver.apply.managed_fields import read_managers
 from kubeshard_apiserver.front.handler import HandlerContext
 from kubeshard_apiserver.model import Answer, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, private, with_metadata
 from kubeshard_apiserver.patching import patch_of, patched
-from kubeshard_apiserver.resources.custom import CustomResources
-from kubeshard_apiserver.resources.field_paths import ScalePaths, value_at, with_value
-from kubeshard_apiserver.resources.registry import Resource
-from kubeshard_apiserver.resources.strategy import Strategy
-from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.resources.field_paths import value_at, with_value
+from kubeshard_apiserver.resources.scales import KIND, SCALE, SCALES, paths_of, reviewed_scale, scale_of
 from kubeshard_apiserver.status import (
     bad_request,
     conflict,
@@ -35,20 +31,6 @@ from kubeshard_apiserver.status import (
 )
 from kubeshard_apiserver.steps import Steps
 from kubeshard_apiserver.verbs.receiving import check_name, decoded_patch
-
-_KIND = Kind("autoscaling", "v1", "Scale", "scales")
-
-
-class Scales(Typed):
-    """The kind of the subresource's body, which is not itself a resource."""
-
-    def __init__(self) -> None:
-        Strategy.__init__(self, _KIND, {})
-
-
-_SCALES = Scales()
-_SCALE = Resource(_SCALES, "scale")
-_BUILT_IN = ScalePaths()
 
 
 def scale(context: HandlerContext) -> Steps[Answer]:
@@ -63,7 +45,7 @@ def scale(context: HandlerContext) -> Steps[Answer]:
             return Answer(200, scale_of(live, target.resource))
         case "PUT":
             options = context.write_options("UpdateOptions")
-            wanted, warnings = _received(context, request.decode(_KIND.kind, _KIND.api_version), options)
+            wanted, warnings = _received(context, request.decode(KIND.kind, KIND.api_version), options)
             return (yield from _written(context, lambda _: wanted, options))._replace(warnings=warnings)
         case "PATCH":
             options = context.write_options("PatchOptions")
@@ -75,10 +57,8 @@ def scale(context: HandlerContext) -> Steps[Answer]:
 
             def wanted_of(live: Object) -> Object:
                 # A custom resource without a replica count may be scaled.
-                said = with_value(live, _paths(target.resource).spec, _wanted(live, target.resource) or 0)
-                scale = scale_of(said, target.resource)
-                made = private(patched(scale, patch, _SCALES.type))
-                wanted, _ = decoded_patch(Target(_SCALE, target.namespace, target.name), made, options)
+                made = private(patched(reviewed_scale(live, target.resource), patch, SCALES.type))
+                wanted, _ = decoded_patch(Target(SCALE, target.namespace, target.name), made, options)
                 check_name(target, wanted)
                 return wanted
 
@@ -86,33 +66,10 @@ def scale(context: HandlerContext) -> Steps[Answer]:
     raise method_not_allowed()
 
 
-def scale_of(obj: Object, resource: Resource) -> Object:
-    """Returns the Scale of an object. Raises ApiError (500) for a custom resource without a replica count."""
-    paths = _paths(resource)
-    wanted, there = value_at(obj, paths.spec), value_at(obj, paths.status)
-    if wanted is None and resource.strategy.is_custom:
-        problem = f'the spec replicas field ".{".".join(paths.spec)}" does not exist'
-        told = f"Internal error occurred: {problem}"
-        raise ApiError(told, code=500, reason="InternalError", details={"causes": [{"message": problem}]})
-    if resource.strategy.is_custom:
-        selector = value_at(obj, paths.selector) if paths.selector else ""
-    else:
-        selector = str(Selector.from_label_selector(_selector(obj["spec"].get("selector") or {})))
-    meta = obj["metadata"]
-    shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    return {
-        "kind": _KIND.kind,
-        "apiVersion": _KIND.api_version,
-        "metadata": {name: meta[name] for name in shown if name in meta},
-        "spec": {"replicas": wanted} if wanted else {},
-        "status": {"replicas": there or 0, **({"selector": selector} if selector else {})},
-    }
-
-
 def _received(context: HandlerContext, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
     target = context.target
     obj, warnings = context.server.writes.received(
-        Target(_SCALE, target.namespace, target.name), body, options
+        Target(SCALE, target.namespace, target.name), body, options
     )
     check_name(target, obj)
     return obj, warnings
@@ -129,7 +86,7 @@ def _written(
             problem += f"UID in object meta: {meta['uid']}"
             raise conflict(context.target.group_resource, meta["name"], problem)
         replicas = _replicas(wanted, context.target)
-        changed = with_value(live, _paths(context.target.resource).spec, replicas)
+        changed = with_value(live, paths_of(context.target.resource).spec, replicas)
         return with_metadata(changed, resourceVersion=given.get("resourceVersion"))
 
     answer = yield from context.server.writes.updating(context.target, change, options)
@@ -140,7 +97,7 @@ def _applied(context: HandlerContext, config: Mapping[str, Any], options: WriteO
     """Applies the workload's replicas. A conflict names every manager as if it had written through `scale`."""
     target, kind = context.target, context.target.resource.kind
     live = yield from context.server.model.reading(target)
-    if (config.get("apiVersion"), config.get("kind")) != (_KIND.api_version, _KIND.kind):
+    if (config.get("apiVersion"), config.get("kind")) != (KIND.api_version, KIND.kind):
         group, _, version = (config.get("apiVersion") or "").rpartition("/")
         raise bad_request(f"invalid object type: {group}/{version}, Kind={config.get('kind')}")
     named = config.get("metadata") or {}
@@ -155,7 +112,7 @@ def _applied(context: HandlerContext, config: Mapping[str, Any], options: WriteO
     try:
         answer = yield from context.server.writes.patching(target, ApplyPatch(intent), options)
     except Conflict as error:
-        ours, theirs = f"using {kind.api_version}", f"using {_KIND.api_version}"
+        ours, theirs = f"using {kind.api_version}", f"using {KIND.api_version}"
         causes = [
             {**cause, "message": cause["message"].replace(ours, theirs)}
             for cause in error.details.get("causes", ())
@@ -175,12 +132,12 @@ def _applied_to_custom(
     """Answers an apply to the scale of a custom resource. It changes nothing: the real server converts a changed Scale
     as if it were the custom resource, and fails. It notices conflicts before that. Raises Conflict, ApiError (500).
     """
-    why = f"to proper version: request to convert CR to an invalid group/version: {_KIND.api_version}"
-    path = _paths(target.resource).spec
+    why = f"to proper version: request to convert CR to an invalid group/version: {KIND.api_version}"
+    path = paths_of(target.resource).spec
     field = tuple(f"f:{name}" for name in path)
     owners = {manager: owned for manager, owned in read_managers(live).items() if field in owned.fields}
     if not owners:
-        told = f"failed to convert live object (/; {_KIND.api_version}, Kind={_KIND.kind}) {why}"
+        told = f"failed to convert live object (/; {KIND.api_version}, Kind={KIND.kind}) {why}"
         raise internal(f"failed to create manager for existing fields: {told}")
     wanted = (config.get("spec") or {}).get("replicas")
     if wanted in (None, value_at(live, path)):
@@ -189,10 +146,10 @@ def _applied_to_custom(
     if others and not options.force:
         shown = frozenset({("f:spec", "f:replicas")})
         raise conflicting(
-            {one: (replace(owners[one], api_version=_KIND.api_version), shown) for one in others}
+            {one: (replace(owners[one], api_version=KIND.api_version), shown) for one in others}
         )
     name = (config.get("metadata") or {}).get("name") or ""
-    raise internal(f"failed to convert new object (/{name}; {_KIND.api_version}, Kind={_KIND.kind}) {why}")
+    raise internal(f"failed to convert new object (/{name}; {KIND.api_version}, Kind={KIND.kind}) {why}")
 
 
 def _replicas(wanted: Mapping[str, Any], target: Target) -> int:
@@ -200,29 +157,7 @@ def _replicas(wanted: Mapping[str, Any], target: Target) -> int:
     if replicas >= 0:
         return int(replicas)
     if target.resource.strategy.is_custom:
-        at, kind = f".{'.'.join(_paths(target.resource).spec)}", target.resource.kind.group_kind
+        at, kind = f".{'.'.join(paths_of(target.resource).spec)}", target.resource.kind.group_kind
         raise invalid(kind, target.name, [invalid_value(at, replicas, "should be a non-negative integer")])
     error = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
-    raise invalid(GroupKind(_KIND.group, _KIND.kind), target.name, [error])
-
-
-def _wanted(obj: Object, resource: Resource) -> Any:
-    return value_at(obj, _paths(resource).spec)
-
-
-def _paths(resource: Resource) -> ScalePaths:
-    strategy = resource.strategy
-    return (strategy.scales if isinstance(strategy, CustomResources) else None) or _BUILT_IN
-
-
-def _selector(given: Mapping[str, Any]) -> LabelSelector:
-    if "matchLabels" not in given and "matchExpressions" not in given:
-        # The selector of a ReplicationController is a plain map of labels.
-        return LabelSelector(match_labels=given)
-    expressions = tuple(
-        LabelSelectorRequirement(
-            key=one["key"], operator=one["operator"], values=tuple(one.get("values") or ())
-        )
-        for one in given.get("matchExpressions") or ()
-    )
-    return LabelSelector(match_labels=given.get("matchLabels"), match_expressions=expressions)
+    raise invalid(GroupKind(KIND.group, KIND.kind), target.name, [error])

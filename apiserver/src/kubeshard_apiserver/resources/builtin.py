@@ -6,7 +6,7 @@ right, but it has no defaults, and no validation except for its types.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from kubeshard.core.kinds import GroupKind
 from kubeshard_apiserver.resources.admission_policies import AdmissionPolicies, PolicyBindings
@@ -101,10 +101,11 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
 """The class of each kind with rules of its own, for all versions."""
 
 
-def builtin_resources(stored: Stored) -> Iterator[Resource]:
+def builtin_resources(stored: Stored, plugins: Collection[str]) -> Iterator[Resource]:
     """Yield the resources in the server's discovery order."""
     for served in served_kinds():
         strategy = _RULES.get(served.kind.group_kind, Typed)(served.kind, stored)
+        strategy.plugins = plugins
         entry = served.entry
         yield Resource(
             strategy,

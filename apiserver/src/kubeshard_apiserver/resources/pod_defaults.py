@@ -1,7 +1,7 @@
 """Defaults of pods and pod templates. Everything here modifies its argument in place.
 
-Source: k8s.io/kubernetes `pkg/apis/core/v1` (defaults and conversion), and the admission plugins
-DefaultTolerationSeconds and Priority, which are on by default. Not implemented: pod-level resource requests.
+Source: k8s.io/kubernetes `pkg/apis/core/v1` (defaults and conversion), and the admission plugin
+DefaultTolerationSeconds. Not implemented: pod-level resource requests.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def default_pod_spec(spec: Object) -> None:
         _default_container(container)
 
 
-def admit_pod(spec: Object, before: Object | None = None) -> None:
-    """Add what admission adds to a pod. `before` is the spec of the pod before an update."""
+def tolerate_outages(spec: Object) -> None:
+    """Add the tolerations of the admission plugin DefaultTolerationSeconds."""
     tolerations = list(spec.get("tolerations") or ())
     for taint in _TAINTS:
         if not any(
@@ -71,9 +71,6 @@ def admit_pod(spec: Object, before: Object | None = None) -> None:
                 }
             )
     spec["tolerations"] = tolerations
-    for field in ("priority", "preemptionPolicy"):
-        if before is not None and field in before:
-            spec.setdefault(field, before[field])
 
 
 def default_claim_spec(spec: Object) -> None:

@@ -7,17 +7,18 @@ admission plugins in `pod_defaults`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.apply.shape import Path
 from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
+from kubeshard_apiserver.resources.pod_accounts import ACCOUNTS, give_account
 from kubeshard_apiserver.resources.pod_containers import image_errors
 from kubeshard_apiserver.resources.pod_defaults import (
     SYSTEM_PRIORITIES,
-    admit_pod,
     default_pod,
     default_template,
+    tolerate_outages,
 )
 from kubeshard_apiserver.resources.pod_resources import quality_of_service
 from kubeshard_apiserver.resources.pod_rules import new_pod_errors, pod_errors, template_errors
@@ -188,12 +189,26 @@ class Pods(Typed):
     def set_defaults(self, obj: Object) -> None:
         default_pod(obj)
 
+    def admit(self, new: Object, old: Object | None, token: Callable[[], str]) -> None:
+        meta, spec = new["metadata"], new["spec"]
+        name = meta.get("name") or meta.get("generateName") or "Unknown"
+        if old is None:
+            if "LimitRanger" in self.plugins:
+                fill_limits(new, self.stored(LIMIT_RANGES))
+            if "ServiceAccount" in self.plugins:
+                give_account(new, name, self.stored(ACCOUNTS), token)
+            if "Priority" in self.plugins:
+                _prioritize(spec, name, self.stored(PRIORITY_CLASSES).values())
+        elif "Priority" in self.plugins:
+            for field in ("priority", "preemptionPolicy"):
+                if field in old["spec"]:
+                    spec.setdefault(field, old["spec"][field])
+        if "DefaultTolerationSeconds" in self.plugins:
+            tolerate_outages(spec)
+
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)
         spec = obj["spec"]
-        fill_limits(obj, self.stored(LIMIT_RANGES))
-        _prioritize(obj, self.stored(PRIORITY_CLASSES).values())
-        admit_pod(spec)
         obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
         if spec.get("schedulingGates"):
             obj["status"]["conditions"] = [
@@ -221,8 +236,6 @@ class Pods(Typed):
                 del new["spec"]["ephemeralContainers"]
         elif subresource == "resize":
             new["spec"] = _resized(new["spec"], old["spec"])
-        else:
-            admit_pod(new["spec"], old["spec"])
         super().prepare_update(new, old, subresource)
 
     def resets(self, subresource: str, path: Path) -> bool:
@@ -232,7 +245,7 @@ class Pods(Typed):
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors = new_pod_errors(obj)
-        if not errors:
+        if not errors and "LimitRanger" in self.plugins:
             check_pod_limits(obj, self.stored(LIMIT_RANGES))
         return errors
 
@@ -278,11 +291,10 @@ class PodTemplates(Typed):
         return template_errors("template", obj["template"])
 
 
-def _prioritize(pod: Object, classes: Iterable[Object]) -> None:
+def _prioritize(spec: Object, name: str, classes: Iterable[Object]) -> None:
     """Set the priority from the pod's class or the default class. Raises Forbidden if the class is missing, or if the
     pod's own priority differs from that of the class.
     """
-    spec, name = pod["spec"], pod["metadata"].get("name", "")
     wanted = spec.get("priorityClassName", "")
     found: JsonObject = {}
     if not wanted:

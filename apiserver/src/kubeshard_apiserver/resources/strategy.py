@@ -7,7 +7,7 @@ copies and may be changed in place; all others must not be. The base class is a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from kubeshard.core.objects import Key
 from kubeshard_apiserver.access import User
 from kubeshard_apiserver.apply.shape import Path, Shape, shape_of, shape_of_type
 from kubeshard_apiserver.objects import Object, same
+from kubeshard_apiserver.resources.admission_plugins import ADMISSION_PLUGINS
 from kubeshard_apiserver.resources.metadata import NameRule, subdomain_name, without_empty
 from kubeshard_apiserver.schema.catalog import object_meta
 from kubeshard_apiserver.schema.decoding import DecodeState, Field, Struct
@@ -48,6 +49,8 @@ class Strategy:
     typed_items = False
     """Whether the items of lists have apiVersion and kind."""
     is_custom = False
+    plugins: Collection[str] = ADMISSION_PLUGINS
+    """The admission plugins that are enabled."""
     reads_anew = False
     """Whether stored objects may have been written with another schema."""
     needs_webhook = False
@@ -111,6 +114,11 @@ class Strategy:
 
     def set_defaults(self, obj: Object) -> None:
         """Set the defaults that the version adds to every object it decodes."""
+
+    def admit(self, new: Object, old: Object | None, token: Callable[[], str]) -> None:
+        """Change the object in place as the admission plugins of the kind do, before webhooks are asked and again after
+        they have changed it. `old` is None for a create, `token` makes names unique. Raises ApiError.
+        """
 
     def prepare_create(self, obj: Object) -> None:
         """Set what a create sets regardless of the request. No manager owns fields set here."""

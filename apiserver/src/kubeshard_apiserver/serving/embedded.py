@@ -12,6 +12,7 @@ what `system:anonymous` may do.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from kubeshard_apiserver.front.gate import Gate, Identity
 from kubeshard_apiserver.front.handlers import Front
 from kubeshard_apiserver.front.latency import DelayedFront
 from kubeshard_apiserver.persistence import DatabaseJournal
+from kubeshard_apiserver.resources.admission_plugins import ADMISSION_PLUGINS
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.serving.credentials import Credentials, write_private
 from kubeshard_apiserver.steps import WebhookCaller
@@ -46,7 +48,7 @@ class EmbeddedServer:
     `port` 0 picks a free port. `rbac` says whether RBAC is enforced; without it anyone with credentials may do
     everything. `gate` replaces the default gate (`Identity`). `caller` calls admission webhooks (by default over
     HTTPS, and only those with a `clientConfig.url`). `latency` is the number of seconds that a round trip of a client
-    takes in addition, as if the server were on another machine.
+    takes in addition, as if the server were on another machine. `admission_plugins` are those of a new server.
 
     Raises ConfigurationError if the folder cannot be used, and on entry if it cannot listen on the address.
     """
@@ -64,11 +66,12 @@ class EmbeddedServer:
         caller: WebhookCaller | None = None,
         limits: Limits = LIMITS,
         latency: float = 0.0,
+        admission_plugins: Collection[str] = ADMISSION_PLUGINS,
     ) -> None:
         if server is not None and data is not None:
             raise ValueError("an existing server already has its store; pass either `server` or `data`")
         self._journal = None if data is None else DatabaseJournal(data)
-        self.server = server or ApiServer(journal=self._journal)
+        self.server = server or ApiServer(journal=self._journal, admission_plugins=admission_plugins)
         self.credentials = credentials or self._credentials((host,) if host else ())
         gate = gate or Identity(
             self.server,

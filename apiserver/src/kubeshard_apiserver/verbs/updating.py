@@ -7,6 +7,7 @@ admission. Nothing is stored here. Source: k8s.io/apiserver `registry/generic/re
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from kubeshard.core.kinds import GroupKind
@@ -21,6 +22,7 @@ from kubeshard_apiserver.resources.metadata import (
     validate_metadata_update,
     without_empty,
 )
+from kubeshard_apiserver.resources.scales import SCALES, reviewed_scale, with_scale
 from kubeshard_apiserver.status import FieldError, conflict, internal, invalid, invalid_value
 from kubeshard_apiserver.steps import Steps, done
 from kubeshard_apiserver.verbs.receiving import check_name, check_namespace, warn
@@ -81,8 +83,18 @@ class Updates:
             return new if managed else updated(strategy.shape, live, new, writer)
 
         new = yield from done(changed, large=large)
+        is_scale = target.subresource == "scale"
+        if not target.subresource:
+            strategy.admit(new, live, self._model.rng.token)
         write = Attributes("UPDATE", target, new, live, options)
-        new = (yield from self._admission.mutate(write)) or new
+        if is_scale:
+            shown, old = (reviewed_scale(obj, target.resource) for obj in (new, live))
+            write = replace(write, object=shown, old=old, sent=SCALES)
+        left = yield from self._admission.mutate(write)
+        if left is not None and left is not write.object:
+            new = with_scale(new, left, target.resource) if is_scale else private(left)
+            if not target.subresource:
+                strategy.admit(new, live, self._model.rng.token)
         _check_version(target, new, live, replaces)
         keep_servers_own(new, live)
         strategy.prepare_update(new, live, target.subresource)
@@ -103,7 +115,8 @@ class Updates:
         refuse(target, new, (yield from done(errors, large=large)))
         if not target.subresource:
             warn(options, strategy.warnings(new, live))
-        yield from self._admission.validate(write.with_object(new))
+        shown = reviewed_scale(new, target.resource) if is_scale else new
+        yield from self._admission.validate(write.with_object(shown))
         return new
 
 

@@ -166,7 +166,11 @@ class Writes:
             name = meta.get("name") or meta.get("generateName") or ""
             check_accepts_new(namespace, target.namespace, resource, name)
         asked = target if target.name else replace(target, name=meta.get("name") or "")
-        obj = (yield from self._admission.mutate(Attributes("CREATE", asked, obj, None, options))) or obj
+        strategy.admit(obj, None, self._model.rng.token)
+        left = yield from self._admission.mutate(Attributes("CREATE", asked, obj, None, options))
+        if left is not None and left is not obj:
+            obj = private(left)
+            strategy.admit(obj, None, self._model.rng.token)
         check_namespace(target, obj)
         meta = obj["metadata"]
         if not meta.get("name") and (prefix := meta.get("generateName")):
