@@ -79,6 +79,11 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b) and (_text(a) == _text(b) or _same_types(a, b))
 
 
+def identical(a: Any, b: Any) -> bool:
+    """Whether the values are equal, and no integer stands for a float."""
+    return bool(a == b) and _text(a) == _text(b)
+
+
 def _text(value: Any) -> bytes:
     return msgspec.json.encode(value, order="deterministic")
 

@@ -20,6 +20,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ from conformance_kinds import DEFINITIONS
 from differ import differences, essence, servers
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.transport import TransportTimeout
 from kubeshard.testing.control_plane import ControlPlane
 
 Object = dict[str, Any]
@@ -214,7 +216,8 @@ class Comparison:
 
     async def undefine(self, name: str) -> None:
         for api in self.apis:
-            await api.delete(f"{DEFINITIONS}/{name}")
+            with suppress(TransportTimeout):
+                await api.delete(f"{DEFINITIONS}/{name}")
 
     async def try_object(self, definition: Object, obj: Object, number: int, changes: int) -> None:
         spec, version = definition["spec"], obj["apiVersion"].partition("/")[2]

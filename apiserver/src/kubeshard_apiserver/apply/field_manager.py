@@ -178,7 +178,8 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
     if last is not None:
         kept = frozenset().union(*(owned.fields for owned in managers.values()))
         merged = remove(shape, merged, last.fields, kept | _NEVER_OWNED)
-    comparison = _heeded(compare(shape, before, merged), writer)
+    unfiltered = compare(shape, before, merged)
+    comparison = _heeded(unfiltered, writer)
     changed = comparison.modified | comparison.added
     conflicts = {
         other: (owned, fields)
@@ -195,7 +196,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
         other: owned if other == manager else without(owned, changed | comparison.removed)
         for other, owned in managers.items()
     }
-    if any(comparison):  # owning more, or less, of what there is already is no news
+    if any(unfiltered):  # owning more, or less, of what there is already is no news
         managers[manager] = replace(managers[manager], time=writer.now)
     if writer.manager == _KUBECTL:
         merged = _kept_up(merged, config)

@@ -175,7 +175,8 @@ def _is_none(value: Any, other: Any) -> bool:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and bool(a == b)
+    """Whether two leaves are equal. An integer may equal a float."""
+    return bool(a == b) and (type(a) is type(b) or bool not in (type(a), type(b)))
 
 
 def _read(node: Any, path: Path, found: set[Path]) -> None:

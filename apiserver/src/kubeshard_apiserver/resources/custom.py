@@ -13,7 +13,7 @@ from typing import Any
 from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import Kind
 from kubeshard_apiserver.apply.shape import Path
-from kubeshard_apiserver.objects import Object, recoded
+from kubeshard_apiserver.objects import Object, identical, recoded
 from kubeshard_apiserver.resources.conversion_webhooks import ConversionWebhook
 from kubeshard_apiserver.resources.custom_rules import UNCHECKED, Rules, is_blocking
 from kubeshard_apiserver.resources.field_paths import ScalePaths, scale_value_errors
@@ -28,7 +28,7 @@ from kubeshard_apiserver.schema import Validator, drop_nulls, fill, prune
 from kubeshard_apiserver.schema.catalog import object_meta
 from kubeshard_apiserver.schema.decoding import DecodeState
 from kubeshard_apiserver.schema.name_formats import dns_1035_label
-from kubeshard_apiserver.schema.numbers import whole_numbers
+from kubeshard_apiserver.schema.numbers import whole_numbers, wide_numbers
 from kubeshard_apiserver.schema.structural import NOTHING, Check, list_check
 from kubeshard_apiserver.status import FieldError, bad_request, invalid_value, required, shown
 
@@ -191,7 +191,7 @@ class CustomResources(Strategy):
             del obj[name]
         dropped += sorted(prune(self._root, fields))
         drop_nulls(self._root, fields)
-        whole_numbers(fields)
+        wide_numbers(fields)
         dropped += self._embedded.coerce(fields, kind)
         fill(self._root, fields)
         obj.update(fields)
@@ -199,9 +199,13 @@ class CustomResources(Strategy):
 
     def complete(self, obj: Object) -> list[str]:
         self.decode_metadata(obj)
-        whole_numbers(obj)
+        wide_numbers(obj)
         fill(self._root, obj)
         return []
+
+    def is_unchanged(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+        """An integer differs from an equal float here, which is what a client may have sent."""
+        return identical(new, old)
 
     def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
         if subresource == "status":
@@ -242,6 +246,7 @@ class CustomResources(Strategy):
         fields = _fields(obj)
         prune(schema, fields)
         drop_nulls(schema, fields)
+        whole_numbers(fields)
         if self._stored is None and "status" not in fields:
             fill(self._status, fields)
         return _with_fields(obj, fields)

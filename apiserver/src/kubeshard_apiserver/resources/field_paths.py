@@ -120,6 +120,8 @@ def scale_value_errors(obj: Mapping[str, Any], paths: ScalePaths, parts: tuple[s
     for part, path in (("spec", paths.spec), ("status", paths.status)):
         value = value_at(obj, path) if part in parts else None
         where = "." + ".".join(path)
+        if part in parts and (told := _lost(obj, path)):
+            errors.append(invalid_value(where, 0, told))
         if value is None:
             continue
         if not isinstance(value, int) or isinstance(value, bool):
@@ -130,11 +132,28 @@ def scale_value_errors(obj: Mapping[str, Any], paths: ScalePaths, parts: tuple[s
         elif value > _MOST:
             errors.append(invalid_value(where, value, f"should be less than or equal to {_MOST}"))
     selector = value_at(obj, paths.selector) if paths.selector and "status" in parts else None
+    if paths.selector and "status" in parts and (told := _lost(obj, paths.selector)):
+        errors.append(invalid_value("." + ".".join(paths.selector), "", told))
     if selector is not None and not isinstance(selector, str):
         where = "." + ".".join(paths.selector)
         told = f"{where} accessor error: {selector} is of the type {go_type(selector)}, expected string"
         errors.append(invalid_value(where, "", told))
     return errors
+
+
+def _lost(obj: Mapping[str, Any], path: Path) -> str:
+    """Return the problem if something on the way to the value is no object."""
+    value: Any = obj
+    for index, name in enumerate(path):
+        if value is None:
+            break
+        if not isinstance(value, Mapping):
+            where, kind = "." + ".".join(path[: index + 1]), go_type(value)
+            return (
+                f"{where} accessor error: {value} is of the type {kind}, expected map[string]interface {{}}"
+            )
+        value = value.get(name)
+    return ""
 
 
 def value_at(obj: Mapping[str, Any], path: Path) -> Any:

@@ -137,10 +137,14 @@ class Strategy:
                     _restore(new, old, name)
         elif "status" in self.subresources:
             _restore(new, old, "status")
-        if self.counts_generations and not same(
+        if self.counts_generations and not self.is_unchanged(
             _counted(new, self.subresources), _counted(old, self.subresources)
         ):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def is_unchanged(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+        """Report whether the parts that the generation counts are equal."""
+        return same(new, old)
 
     def stamp(self, new: Object, old: Object | None, user: User, now: str) -> None:
         """Record who writes and when, after `prepare_create` (`old` is None) or `prepare_update`."""

@@ -89,30 +89,47 @@ def _multiple(value: float, factor: float, path: str) -> FieldError | None:
     if isinstance(value, int):
         holds = value % factor == 0
     else:
-        holds = _is_whole(1 / factor * value if factor < 1 else value / factor)
+        holds = is_whole(1 / factor * value if factor < 1 else value / factor)
     if holds:
         return None
     return invalid_value(path, value, f"{path} in body should be a multiple of {go_number(factor)}")
 
 
-def _is_whole(value: float) -> bool:
+def is_whole(value: float) -> bool:
     """Whether the number is whole, within the server's tolerance and the range that JSON numbers represent exactly."""
     if not math.isfinite(value) or abs(value) > (1 << 53) - 1:
         return False
     whole = math.trunc(value)
     difference = abs(value - whole)
-    return value == whole or difference < 1e-9 * max(abs(value) + abs(whole), 2.2250738585072014e-308)
+    return value == whole or (whole != 0 and difference < 1e-9 * (abs(value) + abs(whole)))
 
 
-def whole_numbers(value: dict[str, Any] | list[Any]) -> None:
-    """Replaces whole floats in place with the integers that clients get back."""
+Members = dict[str, Any] | list[Any]
+
+
+def whole_numbers(value: Members) -> None:
+    """Replaces whole floats in place with the integers as which they are read again."""
+    _replace(
+        value, float, lambda number: int(number) if number.is_integer() and abs(number) < _WIDE else number
+    )
+
+
+def wide_numbers(value: Members) -> None:
+    """Replaces integers that do not fit 64 bits in place with the floats as which the server decodes them."""
+    _replace(value, int, lambda number: number if -_WIDE <= number < _WIDE else float(number))
+
+
+_WIDE = 1 << 63
+
+
+def _replace(value: Members, wanted: type, change: Callable[[Any], Any]) -> None:
     members: Any = value.items() if isinstance(value, dict) else enumerate(value)
     for key, member in members:
         kind = type(member)
         if kind is dict or kind is list:
-            whole_numbers(member)
-        elif kind is float and member.is_integer() and abs(member) < 1 << 63:
-            value[key] = int(member)
+            _replace(member, wanted, change)
+        elif kind is wanted and (changed := change(member)) is not member:
+            value[key] = changed
 
 
 def go_number(value: float) -> str:

@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any
 
 from kubeshard_apiserver.schema.formats import Predicate, searching, string_format
-from kubeshard_apiserver.schema.numbers import number_check
+from kubeshard_apiserver.schema.numbers import is_whole, number_check
 from kubeshard_apiserver.schema.structural import NOTHING, key_of, same
 from kubeshard_apiserver.status import (
     FieldError,
@@ -242,7 +242,7 @@ def _check_type(
     fits = given in types or (
         "number" in types
         if given == "integer"
-        else given == "number" and "integer" in types and value.is_integer()
+        else given == "number" and "integer" in types and is_whole(value)
     )
     if format_ and given not in ("string", "array") and not fits:
         name = {"integer": "int64", "number": "float64"}.get(given, "")
