@@ -77,6 +77,9 @@ test-image: image kube ## Make the image and run its sharder as a container on a
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
 	$(BIN)/pytest -m "$(OUTSIDE)" $(ARGS)
 
+corpus: $(STAMP) kube ## Apply the definitions and objects of a folder to the embedded API server and a real one, and print what differs (ARGS=FOLDER)
+	$(BIN)/python apiserver/tests/differential/corpus.py $(ARGS)
+
 test-install: $(STAMP) kube ## Install the sharder by kustomize and Helm, run it as installed, upgrade it and roll back (part of test-kube; IMAGE=build/image: as containers of it, as root)
 	$(if $(IMAGE),KUBESHARD_IMAGE=$(abspath $(IMAGE)) )$(BIN)/pytest -m "$(OUTSIDE)" tests/install tests/manifests tests/kube/test_policies_kube.py -s $(ARGS)
 
@@ -165,4 +168,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS) lowest) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-long test-system test-all test-nightly test-more test-more-kube test-pythons test-lowest dist image test-image test-kube test-install kube cluster manifests isolation traces chaos types lint model budget docs bench lock install clean
+.PHONY: help demo test test-long test-system test-all test-nightly test-more test-more-kube test-pythons test-lowest dist image test-image test-kube corpus test-install kube cluster manifests isolation traces chaos types lint model budget docs bench lock install clean

@@ -260,3 +260,25 @@ def test_a_watch_is_woken_only_by_changes_that_it_selects():
     server.patch(replace(maps, name="mine"), MergePatch({"metadata": {"labels": None}}))
     assert woken
     assert [event.type for event in watch.take()] == ["DELETED"]
+
+
+def test_the_approval_of_a_protected_group_is_the_first_condition():
+    """Nearly always on the real server, where one controller is faster than another."""
+    server = ApiServer()
+    definitions = Target(server.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions"))
+    names = {"plural": "urns", "kind": "Urn"}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object"}},
+    }
+    meta = {"name": "urns.a.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved, a test"}}
+    spec = {"group": "a.k8s.io", "scope": "Namespaced", "names": names, "versions": [version]}
+    server.create(definitions, {"metadata": meta, "spec": spec})
+    kept = server.live(replace(definitions, name="urns.a.k8s.io"))
+    assert [one["type"] for one in kept["status"]["conditions"]] == [
+        "KubernetesAPIApprovalPolicyConformant",
+        "NamesAccepted",
+        "Established",
+    ]

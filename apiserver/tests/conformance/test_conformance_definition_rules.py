@@ -576,6 +576,13 @@ async def test_objects_with_finalizers_hold_their_definition(api, things):
         return "deletionTimestamp" in (await api.get(f"{things.path}/a")).meta
 
     await until(deleting)
+
+    async def lists_only_what_it_may_lose():
+        (listed,) = (await api.get(f"/apis/{things.group}/v1"))["resources"]
+        return sorted(listed["verbs"]) == ["delete", "deletecollection", "get", "list", "watch"]
+
+    await until(lists_only_what_it_may_lose)
+    assert (await api.merge(f"{things.path}/a", {"spec": {}})).status == 200
     refused = await things.create({}, "b")
     assert refused.refusal == (403, "Forbidden")
     assert refused.message == (

@@ -286,22 +286,6 @@ async def test_the_port_of_a_conversion_webhook_has_a_default(api, group):
     assert made["spec"]["conversion"]["webhook"]["clientConfig"]["service"] == {**service, "port": 443}
 
 
-async def test_a_protected_group_is_judged_first(api, name):
-    definition = defined(f"{name}.k8s.io", OPEN)
-    definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
-    assert (await api.create(DEFINITIONS, definition)).status == 201
-    at = f"{DEFINITIONS}/{definition['metadata']['name']}"
-
-    async def conditions():
-        return [each["type"] for each in (await api.get(at))["status"].get("conditions") or ()]
-
-    async def all_there():
-        return len(await conditions()) == 3
-
-    await until(all_there)
-    assert (await conditions())[0] == "KubernetesAPIApprovalPolicyConformant"
-
-
 @pytest.mark.parametrize("status", [{"n": "five"}, "five", {"n": {"a": 1}}])
 async def test_nobody_owns_an_object_whose_dropped_part_has_another_type(api, group, ns, status):
     schema = fields(spec=fields(a=STRING), status=fields(n=INTEGER))
@@ -477,3 +461,110 @@ async def test_published_schemas(api, group, ns):
         "any": {**fields(**both), **FREE, **embedded, "required": ["apiVersion", "kind"]},
         "needs": {**PUBLISHED["needs"], "required": ["a", "b"]},
     }
+
+
+NUMBERS = fields(
+    i=INTEGER,
+    narrow={**INTEGER, "format": "int32"},
+    n=NUMBER,
+    either={"x-kubernetes-int-or-string": True},
+    kept=FREE,
+    tenth={**NUMBER, "multipleOf": 0.1},
+)
+WIDE = 9223372036854775808.0
+NUMBERS_SENT = {  # what is read as an integer, a number, either of integer and string, and kept; or how it is refused
+    "1": (1, 1, 1, 1),
+    "-0": (0, 0, 0, 0),
+    "-0.0": (0, 0, 0, 0),
+    "1.0": (1, 1, 1, 1),
+    "1e3": (1000, 1000, 1000, 1000),
+    "1.5": (422, 1.5, 422, 1.5),
+    "1.0000000000000002": (422, 1.0000000000000002, 1.0000000000000002, 1.0000000000000002),
+    "9007199254740993": (9007199254740993, 9007199254740993, 9007199254740993, 9007199254740993),
+    "9223372036854775807": (
+        9223372036854775807,
+        9223372036854775807,
+        9223372036854775807,
+        9223372036854775807,
+    ),
+    "9223372036854775808": (422, WIDE, 422, WIDE),
+    "1e20": (422, 1e20, 422, 1e20),
+    "1e40": (422, 1e40, 422, 1e40),
+    "4.9e-324": (422, 5e-324, 422, 5e-324),
+    "1e400": (400, 400, 400, 400),
+    "01": (400, 400, 400, 400),
+}
+
+
+@pytest.mark.parametrize("sent", NUMBERS_SENT)
+async def test_numbers(api, ns, sent):
+    things = await shared(api, "numbers", ns, NUMBERS)
+
+    async def tried(field, how):
+        body = json.dumps(things.body({field: "@"})).replace('"@"', sent).encode()
+        if how == "create":
+            answer = await api.create(things.path, body)
+        else:
+            answer = await api.apply(f"{things.path}/a", body)
+        await api.delete(f"{things.path}/a")
+        return float(answer["spec"][field]) if answer.status == 201 else answer.status
+
+    expected = [float(read) if read not in (400, 422) else read for read in NUMBERS_SENT[sent]]
+    assert [await tried(field, "create") for field in ("i", "n", "either", "kept")] == expected
+    if 400 not in expected:
+        assert [await tried(field, "apply") for field in ("i", "n", "either", "kept")] == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "sent", "code"),
+    [
+        ("narrow", "2147483647", 201),
+        ("narrow", "2147483648", 422),
+        ("narrow", "-2147483648.0", 201),
+        ("tenth", "1.0", 201),
+        ("tenth", "1", 422),
+        ("tenth", "0.3", 201),
+        ("tenth", "4.9e-324", 422),
+    ],
+)
+async def test_ranges_of_numbers(api, ns, field, sent, code):
+    things = await shared(api, "numbers", ns, NUMBERS)
+    body = json.dumps(things.body({field: "@"})).replace('"@"', sent).encode()
+    assert (await api.create(things.path, body, dryRun="All")).status == code
+
+
+@pytest.mark.parametrize("sent", ["1.0", "1e0", "1"])
+async def test_an_integer_that_becomes_a_float_is_a_change(api, ns, sent):
+    things = await shared(api, "numbers", ns, NUMBERS)
+    made = await things.create({"n": 1, "kept": {"a": [1]}})
+    changed = await api.merge(
+        f"{things.path}/a", json.dumps({"spec": {"n": "@"}}).replace('"@"', sent).encode()
+    )
+    assert (changed["spec"]["n"], changed.meta["generation"]) == (1, 1 if sent == "1" else 2)
+    assert (changed.version == made.version) is (sent == "1")
+    assert {manager for manager, _, _ in owned(changed)} == {"conformance"}
+
+
+@pytest.mark.parametrize(
+    ("patch", "kept"),
+    [
+        ({"kept": {"a": None, "b": {"c": None}}}, {"b": {}}),
+        ({"kept": [{"a": None, "b": [None, {"c": None}]}]}, [{"b": [None, {}]}]),
+        ({"kept": {"a": [{"b": None}]}}, {"a": [{}]}),
+    ],
+)
+async def test_a_merge_patch_leaves_no_nulls_in_what_is_new(api, ns, patch, kept):
+    things = await shared(api, "numbers", ns, NUMBERS)
+    await things.create({"n": 1})
+    assert (await api.merge(f"{things.path}/a", {"spec": patch}))["spec"]["kept"] == kept
+
+
+async def test_the_parts_of_a_scale_must_be_objects(api, ns):
+    scale = {
+        "specReplicasPath": ".spec.n",
+        "statusReplicasPath": ".status.n",
+        "labelSelectorPath": ".status.s",
+    }
+    things = await shared(api, "scaled", ns, FREE, subresources={"scale": scale})
+    refused = await things.create("text")
+    assert {field for field, _, message in refused.causes if "accessor error" in message} == {".spec.n"}

@@ -1,10 +1,12 @@
-"""Admission of bindings and evictions of pods: webhooks see the binding or the eviction, not the pod."""
+"""Admission of bindings, evictions and scales, where webhooks see what is sent, and plugins that change pods."""
 
 from __future__ import annotations
 
 import pytest
+from conformance_api import until
+from conformance_schemas import Things, fields
 from conformance_webhooks import deny, patch
-from conformance_workloads import pod
+from conformance_workloads import LABELS, SELECTOR, container, pod
 
 POD = {"group": "", "version": "v1", "resource": "pods"}
 TARGET = {"kind": "Node", "name": "n"}
@@ -122,3 +124,108 @@ async def test_an_eviction_that_is_denied_leaves_the_pod_alone(api, pods, hooks,
     left = await api.get(f"{pods}/a")
     assert left.status == 200
     assert "conditions" not in left["status"]
+
+
+SCALED = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+SCALES = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
+
+
+@pytest.fixture(params=["deployments", "things"])
+async def scaled(request, api, name, ns):
+    """The path of an object that can be scaled, and its resource."""
+    if request.param == "deployments":
+        path, resource = f"/apis/apps/v1/namespaces/{ns}/deployments", ("apps", "v1", "deployments")
+        body = {
+            "metadata": {"name": "a"},
+            "spec": {"replicas": 1, "selector": SELECTOR, "template": template()},
+        }
+    else:
+        things = Things(api, f"{name}.example.com", ns)
+        whole = fields(spec=fields(size={"type": "integer"}), status=fields(size={"type": "integer"}))
+        subresources = {"status": {}, "scale": SCALES}
+        await things.define({}, schema={"openAPIV3Schema": whole}, subresources=subresources)
+        path, resource, body = things.path, (things.group, "v1", "things"), things.body({"size": 1})
+    made = await api.create(path, body)
+    assert made.status == 201, made.text
+    return f"{path}/a", resource
+
+
+def template():
+    return {"metadata": {"labels": LABELS}, "spec": {"containers": [container()]}}
+
+
+async def replicas(api, path):
+    return (await api.get(f"{path}/scale"))["spec"]["replicas"]
+
+
+@pytest.mark.parametrize("how", ["merge", "replace"])
+async def test_a_scale_is_reviewed_as_what_it_is(api, scaled, hooks, registered, how):
+    path, (group, version, plural) = scaled
+    await registered.mutating(registered.webhook("/m.one", **rule(f"{plural}/scale")))
+    await registered.validating(registered.webhook("/v.one", **rule(f"{plural}/*", plural)))
+    scale = (await api.get(f"{path}/scale")).body
+    if how == "merge":
+        answer = await api.merge(f"{path}/scale", {"spec": {"replicas": 3}})
+    else:
+        answer = await api.replace(f"{path}/scale", {**scale, "spec": {"replicas": 3}})
+    assert (answer.status, hooks.order) == (200, ["/m.one", "/v.one"]), answer.text
+    resource = {"group": group, "version": version, "resource": plural}
+    for asked in hooks.asked["/m.one"] + hooks.asked["/v.one"]:
+        assert about(asked) == {
+            "kind": SCALED,
+            "resource": resource,
+            "subResource": "scale",
+            "requestKind": SCALED,
+            "requestResource": resource,
+            "requestSubResource": "scale",
+            "name": "a",
+            "operation": "UPDATE",
+        }
+        shown = [
+            (each["kind"], each["apiVersion"], each["spec"]) for each in (asked["oldObject"], asked["object"])
+        ]
+        assert shown == [
+            ("Scale", "autoscaling/v1", {"replicas": 1}),
+            ("Scale", "autoscaling/v1", {"replicas": 3}),
+        ]
+        assert asked["object"]["metadata"]["name"] == "a"
+
+
+async def test_a_webhook_changes_or_denies_a_scale(api, scaled, hooks, registered):
+    path, (_, _, plural) = scaled
+    await registered.mutating(registered.webhook("/m.one", **rule(f"{plural}/scale")))
+    hooks.responders["/m.one"] = lambda request: patch(
+        request, {"op": "replace", "path": "/spec/replicas", "value": 5}
+    )
+    assert (await api.merge(f"{path}/scale", {"spec": {"replicas": 3}})).status == 200
+    assert await replicas(api, path) == 5
+    hooks.responders["/m.one"] = lambda request: deny(request, message="too many")
+    refused = await api.merge(f"{path}/scale", {"spec": {"replicas": 9}})
+    assert (refused.status, await replicas(api, path)) == (400, 5)
+
+
+async def test_webhooks_see_what_plugins_add_to_a_pod_and_plugins_what_webhooks_add(
+    api, ns, hooks, registered
+):
+    limits = {"type": "Container", "default": {"cpu": "2"}, "defaultRequest": {"cpu": "1"}}
+    ranges = f"/api/v1/namespaces/{ns}/limitranges"
+    assert (await api.create(ranges, {"metadata": {"name": "l"}, "spec": {"limits": [limits]}})).status == 201
+    await registered.mutating(registered.webhook("/m.one", **rule("pods")))
+    hooks.responders["/m.one"] = lambda request: patch(
+        request, {"op": "add", "path": "/spec/containers/-", "value": {"name": "sidecar", "image": "b"}}
+    )
+    pods = f"/api/v1/namespaces/{ns}/pods"
+
+    async def made():
+        # The real server may not know the new range yet.
+        await api.delete(f"{pods}/a")
+        answer = await api.create(pods, pod())
+        assert answer.status == 201, answer.text
+        return answer["spec"]["containers"][0]["resources"] != {}
+
+    await until(made)
+    seen = hooks.asked["/m.one"][-1]["object"]["spec"]
+    assert (seen["priority"], len(seen["tolerations"])) == (0, 2)
+    assert seen["containers"][0]["resources"] == {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}
+    stored = (await api.get(f"{pods}/a"))["spec"]["containers"]
+    assert [one["resources"] for one in stored] == [seen["containers"][0]["resources"]] * 2

@@ -108,18 +108,19 @@ class Changed:
 
     def _replace(self, obj: Object, path: Path_) -> None:
         parent = _at(obj, path[:-1])
-        parent[path[-1]] = self._random.choice((None, None, *_VALUES, f"@@{self.number()}@@"))
+        parent[path[-1]] = self._one_of(None, None, *_VALUES, f"@@{self.number()}@@")
 
     def _add(self, obj: Object, path: Path_) -> None:
         value = _at(obj, path)
         if isinstance(value, dict):
-            value[self._random.choice(("unknown", "x-y", "apiVersion", "metadata"))] = self._random.choice(
-                _VALUES
-            )
+            value[self._one_of("unknown", "x-y", "apiVersion", "metadata")] = self._one_of(*_VALUES)
         elif isinstance(value, list) and value:
-            value.append(self._random.choice((value[0], None, {}, "a")))
+            value.append(self._one_of(value[0], None, {}, "a"))
         else:
             self._replace(obj, path)
+
+    def _one_of(self, *values: Any) -> Any:
+        return deepcopy(self._random.choice(values))
 
     def _drop(self, obj: Object, path: Path_) -> None:
         del _at(obj, path[:-1])[path[-1]]
@@ -312,7 +313,7 @@ class Comparison:
         return [await api.call(method, path, data, content_type=content_type, **query) for api in self.apis]
 
     def _differences(self, answers: Sequence[Answer]) -> list[str]:
-        found = differences(*(essence(answer, "") for answer in answers))
+        found = differences(*(_as_in_go(essence(answer, "")) for answer in answers))
         told, expected = (sorted(answer.warnings) for answer in answers)
         return found or ([] if told == expected else [f"warnings: {told[:3]} != {expected[:3]}"])
 
@@ -327,6 +328,15 @@ def _patch(obj: Object) -> Object:
 
 def _operations(obj: Object) -> list[Object]:
     return [{"op": "add", "path": f"/{name}", "value": value} for name, value in _patch(obj).items()]
+
+
+def _as_in_go(value: Any) -> Any:
+    """The value with numbers beyond int64 as floats: Python would compare their digits."""
+    if isinstance(value, dict):
+        return {name: _as_in_go(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_as_in_go(inner) for inner in value]
+    return float(value) if isinstance(value, int) and abs(value) >= 1 << 63 else value
 
 
 def _undescribed(schema: Any) -> Any:
