@@ -216,17 +216,17 @@ def owned(answer: Answer) -> dict[tuple[str, str, str], Any]:
     }
 
 
-async def install(api: Api, definition: dict[str, Any]) -> None:
+async def install(api: Api, definition: dict[str, Any], within: float = WITHIN) -> None:
     """Creates a definition and waits until its kind is served."""
     answer = await api.create(DEFINITIONS, definition)
     assert answer.status in (201, 409), answer.text
     spec = definition["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-    await until(lambda: _serves(api, path))
+    await until(lambda: _serves(api, path), within)
 
 
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(WITHIN):
+async def until(holds: Callable[[], Awaitable[bool]], within: float = WITHIN) -> None:
+    async with asyncio.timeout(within):
         while not await holds():  # noqa: ASYNC110 - what changes is in another process
             await asyncio.sleep(0.05)
 

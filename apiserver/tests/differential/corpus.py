@@ -40,6 +40,8 @@ from kubeshard.testing.control_plane import ControlPlane
 
 Object = dict[str, Any]
 Path_ = tuple[str | int, ...]
+_PATIENCE = 300.0
+"""The seconds until a real server with many kinds serves one more."""
 _AT_ONCE = 40
 """Definitions on the servers at the same time."""
 
@@ -212,7 +214,7 @@ class Comparison:
             return False
         plain["spec"] = {**plain["spec"], "conversion": {"strategy": "None"}}
         for api in self.apis:
-            await install(api, plain)
+            await install(api, plain, _PATIENCE)
         return True
 
     async def undefine(self, name: str) -> None:
