@@ -61,9 +61,7 @@ def read(folder: Path) -> Corpus:
     found = [
         obj for path in sorted(folder.rglob("*")) if path.suffix in _SUFFIXES for obj in _documents(path)
     ]
-    definitions = {
-        obj["metadata"]["name"]: obj for obj in found if obj.get("kind") == "CustomResourceDefinition"
-    }
+    definitions = {obj["metadata"]["name"]: obj for obj in found if _is_definition(obj)}
     of_kind = {(d["spec"]["group"], d["spec"]["names"]["kind"]): name for name, d in definitions.items()}
     objects: dict[str, list[Object]] = {}
     for obj in found:
@@ -71,6 +69,18 @@ def read(folder: Path) -> Corpus:
         if name is not None:
             objects.setdefault(name, []).append(obj)
     return Corpus(definitions, objects)
+
+
+def _is_definition(obj: Object) -> bool:
+    try:
+        spec, is_v1 = obj["spec"], obj["apiVersion"] == "apiextensions.k8s.io/v1"
+        complete = (
+            obj["metadata"]["name"] and spec["group"] and spec["names"]["kind"] and spec["names"]["plural"]
+        )
+        served = [version["name"] for version in spec["versions"] if version["served"]]
+    except (KeyError, TypeError):
+        return False
+    return bool(obj["kind"] == "CustomResourceDefinition" and is_v1 and complete and served)
 
 
 _SUFFIXES = (".yaml", ".yml", ".json")
