@@ -26,6 +26,8 @@ _HOST = re.compile(r"\b([a-z0-9-]+)\.([a-z0-9-]+)\.svc\b")
 _RING = re.compile(f"(?:{re.escape(SHARD_LABEL_PREFIX)}|{re.escape(DRAIN_LABEL_PREFIX)})([a-z0-9.-]+)")
 _LEFT = re.compile(r"kubeshard-[a-z]+-chosen|%[vs]|<no value>|PLACE-\d")
 """What rendering should have replaced."""
+BUILT_IN = {"leader-election"}
+"""Priority levels of every API server."""
 _CLEANERS = {("kube-system", name) for name in CLEANERS}
 
 
@@ -157,7 +159,7 @@ class _References:
                     yield f"no parameter {parameter}"
             case "FlowSchema":
                 level = spec["priorityLevelConfiguration"]["name"]
-                if ("", level) not in self._named("PriorityLevelConfiguration"):
+                if level not in BUILT_IN and ("", level) not in self._named("PriorityLevelConfiguration"):
                     yield f"no priority level {level}"
                 for rule in spec["rules"]:
                     for subject in rule["subjects"]:

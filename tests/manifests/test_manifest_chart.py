@@ -50,6 +50,8 @@ WRONG: Mapping[str, Any] = {
     "aggregatedRoles": True,
     "serviceAccount": {"name": "Sharder"},
     "commonLabels": {"a b": "c"},
+    "commonAnnotations": {"a": 1},
+    "flowSchema": {"enabled": "perhaps"},
     "podLabels": {"a": "b c"},
     "podAnnotations": {"a": 1},
     "priorityClassName": 5,

@@ -147,6 +147,12 @@ def test_secrets_are_read_and_written_only_in_the_namespaces_that_a_ring_names(
     assert rules == {
         ("ClusterRole", None): [
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "patch"]},
+            {
+                "apiGroups": ["admissionregistration.k8s.io"],
+                "resources": ["mutatingwebhookconfigurations"],
+                "resourceNames": ["controllerring-r"],
+                "verbs": ["create", "patch"],
+            },
         ],
         ("Role", "a"): [
             {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch", "patch"]}

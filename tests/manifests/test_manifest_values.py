@@ -32,7 +32,15 @@ def test_a_setting_wins_over_a_file_and_a_file_over_the_defaults() -> None:
         (["image="], "there is no value; leave it out"),
         (["namespace=Upper"], "value namespace: expected at most 63 lower-case letters"),
         (["image=1.0"], "value image: Expected `str | object`"),
-        (["resources.limits.cpu=1"], "there is no value resources.limits.cpu: there are memory"),
+        (
+            ["resources.limits.gpu=1"],
+            "there is no value resources.limits.gpu: did you mean resources.limits.cpu",
+        ),
+        (
+            ["resources.limits.ephemeral-storage=much"],
+            "value resources.limits.ephemeral-storage: expected a quantity",
+        ),
+        (["certManager.duration=soon"], "value certManager.duration"),
         (["resources.limits.memory=much"], "value resources.limits.memory: expected a quantity, as in 250m"),
         (["logLevel=loud"], "value logLevel: choose one of debug, info, warning, error"),
         (["config={"], "the value is not YAML"),

@@ -29,6 +29,24 @@ SETS: dict[str, Values] = {
         "serviceMonitor": {"enabled": True},
         "podReports": {"enabled": True},
     },
+    "an issuer of theirs": {
+        "certManager": {
+            "enabled": True,
+            "issuer": {"create": False, "name": "company", "kind": "ClusterIssuer"},
+            "duration": "24h",
+            "renewBefore": "8h",
+        },
+        "flowSchema": {"enabled": True},
+        "commonAnnotations": {"example.com/owner": "platform"},
+        "crds": {"keep": False},
+    },
+    "limited": {
+        "resources": {
+            "requests": {"ephemeral-storage": "10Mi"},
+            "limits": {"cpu": "2", "memory": "1Gi", "ephemeral-storage": "100Mi"},
+        },
+        "flowSchema": {"enabled": True},
+    },
     "sized": {
         "image": "registry.example.com/kubeshard@sha256:" + "a" * 64,
         "replicas": 5,
@@ -82,6 +100,7 @@ SETS |= {
         "imagePullPolicy": "Always",
         "imagePullSecrets": [{"name": "mirror.credentials"}],
         "commonLabels": {"example.com/team": "platform", "tier": ""},
+        "commonAnnotations": {"example.com/owner": "platform", "example.com/role": "all"},
         "podLabels": {"sidecar.example.com/inject": "false"},
         "podAnnotations": {"example.com/note": "{{ not a template }} & <more>"},
         "podSecurityContext": {

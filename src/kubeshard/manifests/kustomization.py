@@ -34,6 +34,7 @@ COMPONENTS: Mapping[str, str] = {
     "cert-manager": "certManager.enabled=true",
     "prometheus-rule": "prometheusRule.enabled=true",
     "dashboards": "dashboards.enabled=true",
+    "flow-schema": "flowSchema.enabled=true",
     "without-policies": "policies.enabled=false",
     "without-namespace": "createNamespace=false",
 }

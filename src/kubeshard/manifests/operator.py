@@ -18,11 +18,12 @@ from kubeshard.crd.defining import definition
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.roles import roles
 from kubeshard.manager.servers import Converting
+from kubeshard.manifests.flow_schema import flow_schema
 from kubeshard.manifests.image import image_of
 from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_policy, service_monitor
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
 from kubeshard.manifests.ring import ring_objects
-from kubeshard.manifests.sharder import with_common_labels
+from kubeshard.manifests.sharder import with_common
 from kubeshard.manifests.template import Chosen, Each, File, Item, Made, Named, Part, When, symbol, symbolic
 from kubeshard.manifests.values import COMPONENT_LABEL, OperatorValues, plain
 from kubeshard.monitoring.alerting import prometheus_rule
@@ -34,8 +35,6 @@ Manifest = dict[str, Any]
 Dashboards = Mapping[str, Mapping[str, Any]]
 
 INSTANCE_LABEL = "app.kubernetes.io/instance"
-
-COMMON_ANNOTATIONS = "commonAnnotations"
 
 OWN_LABELS = {APP_LABEL, INSTANCE_LABEL, COMPONENT_LABEL}
 
@@ -98,7 +97,7 @@ def operator_parts(
         SHARDER[1]: Chosen("ring.sharderName"),
     }
     parts = [
-        replace(part, objects=tuple(symbolic(_with_common(_labelled(obj)), symbols) for obj in part.objects))
+        replace(part, objects=tuple(symbolic(with_common(_labelled(obj)), symbols) for obj in part.objects))
         for part in made.parts(own_dashboards or {})
         if part.objects
     ]
@@ -113,6 +112,10 @@ def _check(values: OperatorValues, switches: Collection[str]) -> None:
         )
     if values.service_monitor.enabled and "serviceMonitor.enabled" not in switches:
         raise ConfigurationError("value serviceMonitor: the manager has no metrics_address")
+    if values.flow_schema.enabled and "flowSchema.enabled" not in switches:
+        raise ConfigurationError(
+            "value flowSchema: the manager has no Lease: it has no leader_election= or sharding="
+        )
     if values.watch_namespaces and "watchNamespaces" not in switches:
         raise ConfigurationError("value watchNamespaces: the program has created the manager's cache itself")
 
@@ -204,6 +207,8 @@ class _Operator:
         yield Part("ring-policies", policies, "ring.enabled", also="ring.policies")
         yield Part("prometheus-rule", (self._alerts(),), "prometheusRule.enabled")
         yield Part("dashboards", tuple(self._dashboards(own_dashboards)), "dashboards.enabled")
+        schema = flow_schema(f"{NAME}-leases", NAMESPACE, ACCOUNT, self._labels)
+        yield Part("flow-schema", (schema,) if self._needs.takes_turns else (), "flowSchema.enabled")
 
     def _account(self) -> Manifest:
         found = self._object("v1", "ServiceAccount", ACCOUNT)
@@ -332,23 +337,6 @@ def _labelled(obj: Manifest) -> Manifest:
     """Also a definition or a ring tells whose it is, unless it already has such a label."""
     labels = {APP_LABEL: PROGRAM, **obj["metadata"].get("labels", {})}
     return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
-
-
-def _with_common(obj: Manifest) -> Manifest:
-    """The description with the labels and annotations that all objects have. An annotation of its own wins."""
-    common = Each(COMMON_ANNOTATIONS)
-    annotations: Any
-    match obj["metadata"].get("annotations"):
-        case When(path, Chosen(chosen)):
-            annotations = When(path, {"common": common, "own": Each(chosen)}, either=COMMON_ANNOTATIONS)
-        case When(path, Mapping() as own):
-            own = {key: When(path, each) for key, each in own.items()}
-            annotations = When(path, {"common": common, **own}, either=COMMON_ANNOTATIONS)
-        case Mapping() as own if own:
-            annotations = {"common": common, **own}
-        case _:
-            annotations = When(COMMON_ANNOTATIONS, Chosen(COMMON_ANNOTATIONS))
-    return with_common_labels({**obj, "metadata": {**obj["metadata"], "annotations": annotations}})
 
 
 def _image(values: Mapping[str, Any]) -> str:

@@ -21,13 +21,13 @@ from kubeshard.manager.manager import Manager
 from kubeshard.manifests.chart import KUBERNETES
 from kubeshard.manifests.image import PARTS_WITH_APP_VERSION, image_of, image_parts
 from kubeshard.manifests.operator import (
-    COMMON_ANNOTATIONS,
     LONGEST_OPERATOR,
     OWN_LABELS,
     Dashboards,
     operator_parts,
 )
 from kubeshard.manifests.output import as_json
+from kubeshard.manifests.sharder import COMMON_ANNOTATIONS
 from kubeshard.manifests.template import Each, File, Named, Part, When
 from kubeshard.manifests.values import About, ChartValues, OperatorValues, described, plain
 from kubeshard.manifests.values_schema import commented, components, schema, table
@@ -44,6 +44,7 @@ _SWITCHED = {
     "serviceMonitor": "serviceMonitor.enabled",
     "podDisruptionBudget": "podDisruptionBudget.enabled",
     "watchNamespaces": "watchNamespaces",
+    "flowSchema": "flowSchema.enabled",
 }
 """The values that not every operator has, with the switch of their part."""
 

@@ -16,6 +16,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.patches import apply_merge_patch
 from kubeshard.manager.config_file import parse_config
 from kubeshard.manager.roles import metrics_grants, roles
+from kubeshard.manifests.flow_schema import flow_schema
 from kubeshard.manifests.image import image_of
 from kubeshard.manifests.network import metrics_reader, network_policy, service_monitor, verified
 from kubeshard.manifests.pods import container, pod_spec, system_namespace
@@ -53,6 +54,7 @@ CERTIFICATE = "webhook-server"
 CERTIFICATE_PATH = "/certificate"
 METRICS_PORT = 8080
 
+COMMON_ANNOTATIONS = "commonAnnotations"
 CERT_MANAGER = "certManager.enabled"
 
 NAMES = tuple(
@@ -64,9 +66,7 @@ NAMES = tuple(
 
 def parts() -> tuple[Part, ...]:
     """All objects of the sharder, in the order in which they can be created."""
-    return tuple(
-        replace(part, objects=tuple(with_common_labels(obj) for obj in part.objects)) for part in _parts()
-    )
+    return tuple(replace(part, objects=tuple(with_common(obj) for obj in part.objects)) for part in _parts())
 
 
 def _parts() -> tuple[Part, ...]:
@@ -86,7 +86,8 @@ def _parts() -> tuple[Part, ...]:
         Part("pod-reports", tuple(_roles("sharding:sharder-pods", pod_grants())), "podReports.enabled"),
         Part("sharder", (_config_map(), _service(), _deployment(), _budget())),
         Part("policies", tuple(_policies()), "policies.enabled"),
-        Part("cert-manager", (_issuer(), _certificate()), CERT_MANAGER),
+        Part("issuer", (_issuer(),), CERT_MANAGER, also="certManager.issuer.create"),
+        Part("cert-manager", (_certificate(),), CERT_MANAGER),
         Part(
             "network-policy",
             (network_policy(NAME, NAMESPACE, LABELS, ("webhook", "metrics")),),
@@ -102,10 +103,32 @@ def _parts() -> tuple[Part, ...]:
         ),
         Part("prometheus-rule", (_prometheus_rule(),), "prometheusRule.enabled"),
         Part("dashboards", tuple(_dashboards()), "dashboards.enabled"),
+        Part(
+            "flow-schema",
+            (flow_schema("sharding-sharder-leases", NAMESPACE, ACCOUNT, LABELS),),
+            "flowSchema.enabled",
+        ),
     )
 
 
-def with_common_labels(obj: Manifest) -> Manifest:
+def with_common(obj: Manifest) -> Manifest:
+    """The description with the labels and annotations that all objects have. An annotation of its own wins."""
+    common = Each(COMMON_ANNOTATIONS)
+    annotations: Any
+    match obj["metadata"].get("annotations"):
+        case When(path, Chosen(chosen)):
+            annotations = When(path, {"common": common, "own": Each(chosen)}, either=COMMON_ANNOTATIONS)
+        case When(path, Mapping() as own):
+            own = {key: When(path, each) for key, each in own.items()}
+            annotations = When(path, {"common": common, **own}, either=COMMON_ANNOTATIONS)
+        case Mapping() as own if own:
+            annotations = {"common": common, **own}
+        case _:
+            annotations = When(COMMON_ANNOTATIONS, Chosen(COMMON_ANNOTATIONS))
+    return _with_common_labels({**obj, "metadata": {**obj["metadata"], "annotations": annotations}})
+
+
+def _with_common_labels(obj: Manifest) -> Manifest:
     """The description with the labels that all objects and pods have."""
     found = {**obj, "metadata": {**obj["metadata"], "labels": _common(obj["metadata"].get("labels") or {})}}
     if obj["kind"] == "Deployment":
@@ -413,12 +436,19 @@ def _dashboards() -> Iterator[Manifest]:
 
 
 def _issuer() -> Manifest:
-    return {**_object("cert-manager.io/v1", "Issuer", "selfsigned"), "spec": {"selfSigned": {}}}
+    found = _object("cert-manager.io/v1", "Issuer", NAME)
+    return {
+        **found,
+        "metadata": {**found["metadata"], "name": Chosen("certManager.issuer.name")},
+        "spec": {"selfSigned": {}},
+    }
 
 
 def _certificate() -> Manifest:
     spec = {
-        "issuerRef": {"name": "selfsigned"},
+        "issuerRef": {each: Chosen(f"certManager.issuer.{each}") for each in ("name", "kind", "group")},
+        "duration": Chosen("certManager.duration"),
+        "renewBefore": Chosen("certManager.renewBefore"),
         "commonName": "sharding:sharder:webhook",
         "dnsNames": list(NAMES),
         "secretName": CERTIFICATE,

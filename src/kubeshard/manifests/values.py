@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import field
@@ -46,6 +46,7 @@ from kubeshard.manifests.value_types import (
     IMAGE,
     QUANTITY,
     DnsLabel,
+    DnsName,
     Off,
     On,
     Quantity,
@@ -56,22 +57,43 @@ from kubeshard.version import __version__
 
 V = TypeVar("V", bound="Values")
 
+HOURS = r"^[1-9][0-9]*h$"
 SEMANTIC_VERSION = r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$"
 
 
 class Amounts(Values):
     cpu: Quantity = "100m"
     memory: Quantity = "256Mi"
+    ephemeral_storage: Quantity | UnsetType = msgspec.field(default=UNSET, name="ephemeral-storage")
 
 
 class Limits(Values):
     memory: Quantity = "512Mi"
+    cpu: Quantity | UnsetType = UNSET
+    ephemeral_storage: Quantity | UnsetType = msgspec.field(default=UNSET, name="ephemeral-storage")
 
 
 class Resources(Values):
     requests: Amounts = field(default_factory=Amounts)
     limits: Limits = field(default_factory=Limits)
-    """There is no CPU limit: a throttled webhook keeps users waiting."""
+    """There is no CPU limit by default: a throttled webhook keeps users waiting, and a throttled shard may lose its
+    Lease.
+    """
+
+
+class Issuer(Values):
+    """`create` makes one that signs with the certificate's own key; otherwise it has to exist."""
+
+    create: bool = True
+    name: DnsName = "selfsigned"
+    kind: Literal["Issuer", "ClusterIssuer"] = "Issuer"
+    group: DnsName = "cert-manager.io"
+
+
+class CertManager(Off):
+    issuer: Issuer = field(default_factory=Issuer)
+    duration: Annotated[str, Meta(pattern=HOURS)] = "2160h"
+    renew_before: Annotated[str, Meta(pattern=HOURS)] = "720h"
 
 
 class Policies(On):
@@ -138,6 +160,16 @@ PodSecurityContext = Annotated[
 ]
 SecurityContext = Annotated[ContainerSecurity, Meta(description="The container's security context.")]
 CommonLabels = Annotated[Labels, Meta(description="Labels of all objects, and of the pods.")]
+CommonAnnotations = Annotated[
+    Annotations, Meta(description="Annotations of all objects; those of pods are `podAnnotations`.")
+]
+FlowSchema = Annotated[
+    Off,
+    Meta(
+        description="A FlowSchema (Kubernetes 1.29 or newer): on a loaded API server, Leases are renewed with the "
+        "priority of the control plane's own elections, and do not queue behind other requests."
+    ),
+]
 OptionalLabel = Annotated[str, Meta(pattern=f"^$|{DNS_LABEL}")]
 ResourcesOfPods = Annotated[Resources, Meta(description="Of each pod.")]
 
@@ -187,11 +219,12 @@ class SharderValues(Values):
         Meta(description="Fields of SharderConfig. They are merged over those that the manifests need."),
     ] = field(default_factory=dict)
     cert_manager: Annotated[
-        Off,
+        CertManager,
         Meta(
-            description="Get the webhook's certificate from cert-manager. Otherwise the sharder makes its own."
+            description="Get the webhook's certificate from cert-manager. Otherwise the sharder makes its own. An "
+            "issuer of yours: `issuer.create=false`, `issuer.name`, `issuer.kind`."
         ),
-    ] = field(default_factory=Off)
+    ] = field(default_factory=CertManager)
     policies: Annotated[
         Policies,
         Meta(
@@ -239,6 +272,8 @@ class SharderValues(Values):
         ),
     ] = field(default_factory=ServiceAccount)
     common_labels: CommonLabels = field(default_factory=dict)
+    common_annotations: CommonAnnotations = field(default_factory=dict)
+    flow_schema: FlowSchema = field(default_factory=Off)
     pod_labels: PodLabels = field(default_factory=dict)
     pod_annotations: PodAnnotations = field(default_factory=dict)
     priority_class_name: PriorityClassName = ""
@@ -380,9 +415,8 @@ class OperatorValues(Values):
     pod_security_context: PodSecurityContext = field(default_factory=PodSecurity)
     security_context: SecurityContext = field(default_factory=ContainerSecurity)
     common_labels: CommonLabels = field(default_factory=dict)
-    common_annotations: Annotated[
-        Annotations, Meta(description="Annotations of all objects; those of pods are `podAnnotations`.")
-    ] = field(default_factory=dict)
+    common_annotations: CommonAnnotations = field(default_factory=dict)
+    flow_schema: FlowSchema = field(default_factory=Off)
     extra_args: Annotated[tuple[str, ...], Meta(description="More arguments of `kubeshard run`.")] = ()
     extra_env: ExtraEnv = ()
     extra_volumes: ExtraVolumes = ()
