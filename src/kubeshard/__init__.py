@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.controller import Controller, Generator
     from kubeshard.controller.daemons import Daemon
     from kubeshard.controller.dependents import EnsureResult, ensure
+    from kubeshard.controller.desired.inherited_labels import labels_to_inherit
     from kubeshard.controller.desired.order import Ordered
     from kubeshard.controller.desired.plan import Applied, Plan
     from kubeshard.controller.every_kind import EveryKind
@@ -103,6 +104,7 @@ __all__ = [
     "errors",
     "field",
     "is_ready",
+    "labels_to_inherit",
     "metadata_only",
     "related",
     "replace",
@@ -124,6 +126,7 @@ _HOMES = {
     "controller.controller": ("Controller", "Generator"),
     "controller.daemons": ("Daemon",),
     "controller.dependents": ("EnsureResult", "ensure"),
+    "controller.desired.inherited_labels": ("labels_to_inherit",),
     "controller.desired.order": ("Ordered",),
     "controller.desired.plan": ("Applied", "Plan"),
     "controller.finalizers": ("Finalizer",),

@@ -14,6 +14,7 @@ from kubeshard.core import (
     Namespace,
     NotOurs,
     ObjectMeta,
+    OwnerReference,
     Selector,
 )
 from kubeshard.core.kinds import Kind
@@ -34,6 +35,12 @@ class Fence:
 
     def covers(self, kind: Kind) -> bool:
         return kind == Widget.KIND
+
+    def by_label(self, kind: Kind, meta: ObjectMeta) -> bool:
+        return not meta.owner_references or meta.owner_references[0].kind == "Widget"
+
+    def stamps(self, kind: Kind, meta: ObjectMeta) -> bool:
+        return bool(meta.owner_references) and meta.owner_references[0].kind != "Foreign"
 
     def check(self) -> None:
         if self.lost:
@@ -71,11 +78,79 @@ def fenced(client, server, fence):
     return client.fenced(fence)
 
 
-async def test_a_new_object_is_stamped(fenced, server):
+def owned(kind, label="other", **metadata):
+    """By a Widget (the label says whose the object is), from FarAway (it follows, and the label says nothing), or by
+    something Foreign (it belongs to nobody).
+    """
+    owner = OwnerReference(api_version="example.com/v1", kind=kind, name="o", uid="o", controller=True)
+    return widget(label, owner_references=(owner,), **metadata)
+
+
+def new(kind, label=""):
+    labels = {"x": "y", LABEL: label} if label else {"x": "y"}
+    return owned(kind, uid="", resource_version="", labels=labels)
+
+
+async def test_a_new_object_is_stamped_if_it_follows_another_one_and_bare_if_it_belongs_to_nobody(
+    fenced, server
+):
+    for kind in ("Widget", "FarAway", "Foreign"):
+        await fenced.create(new(kind, "me"))
+        await fenced.create(new(kind))
+    await fenced.create(new("FarAway", "other"))
     await fenced.create(Widget(metadata=ObjectMeta(name="a", namespace="n", labels={"x": "y"})))
-    assert server.bodies[0]["metadata"]["labels"] == {"x": "y", LABEL: "me"}
-    with pytest.raises(NotOurs, match="belongs to other, not to me"):
-        await fenced.create(Widget(metadata=ObjectMeta(name="a", namespace="n", labels={LABEL: "other"})))
+    stamped, bare = {"x": "y", LABEL: "me"}, {"x": "y"}
+    labels = [body["metadata"]["labels"] for body in server.bodies]
+    assert labels == [*[stamped] * 4, bare, bare, stamped, bare]
+    for one in (
+        new("Widget", "other"),
+        Widget(metadata=ObjectMeta(name="a", namespace="n", labels={LABEL: "other"})),
+    ):
+        with pytest.raises(NotOurs, match="belongs to other, not to me"):
+            await fenced.create(one)
+
+
+@pytest.mark.parametrize("label", ["gone", "me", None])
+@pytest.mark.parametrize("kind", ["FarAway", "Foreign"])
+async def test_what_a_sharder_may_not_move_is_written_by_version_and_taken_over_if_it_follows(
+    fenced, server, kind, label
+):
+    base = owned(kind, labels=None if label is None else {LABEL: label})
+    taken = kind == "FarAway" and label != "me"
+    await fenced.patch(Widget, "a", "n", MergePatch({"spec": {}}), base=base)
+    await fenced.patch(Widget, "a", "n", MergePatch({"status": {}}), base=base, subresource="status")
+    await fenced.patch(Widget, "a", "n", ApplyPatch({"spec": {}}), base=base, force=True)
+    merged, status, applied = server.bodies
+    for body in server.bodies:
+        assert body["metadata"]["resourceVersion"] == "7"
+    assert merged["metadata"].get("labels") == ({LABEL: "me"} if taken else None)
+    assert status["metadata"].get("labels") is None
+    assert applied["metadata"].get("labels") == ({LABEL: "me"} if taken or label == "me" else None)
+    await fenced.replace(base)
+    await fenced.delete_object(base)
+    assert server.bodies[-1]["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+
+
+async def test_an_object_that_gets_an_owner_is_stamped_with_the_same_write(fenced, server):
+    reference = {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "name": "o",
+        "uid": "o",
+        "controller": True,
+    }
+    adoption = MergePatch({"metadata": {"ownerReferences": [reference]}})
+    await fenced.patch(Widget, "a", "n", adoption, base=owned("Foreign", "gone"))
+    assert server.bodies[0]["metadata"]["labels"] == {LABEL: "me"}
+
+
+async def test_a_json_patch_of_what_a_sharder_may_not_move_tests_the_version(fenced, server):
+    await fenced.patch(Widget, "a", "n", JsonPatch([remove("/spec")]), base=owned("FarAway", "gone"))
+    assert server.bodies[0] == [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "add", "path": "/metadata/labels", "value": {LABEL: "me"}},
+        {"op": "remove", "path": "/spec"},
+    ]
 
 
 async def test_a_replacement_needs_the_version_and_our_label(fenced, server):

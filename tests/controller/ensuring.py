@@ -9,11 +9,14 @@ from kubeshard.controller import Context
 from kubeshard.controller.contested import Contests
 from kubeshard.controller.dependents import EnsureResult, ensure
 from kubeshard.controller.merging import Rewrites
+from kubeshard.controller.run import from_cache
 from kubeshard.core import KubeObject, NotFound
 
 
 class Ensuring:
     """One process of a controller. It knows nothing of what another instance has learned."""
+
+    fresh = staticmethod(from_cache)
 
     def __init__(self, client: Client) -> None:
         self.client = client

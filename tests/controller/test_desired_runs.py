@@ -15,6 +15,8 @@ from kubeshard.client import Client
 from kubeshard.controller import Applied, Context, Controller, Watch
 from kubeshard.core import ConfigMap, Kind, KubeObject, MergePatch, NotOurs, ObjectMeta
 from kubeshard.manager import Manager
+from kubeshard.sharding.ownership import Belongs, OwnerKind, belongs
+from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_apiserver.testing.memory import MemoryApi
 
 pytestmark = pytest.mark.regression
@@ -135,6 +137,17 @@ class Shard:
 
     def covers(self, kind: Kind) -> bool:
         return kind in (App.KIND, self._controlled)
+
+    def by_label(self, kind: Kind, meta: ObjectMeta) -> bool:
+        return self._belongs(kind, meta).by_label
+
+    def stamps(self, kind: Kind, meta: ObjectMeta) -> bool:
+        return self._belongs(kind, meta) in (Belongs.OWNER, Belongs.FAR)
+
+    def _belongs(self, kind: Kind, meta: ObjectMeta) -> Belongs:
+        app = OwnerKind(App.KIND.group_resource, True, True)
+        entry = RingEntry(kind.group_resource, frozenset() if kind == App.KIND else frozenset({app.resource}))
+        return belongs(entry, {App.KIND.group_kind: app}, meta)
 
     def check(self) -> None: ...
 

@@ -11,7 +11,7 @@ from app_cluster import App, AppCluster, AppStatus, Recording, app, app_cluster
 
 from kubeshard import Condition, Context, Controller, Finalizer
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.core import MergePatch
+from kubeshard.core import MergePatch, ObjectMeta
 from kubeshard.core.kinds import Kind
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -23,6 +23,12 @@ class Fence:
 
     def covers(self, kind: Kind) -> bool:
         return kind == App.KIND
+
+    def by_label(self, kind: Kind, meta: ObjectMeta) -> bool:
+        return True
+
+    def stamps(self, kind: Kind, meta: ObjectMeta) -> bool:
+        return False
 
     def check(self) -> None: ...
 

@@ -19,6 +19,8 @@ from kubeshard.examples.webhosting.api import RING, SKIP_WORKLOAD_LABEL, Website
 from kubeshard.examples.webhosting.workload import Deployment, Ingress, Service
 from kubeshard.shard import ShardFence, ShardIdentity
 from kubeshard.shard.identity import Incarnation
+from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.ring_resources import RingResources
 
 CHILDREN = (ConfigMap, Deployment, Ingress, Service)
 COUNT = 12
@@ -191,7 +193,14 @@ async def test_the_objects_of_a_crashed_shard_move_in_one_event_each_once_its_le
     assert recorder.labels(Website).items() >= owners(user.created, "one").items()
     # The writes that the killed shard might have sent a moment later.
     killed = ShardIdentity(RING, "two", namespace, Incarnation("", "", "killed"))
-    fenced = kube_client.fenced(ShardFence(killed, {Website.KIND.group_resource}, lambda: None))
+    fenced = kube_client.fenced(
+        ShardFence(
+            killed,
+            RingResources([RingResource(group=Website.KIND.group, resource=Website.KIND.plural)]),
+            (),
+            lambda: None,
+        )
+    )
     for name, website in known.items():
         with pytest.raises((Conflict, NotOurs)):
             await fenced.patch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -14,7 +15,7 @@ import msgspec
 import pytest
 
 from kubeshard.client import Client
-from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta
+from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta, OwnerReference
 from kubeshard.core.builtin import LeaseSpec
 from kubeshard.core.errors import AlreadyExists, ApiError, Forbidden
 from kubeshard.core.grants import Grant
@@ -493,3 +494,44 @@ STOLEN = (
     (False, "create", "", "pods", "own"),
 )
 """Whether it may. What it may patch, and which Lease, is confined by the policies above."""
+
+
+async def test_of_a_controlled_resource_a_shard_writes_what_nothing_controls_and_what_its_label_names(
+    kube_client: Client, namespace: str, install_crd: Callable[[Mapping[str, Any]], None]
+) -> None:
+    install_crd(controller_ring_crd())
+    controlled = [{"group": "", "resource": "configmaps"}]
+    spec = {"resources": [{"group": "", "resource": "secrets", "controlledResources": controlled}]}
+    ring = {**ring_of("followed"), "metadata": {"name": "followed"}, "spec": spec}
+    made = list(ring_objects(ring, (SYSTEM, "sharder"), shards=[(namespace, "shard")]))
+    for manifest in made:
+        await kube_client.apply_manifest(manifest)
+    try:
+        reference = OwnerReference(api_version="v1", kind="Secret", name="o", uid="u", controller=True)
+        plain = OwnerReference(api_version="v1", kind="Secret", name="o", uid="u")
+        owners = {"nobodys": (), "owned": (plain,), "mine": (reference,), "anothers": (reference,)}
+        for name, references in owners.items():
+            label = {shard_label("followed"): "a" if name == "mine" else "gone"}
+            meta = ObjectMeta(name=name, namespace=namespace, labels=label, owner_references=references)
+            await kube_client.create(ConfigMap(metadata=meta))
+
+        async def allowed(name: str) -> bool:
+            async with client_of(kube_client, namespace, "shard", "a") as client:
+                patch = MergePatch({"data": {"x": secrets.token_hex(4)}})
+                return not await refused(client.patch(ConfigMap, name, namespace, patch))
+
+        async with asyncio.timeout(ENFORCED_WITHIN):
+            while True:
+                if not await allowed("anothers"):
+                    break
+                await asyncio.sleep(0.2)
+        assert {name: await allowed(name) for name in owners} == {
+            "nobodys": True,
+            "owned": True,
+            "mine": True,
+            "anothers": False,
+        }
+    finally:
+        for manifest in reversed(made):
+            with suppress(ApiError):
+                await kube_client.raw("DELETE", path_of(manifest))

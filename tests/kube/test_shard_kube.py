@@ -36,6 +36,7 @@ from kubeshard.sharding.names import (
     drain_label,
     shard_label,
 )
+from kubeshard.sharding.ring_resources import RingResources
 
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -353,7 +354,14 @@ async def test_a_shard_waits_for_its_ring_and_then_works(ring: Ring) -> None:
 
 async def test_every_kind_of_write_is_fenced_on_the_live_object(ring: Ring) -> None:
     identity = ShardIdentity(ring.name, "shard-a", ring.namespace, Incarnation("", "", "x"))
-    fenced = ring.client.fenced(ShardFence(identity, {Widget.KIND.group_resource}, lambda: None))
+    fenced = ring.client.fenced(
+        ShardFence(
+            identity,
+            RingResources([RingResource(group=Widget.KIND.group, resource=Widget.KIND.plural)]),
+            (),
+            lambda: None,
+        )
+    )
     mine = await ring.create("w", "shard-a")
     moved = await ring.labels("w", shard="shard-b")
     stale = replace(moved, metadata=replace(moved.metadata, labels=mine.metadata.labels))

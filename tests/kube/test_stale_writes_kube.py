@@ -18,6 +18,8 @@ from kubeshard.core.patches import add
 from kubeshard.core.selectors import Selector
 from kubeshard.shard import ShardFence, ShardIdentity
 from kubeshard.shard.identity import Incarnation
+from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.ring_resources import RingResources
 
 __all__ = ["policed"]
 
@@ -128,7 +130,12 @@ async def test_no_stale_write_of_any_verb_lands_through_a_shards_client(
 ) -> None:
     """Its Lease never stops it, as in a process that believes its clock."""
     identity = ShardIdentity(RING, "a", namespace, Incarnation("", "", "x"))
-    fence = ShardFence(identity, {ConfigMap.KIND.group_resource}, lambda: None)
+    fence = ShardFence(
+        identity,
+        RingResources([RingResource(group=ConfigMap.KIND.group, resource=ConfigMap.KIND.plural)]),
+        (),
+        lambda: None,
+    )
     liar = kube_client.fenced(fence)
     own = await own_objects(kube_client, namespace)
     for (verb, write), obj in zip(FENCED.items(), own, strict=True):
@@ -148,7 +155,14 @@ async def test_creates_land_however_late_and_are_the_shards_that_sent_them(
     the object that they belong to.
     """
     identity = ShardIdentity(RING, "a", namespace, Incarnation("", "", "x"))
-    liar = kube_client.fenced(ShardFence(identity, {ConfigMap.KIND.group_resource}, lambda: None))
+    liar = kube_client.fenced(
+        ShardFence(
+            identity,
+            RingResources([RingResource(group=ConfigMap.KIND.group, resource=ConfigMap.KIND.plural)]),
+            (),
+            lambda: None,
+        )
+    )
     for number in range(TIMES):
         await liar.create(ConfigMap(metadata=ObjectMeta(name=f"late-{number}", namespace=namespace)))
     mine = await kube_client.list_all(ConfigMap, namespace, label_selector=Selector.equals(SHARD, "a"))

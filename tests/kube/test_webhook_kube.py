@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.cache import Added
 from kubeshard.client import Client
-from kubeshard.core import ConfigMap, GroupKind, GroupResource, MergePatch, ObjectMeta, OwnerReference, Secret
+from kubeshard.core import ConfigMap, GroupResource, MergePatch, ObjectMeta, OwnerReference, Secret
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.owners import controller_reference
@@ -35,6 +35,7 @@ from kubeshard.sharder.webhook_config import (
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import APP_NAME, WEBHOOK_PATH_PREFIX
+from kubeshard.sharding.ownership import PossibleOwners
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.webhook import WebhookServer
 from kubeshard.webhook.shared_certificate import SharedCertificate
@@ -63,7 +64,7 @@ class View:
         )
         self.rings.apply(Added(ring))
 
-    def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, frozenset[GroupKind]]:
+    def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, PossibleOwners]:
         return {}
 
     def available(self, ring: str, now: float) -> tuple[str, ...]:

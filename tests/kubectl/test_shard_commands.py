@@ -93,7 +93,7 @@ def test_why_for_people(filled: KubeApi, kubectl_shard: KubectlShard) -> None:
     facts = dict(line.strip().split("  ", 1) for line in lines[1:])
     assert facts["owner"].strip() == f"Secret {NAME}: a"
     assert facts["hash key"].strip().startswith(f"/Secret/team/{NAME} -> ")
-    assert facts["why"].strip() == "Placed: a is the shard that the hash ring assigns it to"
+    assert facts["why"].strip() == "Placed: a is the shard of its owner, Secret s1"
 
 
 def test_an_object_that_does_not_exist(filled: KubeApi, kubectl_shard: KubectlShard) -> None:

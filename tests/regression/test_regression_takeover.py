@@ -26,7 +26,9 @@ from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.reclaiming import PATIENCE, reclaim
 from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, Takeover
 from kubeshard.sharder.assignment_controller import CONTROLLED_FIRST
+from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 from kubeshard.simulation.faults.injection import Conditions, Rule
 from kubeshard.simulation.processes import Network, Process
@@ -190,8 +192,8 @@ def state(
 
 
 def reclaiming(world: SimulatedCluster) -> Client:
-    resources = {kind.group_resource for kind, _ in PLACES}
-    return world.admin().fenced(ShardFence(ME, resources, lambda: None))
+    resources = RingResources([RingResource(group=kind.group, resource=kind.plural) for kind, _ in PLACES])
+    return world.admin().fenced(ShardFence(ME, resources, (), lambda: None))
 
 
 @pytest.mark.quick
@@ -238,7 +240,14 @@ def test_objects_that_cannot_be_written_hold_a_returning_shard_up_for_half_a_min
 
             network.before = refuse
             client = Client(ClusterConfig("http://sim"), transport=network, world=world.outside)
-            client = client.fenced(ShardFence(ME, {Thing.KIND.group_resource}, lambda: None))
+            client = client.fenced(
+                ShardFence(
+                    ME,
+                    RingResources([RingResource(group=Thing.KIND.group, resource=Thing.KIND.plural)]),
+                    (),
+                    lambda: None,
+                )
+            )
             began = world.loop.time()
             assert not await reclaim(client, ME, PLACES)
             assert world.loop.time() - began == PATIENCE

@@ -24,7 +24,6 @@ from kubeshard.core import (
     Selector,
 )
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.core.kinds import GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import ShardFence, ShardIdentity, Sharding
@@ -33,6 +32,7 @@ from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.sharding import MODES
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
+from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 
@@ -314,7 +314,9 @@ def test_the_fence_covers_the_rings_resources_in_every_version() -> None:
         pass
 
     identity = ShardIdentity("ring", "me", "ns", Incarnation("", "", "x"))
-    fence = ShardFence(identity, {GroupResource("example.com", "sites")}, lambda: None)
+    fence = ShardFence(
+        identity, RingResources([RingResource(group="example.com", resource="sites")]), (), lambda: None
+    )
     assert fence.covers(Site.KIND)
     assert fence.covers(SiteV2.KIND)
     assert not fence.covers(ConfigMap.KIND)

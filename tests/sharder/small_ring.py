@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.cache import Added, Deleted, Updated
 from kubeshard.core.builtin import Lease, Namespace
-from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
@@ -21,6 +21,7 @@ from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.ring import OnDeletion, Ring, RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.ownership import PossibleOwners
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_resources import RingResources
 
@@ -43,7 +44,7 @@ class SmallRing:
         self.is_fresh = True
         self.leases: dict[str, list[Lease]] = {}
         """By shard, for rings with strict hand-over."""
-        self.kinds: Mapping[GroupResource, frozenset[GroupKind]] = {}
+        self.kinds: Mapping[GroupResource, PossibleOwners] = {}
         self.learned = 0
         self.namespaces: dict[str, Mapping[str, str]] = {"default": {"space": "default"}}
         """Labels by name."""
@@ -145,7 +146,7 @@ class SmallRing:
     def named(self, ring: str, shard: str) -> list[Lease]:
         return self.leases.get(shard, [])
 
-    def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, frozenset[GroupKind]]:
+    def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, PossibleOwners]:
         return self.kinds
 
     def _namespace(self, name: str) -> Namespace | None:

@@ -28,6 +28,7 @@ from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.ownership import OwnerKind, PossibleOwners
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.webhook.review import UserInfo, decode_review, encode_review
 
@@ -56,11 +57,11 @@ class View:
         self.shards: tuple[str, ...] = shards or ("a", "b", "c")
         self.is_fresh = fresh
         self.leases: dict[str, list[Lease]] = {}
-        self.kinds: Mapping[GroupResource, frozenset[GroupKind]] = {
-            CONFIG_MAPS: frozenset({GroupKind("webhosting.timebertt.dev", "Website")})
+        self.kinds: Mapping[GroupResource, PossibleOwners] = {
+            CONFIG_MAPS: {GroupKind("webhosting.timebertt.dev", "Website"): OwnerKind(WEBSITES, True, True)}
         }
 
-    def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, frozenset[GroupKind]]:
+    def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, PossibleOwners]:
         return self.kinds
 
     def available(self, ring: str, now: float) -> tuple[str, ...]:

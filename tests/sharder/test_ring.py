@@ -34,6 +34,7 @@ from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sy
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, STRICT_HANDOVER_ANNOTATION
+from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -102,7 +103,10 @@ def test_a_view_is_the_same_object_until_what_it_is_made_of_changes() -> None:
     assert third is not second
     assert third.available == {"a", "b"}
 
-    small.kinds, small.learned = {CONFIG_MAPS: frozenset({GroupKind("", "Secret")})}, 1
+    small.kinds, small.learned = (
+        {CONFIG_MAPS: {GroupKind("", "Secret"): OwnerKind(GroupResource("", "secrets"), True, True)}},
+        1,
+    )
     assert small.view.owner_kinds == small.kinds
 
     fourth = small.view

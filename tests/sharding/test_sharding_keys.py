@@ -6,13 +6,9 @@ from kubeshard.core.objects import ObjectMeta, OwnerReference
 from kubeshard.sharding.keys import GeneratedName, KeyRefused, controlled_key, main_key
 
 
-def controlled_by(**reference: str) -> ObjectMeta:
+def controller(**reference: str) -> OwnerReference:
     full = {"api_version": "operator/v1", "kind": "Foo", "name": "foo"} | reference
-    return ObjectMeta(
-        generate_name="x-",
-        namespace="bar",
-        owner_references=(OwnerReference(**full, controller=True),),
-    )
+    return OwnerReference(**full, controller=True)
 
 
 @pytest.mark.parametrize(
@@ -66,15 +62,10 @@ def test_a_generated_name_is_told_apart_from_other_refusals() -> None:
         main_key("v1", "Secret", ObjectMeta(generate_name="foo-"))
 
 
-def test_a_controlled_key_is_the_controllers_key_in_the_objects_own_namespace() -> None:
-    assert controlled_key(controlled_by()) == "operator/Foo/bar/foo"
-    assert controlled_key(controlled_by(api_version="v1", kind="Secret")) == "/Secret/bar/foo"
-
-
-def test_an_object_without_controller_has_an_empty_key() -> None:
-    plain = OwnerReference(api_version="v1", kind="Secret", name="foo")
-    assert controlled_key(ObjectMeta(name="x", owner_references=(plain,))) == ""
-    assert controlled_key(ObjectMeta(name="x")) == ""
+def test_a_controlled_key_is_the_controllers_key_in_its_namespace() -> None:
+    assert controlled_key(controller(), "bar") == "operator/Foo/bar/foo"
+    assert controlled_key(controller(api_version="v1", kind="Secret"), "bar") == "/Secret/bar/foo"
+    assert controlled_key(controller(), "") == "operator/Foo//foo"
 
 
 @pytest.mark.parametrize(
@@ -93,5 +84,5 @@ def test_a_malformed_controller_reference_is_refused_in_the_protocols_words(
     reference: dict[str, str], message: str
 ) -> None:
     with pytest.raises(KeyRefused) as refused:
-        controlled_key(controlled_by(**reference))
+        controlled_key(controller(**reference), "bar")
     assert str(refused.value) == message

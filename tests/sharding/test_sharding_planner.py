@@ -10,6 +10,7 @@ from kubeshard.sharding.api import ControllerRing, RingGroupResource, RingResour
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import ring_of_webhook_path, webhook_path
+from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
 from kubeshard.sharding.ring_resources import ResourceNotInRing, RingEntry, RingResources
 
@@ -87,7 +88,9 @@ def test_a_controlled_object_without_controller_is_left_alone() -> None:
 
 
 def test_a_foreign_controllers_objects_are_left_alone_where_the_owners_kind_is_known() -> None:
-    known = view(owner_kinds={CHILD.resource: frozenset({GroupKind("", "Secret")})})
+    known = view(
+        owner_kinds={CHILD.resource: {GroupKind("", "Secret"): OwnerKind(MAIN.resource, True, True)}}
+    )
     assert plan(known, CHILD, CONFIG_MAP, config_map("Job")).action is Action.NOTHING
     assert plan(known, CHILD, CONFIG_MAP, config_map("Secret")).action is Action.ASSIGN
     assert plan(view(), CHILD, CONFIG_MAP, config_map("Job")).action is Action.ASSIGN

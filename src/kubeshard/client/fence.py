@@ -1,9 +1,10 @@
 """Fenced writes: a shard writes an object only while the object's shard label names it.
 
-Guaranteed, for kinds that the fence covers: the API server itself compares the label, or the resourceVersion
-at which the label was read, within the write; a late write (a paused process, a packet in a partition) is refused
-however late it arrives. The error is `NotOurs` (the label names another shard, the lease deadline has passed) or
-`Conflict` (the object changed since it was read). For every other kind: no write starts after the lease deadline.
+Guaranteed, for objects of which the label says who may write them (`Fence.by_label`): the API server itself compares
+the label, or the resourceVersion at which the label was read, within the write; a late write (a paused process, a
+packet in a partition) is refused however late it arrives. The error is `NotOurs` (the label names another shard, the
+lease deadline has passed) or `Conflict` (the object changed since it was read). For everything else: no write starts
+after the lease deadline.
 
 The label is that of the written object itself. Owner and children are labelled one by one: between a hand-over of
 the owner and that of a child, a fence proves that the child is still ours, and says nothing about its owner. A write
@@ -13,12 +14,16 @@ How each write proves it:
 
 | write | proof |
 |---|---|
-| create | the label is stamped on the new object |
+| create | an object that follows another one is stamped with our label (`Fence.stamps`) |
 | replace | resourceVersion, and our label, in the object |
 | JSON patch | a `test` of the label before the operations, evaluated on the live object |
 | merge patch, apply with `base` | the base's resourceVersion is sent along; the base has our label |
 | apply without `base`, not forced | our label is applied too: another shard's label is a field conflict |
 | delete | uid and resourceVersion of an object that has our label |
+
+An object of a covered kind whose label does not say who may write it is written by version: it has to be the `base`,
+whatever its label is. If it is one that we would stamp, the write takes the label over, so that our cache shows it. Of
+two shards that do so at the same time, one gets a Conflict.
 
 Not guaranteed: `delete_collection`, which is only narrowed to our label (the server selects first and deletes
 later); apply without `base` on an object that has no shard's label at that moment, which claims it; requests sent
@@ -30,6 +35,7 @@ bound, because there is nothing for the server to compare. Within that bound a c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -37,8 +43,8 @@ import msgspec
 from kubeshard.client.requests import Patch
 from kubeshard.core.errors import ApiError, Conflict, Invalid, NotOurs
 from kubeshard.core.kinds import Kind
-from kubeshard.core.objects import KubeObject
-from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, pointer
+from kubeshard.core.objects import KubeObject, ObjectMeta, OwnerReference
+from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, add, pointer
 from kubeshard.core.patches import test as test_of
 
 T = TypeVar("T", bound=KubeObject)
@@ -57,6 +63,16 @@ class Fence(Protocol):
         """Whether objects of the kind belong to shards: the ring's main and controlled kinds."""
         ...
 
+    def by_label(self, kind: Kind, meta: ObjectMeta) -> bool:
+        """Whether the label of such an object of a covered kind says which shard may write it. If not, no sharder may
+        be able to change the label.
+        """
+        ...
+
+    def stamps(self, kind: Kind, meta: ObjectMeta) -> bool:
+        """Whether such an object of a covered kind follows another one, so that it gets our label when we create it."""
+        ...
+
     def check(self) -> None:
         """Raises NotOurs once the local lease deadline has passed or the lease is lost. Called before every
         write.
@@ -65,24 +81,57 @@ class Fence(Protocol):
 
 
 def stamped(fence: Fence, obj: T) -> T:
-    """The object to create, with our label. Raises NotOurs if it names another shard already."""
-    label = obj.metadata.label(fence.label_key)
-    if label == fence.shard:
+    """The object to create: with our label if it follows another one, without any if it belongs to nobody. Raises
+    NotOurs if its label says that another shard has to write it.
+    """
+    kind, meta = type(obj).KIND, obj.metadata
+    label, stamps = meta.label(fence.label_key), fence.stamps(kind, meta)
+    if label and label != fence.shard and fence.by_label(kind, meta):
+        raise _not_ours(fence, kind, obj)
+    if stamps:
+        labels = {**(meta.labels or {}), fence.label_key: fence.shard}
+    elif label and not fence.by_label(kind, meta):
+        labels = {key: value for key, value in (meta.labels or {}).items() if key != fence.label_key}
+    else:
         return obj
-    if label:
-        raise _not_ours(fence, type(obj).KIND, obj)
-    labels = {**(obj.metadata.labels or {}), fence.label_key: fence.shard}
-    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, labels=labels))
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, labels=labels))
 
 
-def require_ours(fence: Fence, kind: Kind, obj: KubeObject) -> None:
-    """Raises NotOurs unless the object has our label, ValueError unless it was read from the server."""
+class Standing(Enum):
+    """What an object of a covered kind, as read from the server, is to a shard."""
+
+    OURS = auto()
+    """Our caches show it, unless they lag behind."""
+    ANOTHERS = auto()
+    """It is for another shard to write, or for none yet."""
+    TO_TAKE_OVER = auto()
+    """It follows an object that we may write, but its label does not: the next write changes that."""
+    NOBODYS = auto()
+    """It follows nobody, and no cache of a shard shows it."""
+
+
+def standing(fence: Fence, kind: Kind, meta: ObjectMeta) -> Standing:
+    ours, by_label = meta.label(fence.label_key) == fence.shard, fence.by_label(kind, meta)
+    if not by_label and not fence.stamps(kind, meta):
+        return Standing.NOBODYS
+    if ours:
+        return Standing.OURS
+    return Standing.ANOTHERS if by_label else Standing.TO_TAKE_OVER
+
+
+def require_ours(fence: Fence, kind: Kind, obj: KubeObject) -> bool:
+    """Whether the label proves that we may write it; if not, its version has to. Raises NotOurs if the label names
+    another shard, ValueError unless it was read from the server.
+    """
     if not obj.metadata.resource_version:
         raise ValueError(
             f"{kind} {obj.key}: a fenced write needs the object as read, with its resourceVersion"
         )
-    if obj.metadata.label(fence.label_key) != fence.shard:
+    if obj.metadata.label(fence.label_key) == fence.shard:
+        return True
+    if fence.by_label(kind, obj.metadata):
         raise _not_ours(fence, kind, obj)
+    return False
 
 
 def fenced_patch(
@@ -91,8 +140,8 @@ def fenced_patch(
     """The patch with its proof. Raises NotOurs for a base that is not ours, ValueError if no proof is
     possible.
     """
-    if base is not None:
-        require_ours(fence, kind, base)
+    if base is not None and not require_ours(fence, kind, base):
+        return _by_version(fence, kind, patch, base.metadata, subresource=subresource, force=force)
     match patch:
         case JsonPatch(ops):
             return JsonPatch([test_of(pointer("metadata", "labels", fence.label_key), fence.shard), *ops])
@@ -106,6 +155,46 @@ def fenced_patch(
             return ApplyPatch(_labelled(fence, body))
     raise ValueError(
         f"{kind} is sharded: pass base=<the object as read>, use a JSON patch, or pass unfenced=True"
+    )
+
+
+def _by_version(
+    fence: Fence, kind: Kind, patch: Patch, base: ObjectMeta, *, subresource: str | None, force: bool
+) -> Patch:
+    """The patch of exactly this version of an object without our label. It takes the label over if the object, as it
+    becomes, follows another one.
+    """
+    version = base.resource_version
+    match patch:
+        case JsonPatch(ops):
+            proof: list[Mapping[str, Any]] = [test_of(pointer("metadata", "resourceVersion"), version)]
+            if subresource is None and fence.stamps(kind, base):
+                labels = {**(base.labels or {}), fence.label_key: fence.shard}
+                proof.append(add(pointer("metadata", "labels"), labels))
+            return JsonPatch([*proof, *ops])
+        case MergePatch(body):
+            body = _with_metadata(body, resourceVersion=version)
+            takes = subresource is None and fence.stamps(kind, _changed(base, body["metadata"]))
+            return MergePatch(_labelled(fence, body) if takes else body)
+        case ApplyPatch(body):
+            body = _with_metadata(body, resourceVersion=version)
+            takes = subresource is None and fence.stamps(kind, _changed(base, body["metadata"]))
+            if not force and base.has_label(fence.label_key):
+                takes = False  # it would be a conflict with who has set the label
+            return ApplyPatch(_labelled(fence, body) if takes else body)
+
+
+def _changed(base: ObjectMeta, changes: Mapping[str, Any]) -> ObjectMeta:
+    """What tells to whom the object belongs, after a patch."""
+    annotations = {**(base.annotations or {}), **(changes.get("annotations") or {})}
+    owners = base.owner_references
+    if (given := changes.get("ownerReferences")) is not None:
+        owners = msgspec.convert(given, tuple[OwnerReference, ...])
+    return ObjectMeta(
+        name=base.name,
+        namespace=base.namespace,
+        annotations={key: value for key, value in annotations.items() if value is not None},
+        owner_references=owners,
     )
 
 

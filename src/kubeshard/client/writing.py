@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
 from kubeshard.client.connection import Connection, Guard
-from kubeshard.client.fence import Fence, fenced_patch, refusal, require_ours, stamped
+from kubeshard.client.fence import Fence, Standing, fenced_patch, refusal, require_ours, stamped, standing
 from kubeshard.client.requests import (
     JSON,
     Patch,
@@ -100,6 +100,15 @@ class Writes(View):
     def refused_writes(self) -> tuple[int, int]:
         """How many writes were refused as not ours: before anything was sent, and by the API server."""
         return self._counts.refused, self._counts.refused_by_server
+
+    def standing(self, obj: KubeObject) -> Standing | None:
+        """What the object, as read or about to be created, is to the shard that this view is fenced for. None if its
+        kind is not sharded.
+        """
+        kind = type(obj).KIND
+        if self._fence is None or not self._fence.covers(kind):
+            return None
+        return standing(self._fence, kind, obj.metadata)
 
     async def create(
         self, obj: T, *, dry_run: bool = False, field_manager: str | None = None, unfenced: bool = False

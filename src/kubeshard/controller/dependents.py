@@ -15,6 +15,11 @@ In the first run of a new shard, which reads from the API server, the dependents
 are created without being read before; if the name is taken, they are read then. What the run has just read by
 `ctx.get` is not read again.
 
+In a shard, an object of a sharded kind that follows nobody (`kubeshard.sharding.ownership`: a controlled kind without
+`owner`) gets no shard, so no cache of a shard shows it: it is read from the API server. One that follows an object of
+this shard, but has another label or none, is taken over. Labels of rings and desired sets in `desired` are not written
+(`kubeshard.controller.desired.inherited_labels`).
+
 The object is written with a controller reference to `owner`. `ensure` raises `AlreadyControlled` if another controller
 owns the object, and `IllegalOwner`, which is not retried, if the owner cannot own it. If the name is taken on create,
 it raises `AlreadyExists`: the cache is behind, or the object left it, and the worker requeues the key without logging
@@ -30,13 +35,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kubeshard.client.fence import Standing
 from kubeshard.controller.completions import exact_patch, may_be_completed
 from kubeshard.controller.context import Context, run_of
+from kubeshard.controller.desired.applyset import RESERVED
+from kubeshard.controller.desired.inherited_labels import IN_BOTH, tell_inner, without_inner, without_own
 from kubeshard.controller.merging import keep, lacking, learn, merged, without_status
-from kubeshard.core.errors import AlreadyExists, Invalid
+from kubeshard.controller.run import Run, from_cache
+from kubeshard.core.encoding import encode
+from kubeshard.core.errors import AlreadyExists, Invalid, NotFound
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.owners import with_owner
 from kubeshard.core.patches import MergePatch
+from kubeshard.runtime.logs import get_logger
+
+_log = get_logger("kubeshard.controller")
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -56,7 +69,11 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
     (somebody else keeps undoing it) and other ApiErrors.
     """
     form, name, namespace = type(desired), desired.metadata.name, desired.metadata.namespace
-    run = run_of(ctx)
+    run, client = run_of(ctx), ctx.client
+    for label in desired.metadata.labels or ():
+        if IN_BOTH in label or label in RESERVED:
+            desired = without_own(desired)
+            break
     if (read := run.just_read(form, name, namespace)) is not None:
         live = read.obj
     else:
@@ -64,11 +81,19 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
             with suppress(AlreadyExists):
                 return await _created(ctx, desired, owner), EnsureResult.CREATED
         live = await ctx.get(form, name, namespace)
+    cached = live is not None and run.fresh is from_cache
     if live is None:
-        return await _created(ctx, desired, owner), EnsureResult.CREATED
+        live, is_new = await _created_or_found(ctx, desired, owner)
+        if is_new:
+            return live, EnsureResult.CREATED
     target = merged(live, desired, owner)
     declared = lacking(live, target, run.rewrites)
-    if not declared:
+    if declared and IN_BOTH in repr(declared):
+        desired = _without_inner(run, desired)
+        target = merged(live, desired, owner)
+        declared = lacking(live, target, run.rewrites)
+    takes_over = not cached and client.standing(live) is Standing.TO_TAKE_OVER
+    if not declared and not takes_over:
         return live, EnsureResult.UNCHANGED
     if not may_be_completed(declared):
         return await _patched(ctx, live, desired, owner, declared, declared)
@@ -84,7 +109,7 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
             if less:
                 return await _patched(ctx, live, desired, owner, declared, less)
     keep(live, target, run.rewrites)
-    return live, EnsureResult.UNCHANGED
+    return await _patched(ctx, live, desired, owner, {}, {}) if takes_over else (live, EnsureResult.UNCHANGED)
 
 
 async def _patched(
@@ -103,7 +128,42 @@ async def _patched(
     return patched, EnsureResult.PATCHED
 
 
+async def _created_or_found(ctx: Context, desired: T, owner: KubeObject | None) -> tuple[T, bool]:
+    """The object, and whether it was created: otherwise it exists, no cache shows it, and this shard may write it.
+    Raises AlreadyExists for one that it may not write.
+    """
+    run = run_of(ctx)
+    standing = ctx.client.standing(_new(desired, owner))
+    if standing is Standing.NOBODYS:
+        if run.rewrites.says_once(("nobody's", type(desired).KIND)):
+            _log.warning(
+                "An object of a sharded kind has no owner in the ring, so it gets no shard, and is read from the API "
+                "server each time: pass owner=",
+                kind=type(desired).KIND,
+                object=str(desired.key),
+            )
+        if (found := await _read(ctx, desired)) is not None:
+            return found, False
+    try:
+        return await _created(ctx, desired, owner), True
+    except AlreadyExists:
+        found = None if standing is None else await _read(ctx, desired)
+        if found is None or ctx.client.standing(found) in (Standing.OURS, Standing.ANOTHERS):
+            raise
+        return found, False
+
+
+async def _read(ctx: Context, desired: T) -> T | None:
+    meta = desired.metadata
+    try:
+        return await ctx.client.get(type(desired), meta.name, meta.namespace)
+    except NotFound:
+        return None
+
+
 async def _created(ctx: Context, desired: T, owner: KubeObject | None) -> T:
+    if IN_BOTH.encode() in encode(desired):
+        desired = _without_inner(run_of(ctx), desired)
     created = await ctx.client.create(_new(desired, owner))
     learn(created, merged(created, desired, owner), run_of(ctx).rewrites)
     return created
@@ -114,3 +174,9 @@ def _new(desired: T, owner: KubeObject | None) -> T:
     if owner is None:
         return new
     return msgspec.structs.replace(new, metadata=with_owner(new.metadata, owner, controller=True))
+
+
+def _without_inner(run: Run, desired: T) -> T:
+    desired, found = without_inner(desired)
+    tell_inner(run.rewrites, type(desired).KIND, found)
+    return desired

@@ -19,7 +19,7 @@ costs a request that changes nothing, and no more.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -142,6 +142,10 @@ class Rewrites:
         self._check()
         return self._statements
 
+    def says_once(self, topic: Hashable) -> bool:
+        """Whether to log something of this controller that is said once."""
+        return len(self._notices) < REMEMBERED and self._notices.due(topic)
+
     def _check(self) -> None:
         """Forgets everything after a restore."""
         if self._since != self._restores():
@@ -173,7 +177,7 @@ class Rewrites:
                 self._stored.popitem(last=False)
             if _is_extension(value, stored):
                 continue
-            if len(self._notices) < REMEMBERED and self._notices.due((kind, path)):
+            if self.says_once((kind, path)):
                 _log.warning(
                     "The API server does not store a field as it was sent; "
                     "send what it stores, or leave the field unset",

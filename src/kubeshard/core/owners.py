@@ -111,12 +111,18 @@ def owner_note(owner: KubeObject) -> str:
     return f"{owner.KIND.group_kind} {owner.key}"
 
 
+def noted(meta: ObjectMeta) -> tuple[GroupKind, Key] | None:
+    """The owner named by the annotation."""
+    full_kind, _, place = meta.annotation(NOTED_OWNER).partition(" ")
+    kind, _, group = full_kind.partition(".")
+    namespace, _, name = place.rpartition("/")
+    return (GroupKind(group, kind), Key(namespace, name)) if kind and name else None
+
+
 def noted_owner(meta: ObjectMeta, kind: GroupKind) -> Iterator[Key]:
     """The owner named by the annotation, if it is of that kind."""
-    noted_kind, _, place = meta.annotation(NOTED_OWNER).partition(" ")
-    if noted_kind == str(kind):
-        namespace, _, name = place.rpartition("/")
-        yield Key(namespace, name)
+    if (named := noted(meta)) is not None and named[0] == kind:
+        yield named[1]
 
 
 def _same(a: OwnerReference, b: OwnerReference) -> bool:

@@ -6,18 +6,22 @@ RBAC: list on every main and controlled resource of the ring; resources that can
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, Forbidden
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, metadata_only
+from kubeshard.core.owners import controller_of
 from kubeshard.inspection.cluster import server_error
 from kubeshard.inspection.ring import SeenRing
-from kubeshard.sharding.planner import NOT_ASSIGNABLE, NOT_SELECTED, Action, Decision, RingView
+from kubeshard.sharding.planner import NOT_ASSIGNABLE, NOT_SELECTED, OWNER_UNKNOWN, Action, Decision, RingView
 from kubeshard.sharding.ring_resources import RingEntry
+
+NOBODY: Mapping[str, str] = MappingProxyType({})
 
 REMEMBERED = 10
 """The largest number of names reported for one group of objects."""
@@ -52,13 +56,15 @@ class Counts:
     stranded: Some = field(default_factory=Some)
     """Objects on a shard that is not available."""
     misplaced: Some = field(default_factory=Some)
-    """Objects on an available shard other than the one that the hash ring names, for which neither their own nor their
-    owner's drain is pending.
+    """Main objects on an available shard other than the one that the hash ring names, for which no drain is pending;
+    and controlled ones on another available shard than their owner.
     """
     refused: Some = field(default_factory=Some)
     """Objects for which no hash key can be computed."""
     beyond: int = 0
-    """Objects that the ring does not shard: in another namespace, or without a controller."""
+    """Objects that the ring does not shard: in another namespace, or without an owner in the ring."""
+    foreign: Some = field(default_factory=Some)
+    """Those of them that something else controls."""
     error: str = ""
     """Why the objects, or some of them, could not be read."""
     forbidden: bool = False
@@ -69,10 +75,16 @@ class Counts:
         """The number of objects that the ring shards."""
         return self.shards.total() + self.unassigned.count
 
-    def add(self, decision: Decision, meta: ObjectMeta, view: RingView) -> None:
-        """Adds one object with the sharder's decision."""
-        if decision.reason in (NOT_SELECTED, NOT_ASSIGNABLE):
+    def add(
+        self, decision: Decision, meta: ObjectMeta, view: RingView, leaving: Mapping[str, str] = NOBODY
+    ) -> None:
+        """Adds one object with the sharder's decision. `leaving`: the keys of main objects that have not left their
+        shards yet, and these.
+        """
+        if decision.reason in (NOT_SELECTED, NOT_ASSIGNABLE, OWNER_UNKNOWN):
             self.beyond += 1
+            if decision.reason == NOT_ASSIGNABLE and controller_of(meta) is not None:
+                self.foreign.add(meta)
             return
         if decision.action is Action.REFUSED:
             self.refused.add(meta)
@@ -84,7 +96,10 @@ class Counts:
         self.draining[decision.source] += meta.has_label(view.drain_label)
         if decision.source not in view.available:
             self.stranded.add(meta)
-        elif decision.action in (Action.DRAIN, Action.MOVE):
+        elif self.main:
+            if decision.action is Action.DRAIN:
+                self.misplaced.add(meta)
+        elif decision.target and decision.source != leaving.get(decision.key, decision.target):
             self.misplaced.add(meta)
 
 
@@ -94,7 +109,7 @@ async def count(client: Client, ring: SeenRing) -> AsyncIterator[Counts]:
 
     Like the sharder, it keeps the keys of main objects that have not left their shard yet.
     """
-    leaving = set[str]()
+    leaving = dict[str, str]()
     for entry in ring.view.resources.entries:
         kind = ring.kinds.get(entry.resource)
         if kind is None:
@@ -103,7 +118,9 @@ async def count(client: Client, ring: SeenRing) -> AsyncIterator[Counts]:
             yield await _count(client, ring, entry, kind, leaving)
 
 
-async def _count(client: Client, ring: SeenRing, entry: RingEntry, kind: Kind, leaving: set[str]) -> Counts:
+async def _count(
+    client: Client, ring: SeenRing, entry: RingEntry, kind: Kind, leaving: dict[str, str]
+) -> Counts:
     counts = Counts(entry.resource, entry.main)
 
     def restart() -> None:
@@ -112,10 +129,10 @@ async def _count(client: Client, ring: SeenRing, entry: RingEntry, kind: Kind, l
 
     try:
         async for obj in client.list(metadata_only(kind), ALL, on_restart=restart):
-            decision = ring.decide(entry, obj.metadata, leaving=leaving)
+            decision = await ring.decide(entry, obj.metadata, leaving=leaving)
             if entry.main and is_leaving(decision):
-                leaving.add(decision.key)
-            counts.add(decision, obj.metadata, ring.view)
+                leaving[decision.key] = decision.source
+            counts.add(decision, obj.metadata, ring.view, leaving)
     except ApiError as error:
         counts.error = server_error(entry.resource, error)
         counts.forbidden = isinstance(error, Forbidden)

@@ -11,7 +11,7 @@ to see edits also the rights that `cluster` and `ring` need.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Generic, NoReturn, TypeVar
@@ -22,17 +22,27 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError, Forbidden, Gone
 from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_label_value
-from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of, metadata_only
+from kubeshard.core.objects import (
+    Form,
+    Key,
+    KubeObject,
+    ObjectMeta,
+    PartialObject,
+    form_of,
+    metadata_only,
+)
 from kubeshard.core.selectors import Selector
 from kubeshard.inspection.cluster import default_selector, read_cluster
 from kubeshard.inspection.ring import SeenRing, see, type_of
 from kubeshard.inspection.stats import LeaseView, RingSnapshot, RingStats
 from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
+from kubeshard.sharder.owner_chains import OwnerChains
 from kubeshard.sharder.waiting_objects import SkippedNamespaces
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.keys import KeyRefused
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LABEL
+from kubeshard.sharding.ownership import ControllerUnknown
 from kubeshard.sharding.planner import RingView, hash_key
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.shard_states import ShardState, written_state
@@ -58,6 +68,7 @@ class LiveRing:
         resources: Resources,
         *,
         selector: Selector | None,
+        chains: OwnerChains | None = None,
         wall: Callable[[], float],
     ) -> None:
         self._client = client
@@ -65,7 +76,10 @@ class LiveRing:
         self._clock = client.world.clock
         self._wall = wall
         self._selection = _Selection(selector) if selector else None
-        self.view = view if self._selection is None else replace(view, namespaces=self._selection)
+        self.view, self.chains = view, chains
+        if self._selection is not None:
+            by_labels = self._selection.selects
+            self.view = replace(view, namespaces=self._selection, selects_namespace=by_labels)
         self.stats = RingStats({str(entry.resource): entry.main for entry, _ in resources})
         self._leases: dict[Key, Lease] = {}
         self._changed = asyncio.Event()
@@ -186,9 +200,10 @@ async def _follow(
 class _Follower(Sink[T], Generic[T]):
     """Leaves out objects that do not fit their class."""
 
-    def put(self, entry: T | UndecodableObject, /) -> None:
+    def put(self, entry: T | UndecodableObject, /) -> Awaitable[None] | None:
         if not isinstance(entry, UndecodableObject):
             self.seen(entry)
+        return None
 
     def drop(self, entry: T | UndecodableObject, /) -> None:
         if not isinstance(entry, UndecodableObject):
@@ -244,11 +259,27 @@ class _Objects(_Follower[PartialObject]):
         self._ring.stats.begin(self._name)
         return True
 
+    def put(self, entry: PartialObject | UndecodableObject, /) -> Awaitable[None] | None:
+        if not isinstance(entry, UndecodableObject):
+            try:
+                self.seen(entry)
+            except ControllerUnknown:
+                return self._look_up(entry)
+        return None
+
+    async def _look_up(self, obj: PartialObject) -> None:
+        if (chains := self._ring.chains) is not None:
+            with suppress(ApiError):
+                await chains.look_up(self._ring.view, self._entry, obj.metadata)
+        with suppress(ControllerUnknown):
+            self.seen(obj)
+
     def seen(self, obj: PartialObject, /) -> None:
+        """Raises ControllerUnknown."""
         ring, meta = self._ring, obj.metadata
         view = ring.view
         key = ""
-        if view.selects(meta.namespace):
+        if view.selects_object(self._entry.resource, meta):
             with suppress(KeyRefused):
                 key = hash_key(view, self._entry, self._type, meta)
         if not key:
@@ -285,6 +316,10 @@ class _Selection:
         if selected is None and not self.hidden:
             self._passed_over.add(str(name))
         return self.hidden if selected is None else selected
+
+    def selects(self, namespace: ObjectMeta) -> bool:
+        """Whether the ring selects a Namespace object."""
+        return self._selector.matches(namespace.labels)
 
     def put(self, name: str, labels: Mapping[str, str] | None) -> None:
         before, now = self._selected.get(name), self._selector.matches(labels)
@@ -347,6 +382,7 @@ def live_ring(client: Client, ring: SeenRing) -> LiveRing:
         ring.view,
         ring.entries,
         selector=selector,
+        chains=ring.chains,
         wall=lambda: clock.wall() + ahead,
     )
     live.stats.unread.update({str(resource): why for resource, why in ring.unresolved.items()})

@@ -3,7 +3,7 @@
 | reason | |
 |---|---|
 | `Placed` | it is on the shard that the hash ring names |
-| `NamespaceNotSelected`, `NoController`, `ForeignController` | the ring does not shard it |
+| `NamespaceNotSelected`, `NoController`, `ForeignController` | the ring does not shard it, and a label says nothing |
 | `NotAssignable` | it cannot be keyed; the message says why |
 | `NoShardAvailable` | the ring has no available shard |
 | `Unassigned` | it has no shard although some are available |
@@ -13,6 +13,7 @@
 | `ToBeDrained` | its shard will be asked to release it |
 | `WaitsForOwner` | it is controlled, and its owner has to move first |
 | `ToBeMoved` | it is controlled, and its owner is already on another shard |
+| `AheadOfOwner` | it is controlled, and already where its owner will be, which is still on another shard |
 
 RBAC: list on the resource, on that of its owner if it has one, and on the resources that it controls in the ring.
 
@@ -39,12 +40,12 @@ from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.inspection.drain_age import drain_of
 from kubeshard.inspection.errors import Unanswerable, needing
-from kubeshard.inspection.ring import SeenRing, type_of
+from kubeshard.inspection.ring import SeenRing
 from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK, DRAIN_STUCK, PERMITTED, RESOURCES_RESOLVED
 from kubeshard.sharding.hash_ring import point_of
-from kubeshard.sharding.keys import KeyRefused
+from kubeshard.sharding.keys import kind_of_key, object_of_key
 from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
-from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, hash_key
+from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.shard_states import MAX_DURATION
 
@@ -61,7 +62,7 @@ class Child(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Owner(msgspec.Struct, rename="camel", frozen=True):
-    """The object's controller. `shard` is "" if it has none or does not exist."""
+    """The main object that it belongs to. `shard` is "" if it has none or does not exist."""
 
     kind: str
     name: str
@@ -106,14 +107,14 @@ async def placement_of(
     entry = ring.view.resources.entry(kind.group_resource)
     found = await find(client, kind, name, namespace)
     meta = found.metadata if found else ObjectMeta(name=name, namespace=namespace if kind.namespaced else "")
-    decision = ring.decide(entry, meta)
+    decision = await ring.decide(entry, meta)
     draining = meta.has_label(ring.view.drain_label)
     asked = None
     if draining:
         asked = await drain_of(client, kind, name, meta.namespace, ring.view.drain_label)
     age = None if asked is None else max(0.0, ring.cluster.now - asked)
-    owner = await _owner(client, ring, entry, meta) if family and not entry.main else None
-    key = _key(ring, entry, kind, meta)
+    key = decision.key
+    owner = await _owner(client, ring, entry, key) if family and not entry.main else None
     successors = [shard for shard in ring.view.hashring.successors(key) if key][1 : 1 + SUCCESSORS]
     reason, message, remedy = _why(ring, entry, meta, decision, owner, age)
     if found is None:
@@ -149,15 +150,6 @@ def state_of(ring: SeenRing, shard: str) -> str:
     return str(max(states)) if states else "gone"
 
 
-def _key(ring: SeenRing, entry: RingEntry, kind: Kind, meta: ObjectMeta) -> str:
-    if not ring.view.selects(meta.namespace):
-        return ""
-    try:
-        return hash_key(ring.view, entry, type_of(kind), meta)
-    except KeyRefused:
-        return ""
-
-
 def _why(
     ring: SeenRing,
     entry: RingEntry,
@@ -168,16 +160,17 @@ def _why(
 ) -> tuple[str, str, str]:
     """The reason, message and remedy. The reasons are those of the planner."""
     source, target = decision.source, decision.target
-    if decision.reason == NOT_SELECTED and meta.namespace in ring.left_out:
+    place = meta.namespace or meta.name  # a Namespace is in itself
+    if decision.reason == NOT_SELECTED and place in ring.left_out:
         return (
             "NamespaceNotSelected",
-            f"{meta.namespace} is a system namespace, which the ring does not confirm",
+            f"{place} is a system namespace, which the ring does not confirm",
             f"annotate the ring with {SYSTEM_NAMESPACES_ANNOTATION}: {', '.join(ring.left_out)}",
         )
     if decision.reason == NOT_SELECTED:
         return (
             "NamespaceNotSelected",
-            f"the ring's namespaceSelector does not select the namespace {meta.namespace}",
+            f"the ring's namespaceSelector does not select the namespace {place}",
             "label the namespace, or change the ring's namespaceSelector",
         )
     if decision.action is Action.REFUSED:
@@ -198,6 +191,14 @@ def _why(
             f"{source} was asked to release it, and the hash ring assigns it to {target} again",
             "nothing: the shards of the ring changed again after the drain was requested, or somebody set the label",
         )
+    if source == target and owner and owner.exists and owner.shard not in ("", source):
+        return (
+            "AheadOfOwner",
+            f"its owner, {owner.kind} {owner.name}, is on {owner.shard}, and will be on {source}, too",
+            f"`kubectl shard why` of {owner.kind} {owner.name} says what it waits for",
+        )
+    if source == target and owner and owner.exists:
+        return "Placed", f"{source} is the shard of its owner, {owner.kind} {owner.name}", ""
     if source == target:
         return "Placed", f"{source} is the shard that the hash ring assigns it to", ""
     if not source:
@@ -232,18 +233,25 @@ def _why(
 
 
 def _without_key(ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> tuple[str, str, str]:
-    reference = controller_of(meta)
+    reference, shard = controller_of(meta), meta.label(ring.view.shard_label)
     owners = " or ".join(sorted(str(owner) for owner in entry.owners))
+    label = f"; its label, {shard}, says nothing: any shard may write it" if shard else ""
     if reference is None:
         return (
             "NoController",
-            f"it is sharded with its controller, but has none ({owners})",
+            f"it is sharded with its controller, but has none ({owners}){label}",
             "nothing, unless it should have an owner reference with controller: true",
         )
     kind = group_kind_of(reference)
+    if kind in ring.view.owner_kinds.get(entry.resource, {}):
+        return (
+            "ForeignController",
+            f"its controller, {kind} {reference.name}, is gone or not controlled by {owners}{label}",
+            "nothing, unless that should have an owner reference with controller: true",
+        )
     return (
         "ForeignController",
-        f"its controller is a {kind}, but the ring {ring.name} shards what {owners} control",
+        f"its controller is a {kind}, but the ring {ring.name} shards what {owners} control{label}",
         "nothing, unless the ring should list that resource",
     )
 
@@ -267,19 +275,19 @@ def _blocked(ring: SeenRing, resource: GroupResource) -> str:
     return "; ".join(message for _, message in conditions)
 
 
-async def _owner(client: Client, ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> Owner | None:
-    """The object's controller, if its kind is in the ring."""
-    reference = controller_of(meta)
-    if reference is None:
+async def _owner(client: Client, ring: SeenRing, entry: RingEntry, key: str) -> Owner | None:
+    """The main object with this hash key, if its kind is in the ring."""
+    if not key:
         return None
     for resource in entry.owners & ring.kinds.keys():
         kind = ring.kinds[resource]
-        if kind.group_kind == group_kind_of(reference):
-            found = await find(client, kind, reference.name, meta.namespace)
+        if kind.group_kind == kind_of_key(key):
+            place = object_of_key(key)
+            found = await find(client, kind, place.name, place.namespace)
             labels = found.metadata if found else ObjectMeta()
             return Owner(
                 kind.kind,
-                reference.name,
+                place.name,
                 labels.label(ring.view.shard_label),
                 labels.has_label(ring.view.drain_label),
                 found is not None,

@@ -142,7 +142,7 @@ async def moves(client: Client, ring: SeenRing, change: ShardSetChange, seen: Se
     for entry, kind in ring.entries:
         with needing("list", entry.resource):
             async for obj in client.list(metadata_only(kind), ALL):
-                if (move := _move(ring, entry, obj.metadata, then, seen)) is not None:
+                if (move := await _move(ring, entry, obj.metadata, then, seen)) is not None:
                     yield move
 
 
@@ -170,8 +170,10 @@ async def planned(client: Client, ring: SeenRing, change: ShardSetChange) -> Mov
     )
 
 
-def _move(ring: SeenRing, entry: RingEntry, meta: ObjectMeta, then: RingView, seen: Seen) -> Move | None:
-    now, later = ring.decide(entry, meta, leaving=seen.leaving), ring.decide(entry, meta, then)
+async def _move(
+    ring: SeenRing, entry: RingEntry, meta: ObjectMeta, then: RingView, seen: Seen
+) -> Move | None:
+    now, later = await ring.decide(entry, meta, leaving=seen.leaving), await ring.decide(entry, meta, then)
     if not later.key:
         return None
     seen.objects[entry.resource] += 1

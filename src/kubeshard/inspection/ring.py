@@ -16,11 +16,12 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.inspection.cluster import ClusterSnapshot, Member, Webhook, default_selector, read_webhook
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.owner_chains import OwnerChains
 from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import ring_of
-from kubeshard.sharding.planner import Decision, RingView, plan
+from kubeshard.sharding.planner import Action, Decision, RingView, plan
 from kubeshard.sharding.ring_resources import RingEntry
 
 
@@ -34,6 +35,7 @@ class SeenRing:
     cluster: ClusterSnapshot
     webhook: Webhook
     view: RingView
+    chains: OwnerChains
     kinds: Mapping[GroupResource, Kind]
     unresolved: Mapping[GroupResource, str]
     problems: tuple[str, ...] = ()
@@ -63,7 +65,7 @@ class SeenRing:
         """The sharder's view of the ring with these shards."""
         return replace(self.view, hashring=ring_of(tuple(sorted(set(shards)))))
 
-    def decide(
+    async def decide(
         self,
         entry: RingEntry,
         meta: ObjectMeta,
@@ -72,9 +74,15 @@ class SeenRing:
         leaving: Container[str] = (),
     ) -> Decision:
         """The decision of the sharder's next resync for this state of an object. `leaving` contains the keys of main
-        objects that have not left their shard yet.
+        objects that have not left their shard yet. Raises ApiError if something has to be looked up that cannot be
+        read.
         """
-        return plan(view or self.view, entry, type_of(self.kinds[entry.resource]), meta, draining=leaving)
+        view, type_ = view or self.view, type_of(self.kinds[entry.resource])
+        decision = plan(view, entry, type_, meta, draining=leaving)
+        if decision.action is not Action.LOOK_UP:
+            return decision
+        await self.chains.look_up(view, entry, meta)
+        return plan(view, entry, type_, meta, draining=leaving)
 
 
 def type_of(kind: Kind) -> TypeMeta:
@@ -86,6 +94,7 @@ async def see(client: Client, cluster: ClusterSnapshot, name: str) -> SeenRing:
     resource = cluster.ring(name)
     webhook = Webhook(known=True) if cluster.is_declared(name) else await read_webhook(client, name)
     learner = ResourceKinds(client)
+    chains = OwnerChains(client, learner)
     ring = Ring(
         resource,
         RingInputs(
@@ -96,6 +105,7 @@ async def see(client: Client, cluster: ClusterSnapshot, name: str) -> SeenRing:
             clock=client.world.clock,
             default_selector=default_selector(webhook),
             system_namespaces=SharderConfig().system_namespaces,
+            chains=chains,
         ),
         lambda _: None,
     )
@@ -119,6 +129,7 @@ async def see(client: Client, cluster: ClusterSnapshot, name: str) -> SeenRing:
         cluster=cluster,
         webhook=webhook,
         view=view,
+        chains=chains,
         kinds=kinds,
         unresolved=unresolved,
         problems=tuple(problems),

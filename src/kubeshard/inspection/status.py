@@ -425,6 +425,13 @@ def _objects(
                 "`kubectl shard why` explains each",
                 _why(counts.resource, counts.refused),
             )
+        if counts.foreign.count and not counts.total:
+            yield Trouble(
+                f"none of the {counts.resource} is sharded, because the ring does not list what controls them: "
+                f"{_some(counts.foreign)}",
+                "list what controls them as a main resource with these, or remove the resource from the ring",
+                _why(counts.resource, counts.foreign),
+            )
         if counts.unassigned.count and ring.view.available:
             yield Trouble(
                 f"{counts.resource} without a shard: {_some(counts.unassigned)}",

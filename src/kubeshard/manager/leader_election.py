@@ -38,6 +38,7 @@ from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_dns_subdomain
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.leases.claim import Claim, GroupClaim
 from kubeshard.leases.former import until_free
 from kubeshard.leases.held_lease import HeldLease
@@ -70,6 +71,12 @@ class LeaderFence:
         self.leadership: HeldLease | None = None
 
     def covers(self, kind: Kind) -> bool:
+        return False
+
+    def by_label(self, kind: Kind, meta: ObjectMeta) -> bool:
+        return False
+
+    def stamps(self, kind: Kind, meta: ObjectMeta) -> bool:
         return False
 
     def check(self) -> None:

@@ -3,9 +3,12 @@ admission policies that make the API server enforce what shards and sharder may 
 
 | policy | who | may |
 |---|---|---|
-| `sharding-RING-fence` | the shards' accounts | change and delete objects whose stored label names their own shard |
+| `sharding-RING-fence` | the shards' accounts | change and delete objects whose label names their own shard (1) |
 | `sharding-RING-leases` | everybody | write Leases of the ring: a shard its own, the sharder any, others none |
 | `sharding-RING-labels` | the sharder's account | change the ring's two labels of an object, and nothing else |
+
+(1) Also objects of controlled resources that nothing controls: these belong to no shard
+(`kubeshard.sharding.ownership`).
 
 A shard is known by the pod that its token is bound to, so shards must be named after their pods, which is the default.
 The API server evaluates the fence in the transaction that stores the object, so it rejects a write that was sent before
@@ -167,7 +170,19 @@ def user_name(account: tuple[str, str]) -> str:
 
 
 def _fence(ring: ControllerRing, users: Sequence[str]) -> Iterator[Manifest]:
+    controlled = [
+        f"{entry.resource.group}/{entry.resource.resource}"
+        for entry in RingResources(ring.spec.resources).entries
+        if not entry.main
+    ]
     variables = {"me": ME, "owner": f"oldObject.metadata.?labels[?'{shard_label(ring.name)}'].orValue('')"}
+    own = "variables.me == variables.owner"
+    if controlled:
+        variables["free"] = (
+            f"request.resource.group + '/' + request.resource.resource in {json.dumps(controlled)}"
+            " && !oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))"
+        )
+        own = f"({own} || variables.free)"
     every = [
         GroupResource(group, name)
         for group, resource in _resources(ring)
@@ -177,7 +192,7 @@ def _fence(ring: ControllerRing, users: Sequence[str]) -> Iterator[Manifest]:
         f"sharding-{ring.name}-fence",
         [(resource, ("UPDATE", "DELETE")) for resource in every],
         f"request.userInfo.username in {json.dumps(users)}",
-        [rule("variables.me != '' && variables.me == variables.owner", "the object is another shard's")],
+        [rule(f"variables.me != '' && {own}", "the object is another shard's")],
         variables,
     )
 

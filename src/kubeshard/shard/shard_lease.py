@@ -44,7 +44,7 @@ The Lease is renewed in a separate thread with its own connection: see docs/desi
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from enum import Enum
 
@@ -53,7 +53,7 @@ from msgspec.structs import replace
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import parse_time
 from kubeshard.leases.claim import Claim, TakeoverDelay
@@ -74,6 +74,8 @@ from kubeshard.sharding.names import (
     SHARDER_IDENTITY,
     WATCHDOG_ANNOTATION,
 )
+from kubeshard.sharding.ownership import Belongs, belongs, owner_kinds
+from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import is_confirmed
 
 RETURNING_ANNOTATION = "alpha.sharding.timebertt.dev/returning"
@@ -366,16 +368,33 @@ class ShardFence:
     """
 
     def __init__(
-        self, shard: ShardIdentity, resources: Container[GroupResource], check: Callable[[], None]
+        self,
+        shard: ShardIdentity,
+        resources: RingResources,
+        kinds: Iterable[Kind],
+        check: Callable[[], None],
     ) -> None:
         self.label_key = shard.label
         self.shard = shard.name
         self._resources = resources
+        self._owners = owner_kinds(resources, {kind.group_resource: kind for kind in kinds})
         self._check = check
 
     def covers(self, kind: Kind) -> bool:
         """Whether the ring shards the kind, as a main or a controlled resource, in any version."""
         return kind.group_resource in self._resources
+
+    def by_label(self, kind: Kind, meta: ObjectMeta) -> bool:
+        """See `kubeshard.sharding.ownership`."""
+        return self._belongs(kind, meta).by_label
+
+    def stamps(self, kind: Kind, meta: ObjectMeta) -> bool:
+        """See `kubeshard.sharding.ownership`."""
+        return self._belongs(kind, meta) in (Belongs.OWNER, Belongs.FAR)
+
+    def _belongs(self, kind: Kind, meta: ObjectMeta) -> Belongs:
+        resource = kind.group_resource
+        return belongs(self._resources.entry(resource), self._owners.get(resource), meta)
 
     def check(self) -> None:
         """Raises NotOurs once no write may start any more."""

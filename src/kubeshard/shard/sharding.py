@@ -279,8 +279,8 @@ class Sharding:
         """
         if not self._is_shard:
             return client.with_timeout(self._timing.request_bound)
-        sharded = self._ready.resources if cluster == self.objects_in else ()
-        fence = ShardFence(self.shard, sharded, self._check)
+        sharded = self._ready.resources if cluster == self.objects_in else RingResources(())
+        fence = ShardFence(self.shard, sharded, self._ready.kinds.values(), self._check)
         return client.with_timeout(self._timing.request_bound).fenced(fence)
 
     @property

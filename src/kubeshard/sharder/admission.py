@@ -7,15 +7,17 @@ The first row that applies decides:
 | neither CREATE nor UPDATE, or no object | allowed |
 | ring not found, unexpected path | allowed, unassigned, warning |
 | object's metadata unreadable | allowed, unassigned, warning |
-| UPDATE that replaces an available shard's label by another's, not by a sharder | allowed, label restored, warning |
+| UPDATE that replaces an available shard's label by another's, not by a sharder, and which shard may write the \
+object is told by the label (`ownership`) | allowed, label restored, warning |
 | UPDATE that gives a controlled object with a shard to another owner | allowed, label of the owner's shard (not with \
 strict parity, or if the view of the Leases is stale) |
 | shard label present and not empty | allowed |
 | resource not in the ring | allowed, unassigned, warning |
-| UPDATE that removes the shard label without permission (below) | allowed, label restored, warning |
+| UPDATE that removes the shard label without permission (below), if the object belongs to anybody (`ownership`) | \
+allowed, label restored, warning |
 | generateName on a main resource, with strict parity | denied with 400 |
 | key rejected | allowed, unassigned, warning |
-| no key (no controller, or a foreign one) | allowed |
+| no key (no controller, or a foreign one), or one that has to be looked up | allowed |
 | no available shard | allowed |
 | view of the Leases stale | allowed, unassigned, warning |
 | UPDATE that ends a drain, and the same shard would get the object | allowed, unassigned (not with strict parity) |
@@ -65,7 +67,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from kubeshard.core.kinds import TypeMeta
+from kubeshard.core.kinds import GroupResource, TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import add, pointer
 from kubeshard.runtime.clock import Clock
@@ -75,7 +77,8 @@ from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER, ring_of_webhook_path
-from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, Action, RingView, plan
+from kubeshard.sharding.ownership import Belongs, belongs
+from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, NAMESPACES, Action, RingView, plan
 from kubeshard.sharding.ring_resources import ResourceNotInRing, RingEntry
 from kubeshard.webhook.review import (
     AdmissionAnswer,
@@ -178,12 +181,14 @@ class ShardAdmission:
         except ResourceNotInRing as error:
             message = f"error determining hash key func for object: {error}"
             return self._leave_unassigned(request, ring, "resource", message)
-        if request.old_object is not None and self._must_keep(
-            request, ring, view, request.old_object.metadata
+        if (
+            request.old_object is not None
+            and self._must_keep(request, ring, view, request.old_object.metadata)
+            and _belongs(view, resource, request.old_object.metadata) is not Belongs.NOBODY
         ):
             return self._restore(request, ring, view, request.old_object.metadata)
         type_ = TypeMeta(request.object.api_version, request.object.kind)
-        decision = plan(view, entry, type_, meta, namespace=request.namespace)
+        decision = plan(view, entry, type_, meta, namespace=_namespace(request))
         if decision.action is Action.REFUSED:
             return self._refused(request, ring, entry, meta, decision.reason)
         if decision.action is not Action.ASSIGN:
@@ -203,7 +208,7 @@ class ShardAdmission:
             return ""
         entry, type_ = view.resources.entry(resource), TypeMeta(obj.api_version, obj.kind)
         before, after = (
-            plan(view, entry, type_, meta, namespace=request.namespace) for meta in (old, obj.metadata)
+            plan(view, entry, type_, meta, namespace=_namespace(request)) for meta in (old, obj.metadata)
         )
         if entry.main or after.action is not Action.MOVE or before.key == after.key:
             return ""
@@ -252,6 +257,9 @@ class ShardAdmission:
             return True  # it takes the object back
         if request.field_manager == SHARDER_FIELD_MANAGER or not self._must_keep(request, ring, view, old):
             return True
+        resource = request.group_resource
+        if resource in view.resources and not _belongs(view, resource, old).by_label:
+            return True  # its owner's shard takes it over
         released = old.has_label(view.drain_label) and not request.object.metadata.has_label(view.drain_label)
         return released and self._is_from(old.label(view.shard_label), ring, view, request)
 
@@ -357,6 +365,15 @@ class _Served:
             answer = prepared(AdmissionAnswer(message=ASSIGNING, patch=operations))
             self.answers[shard, labelled] = answer
         return answer
+
+
+def _namespace(request: AdmissionRequest) -> str:
+    """That of the object. The API server says of a Namespace, unless it is new, that it is in itself."""
+    return "" if request.group_resource == NAMESPACES else request.namespace
+
+
+def _belongs(view: RingView, resource: GroupResource, meta: ObjectMeta) -> Belongs:
+    return belongs(view.resources.entry(resource), view.owner_kinds.get(resource), meta)
 
 
 def _returns(request: AdmissionRequest, view: RingView, target: str) -> bool:

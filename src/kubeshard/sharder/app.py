@@ -35,6 +35,7 @@ from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import KEPT, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
+from kubeshard.sharder.owner_chains import OwnerChains
 from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.ring import RingInputs
 from kubeshard.sharder.ring_controller import ring_controller
@@ -60,6 +61,7 @@ def build_sharder(
     cache = Cache(sharder, transforms=KEPT)
     metrics, kinds = SharderMetrics(registry), ResourceKinds(sharder)
     observer = LeaseObserver(sharder, clock, crashed=lambda: metrics.crashed("lease observer"))
+    chains = OwnerChains(sharder, kinds)
     namespaces, ring_objects = cache.declare(Namespace), cache.declare(ControllerRing)
     rings = Rings(
         RingInputs(
@@ -74,6 +76,7 @@ def build_sharder(
             system_namespaces=config.system_namespaces,
             namespaces=lambda: tuple(namespaces.store.objects()) if namespaces.has_synced else None,
             confine=observer.confine,
+            chains=chains,
             drain_timeout=config.controller.sharder.drain_timeout,
             on_deletion="clean up",
         )

@@ -60,6 +60,7 @@ from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import KEPT, SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
+from kubeshard.sharder.owner_chains import OwnerChains
 from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharder.ring_conditions import CHANGING, LOGGED_BEFORE, OWN_CONDITIONS, findings
@@ -129,6 +130,7 @@ class InManagerSharder:
                 clock=self._clock,
                 default_selector=default_selector(),
                 confine=self._observer.confine,
+                chains=OwnerChains(self._objects, self._kinds),
                 drain_timeout=self._config.drain_timeout,
                 on_deletion="pause",
             )

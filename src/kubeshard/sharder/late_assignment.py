@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
@@ -40,7 +41,8 @@ class LateAssignment:
             action = decision.action
             if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
                 sync.skipped_namespaces.add(meta.namespace)
-            if action is Action.ASSIGN or (action is Action.MOVE and decision.source not in view.available):
+            taken = action is Action.MOVE and decision.source not in view.available
+            if taken or action is Action.ASSIGN or action is Action.LOOK_UP:
                 return Job(sync.of, entry, kind, meta, decision, ANY_OWNER, None, view)
         if sync.delayed:
             sync.delayed.left(Key(meta.namespace, meta.name))
@@ -88,6 +90,16 @@ class LateAssignment:
             sync.handled.ends(job.key, done=False)
             sync.missed()  # a scan reads the Leases first
             return
+        if job.decision.action is Action.LOOK_UP:
+            try:
+                await sync.ring.look_up(sync.entry, job.meta)
+            except ApiError:
+                sync.request(ScanScope.MISPLACED, sync.ring.clock.monotonic() + AGAIN)
+                return
+            again = self.job(sync, job.kind, job.meta)
+            if again is None or again.decision.action is Action.LOOK_UP:
+                return
+            job = again
         outcome = await self._mover.carry_out(job)
         if outcome is MoveResult.WAITING and job.decision.action is Action.MOVE:
             sync.request(ScanScope.MISPLACED, sync.ring.clock.monotonic() + AGAIN)

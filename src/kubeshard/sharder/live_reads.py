@@ -16,6 +16,7 @@ from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.sharder.resource_kinds import ResourceKinds
+from kubeshard.sharding.keys import kind_of_key, object_of_key
 
 
 async def read_metadata(client: Client, kind: Kind, key: Key) -> ObjectMeta:
@@ -37,19 +38,26 @@ class OwnerReads:
         self._client = client
         self._kinds = kinds
 
-    async def shard(self, owners: frozenset[GroupResource], meta: ObjectMeta, label: str) -> str | None:
-        """The shard of the object's owner, which is of one of these resources, according to the label; "" if it has
-        none. None if the owner is gone, or is of another resource. Raises ApiError.
+    async def shard(
+        self, owners: frozenset[GroupResource], meta: ObjectMeta, hash_key: str, label: str
+    ) -> str | None:
+        """The shard of the object's owner, which is of one of these resources and has this hash key, according to the
+        label; "" if it has none. None if the owner is gone, or is of another resource. Raises ApiError.
         """
-        reference = controller_of(meta)
-        if reference is None or (kind := await self._kind(owners, group_kind_of(reference))) is None:
+        if (kind := await self._kind(owners, kind_of_key(hash_key))) is None:
             return None
-        key = Key(meta.namespace if kind.namespaced else "", reference.name)
         try:
-            owner = await read_metadata(self._client, kind, key)
+            owner = await read_metadata(self._client, kind, object_of_key(hash_key))
         except NotFound:
             return None
-        return owner.label(label) if owner.uid == reference.uid else None
+        reference = controller_of(meta)
+        if (
+            reference is not None
+            and group_kind_of(reference) == kind.group_kind
+            and owner.uid != reference.uid
+        ):
+            return None
+        return owner.label(label)
 
     async def _kind(self, owners: frozenset[GroupResource], wanted: GroupKind) -> Kind | None:
         """Raises ApiError if it may be a kind that cannot be found at the moment."""

@@ -341,7 +341,7 @@ class Mover:
 
     async def _follows(self, job: Job, view: RingView) -> bool:
         """Whether a controlled object may leave its live shard: its owner is where the object goes, or is gone."""
-        shard = await self._owners.shard(job.entry.owners, job.meta, view.shard_label)
+        shard = await self._owners.shard(job.entry.owners, job.meta, job.decision.key, view.shard_label)
         return shard is None or shard == job.decision.target
 
     async def _move_as_the_reference(self, job: Job, view: RingView, still: Still | None) -> str:

@@ -15,8 +15,9 @@ from collections.abc import Collection
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
-from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.sharder.rings import Rings
+from kubeshard.sharding.ownership import PossibleOwners, owner_kinds
 from kubeshard.sharding.ring_resources import RingResources
 
 RETRY = 10.0
@@ -138,15 +139,9 @@ class ResourceKinds:
         if not any(known.group == resource.group for known in self._kinds):
             self._asking.pop(resource.group, None)
 
-    def owner_kinds(self, resources: RingResources) -> dict[GroupResource, frozenset[GroupKind]]:
-        """For each controlled resource the kinds of the main resources that list it, if all of them are
-        known.
-        """
-        return {
-            entry.resource: frozenset(self._kinds[owner].group_kind for owner in entry.owners)
-            for entry in resources.entries
-            if not entry.main and entry.owners <= self._kinds.keys()
-        }
+    def owner_kinds(self, resources: RingResources) -> dict[GroupResource, PossibleOwners]:
+        """See `RingView.owner_kinds`."""
+        return owner_kinds(resources, self._kinds)
 
 
 class _Wanted:

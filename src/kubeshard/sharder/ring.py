@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from kubeshard.core.builtin import Lease, Namespace
-from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.metrics import SharderMetrics
@@ -38,8 +39,9 @@ from kubeshard.sharding.names import (
     STRICT_HANDOVER_ANNOTATION,
     SYSTEM_NAMESPACES_ANNOTATION,
 )
+from kubeshard.sharding.ownership import Controllers, PossibleOwners
 from kubeshard.sharding.planner import RingView
-from kubeshard.sharding.ring_resources import RingResources, few_named_namespaces
+from kubeshard.sharding.ring_resources import RingEntry, RingResources, few_named_namespaces
 
 OnDeletion = Literal["nothing", "pause", "clean up"]
 
@@ -68,9 +70,20 @@ class OwnerKinds(Protocol):
     @property
     def learned(self) -> int: ...
 
-    def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, frozenset[GroupKind]]:
+    def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, PossibleOwners]:
         """See `RingView.owner_kinds`."""
         ...
+
+
+class Chains(Protocol):
+    """What controls the objects that control others: `owner_chains.OwnerChains`."""
+
+    @property
+    def known(self) -> Controllers: ...
+
+    async def look_up(self, view: RingView, entry: RingEntry, meta: ObjectMeta) -> None: ...
+
+    def note(self, meta: ObjectMeta) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +103,8 @@ class RingInputs:
     """Namespaces that have to be confirmed."""
     namespaces: Callable[[], Collection[Namespace] | None] = lambda: None
     """All namespaces; None if it is not known whether these are all."""
+    chains: Chains | None = None
+    """Without it, an object that another controlled one controls is not placed."""
     confine: Callable[[str, frozenset[str] | None], None] = lambda ring, namespaces: None
     """Called with the namespaces of a ring's shards; None: anywhere."""
     drain_timeout: float = 0.0
@@ -255,6 +270,19 @@ class Ring:
         """Whether the labels of the namespace are known; "" is for cluster-scoped objects."""
         return not namespace or self._inputs.namespace(namespace) is not None
 
+    async def look_up(self, entry: RingEntry, meta: ObjectMeta) -> None:
+        """After Action.LOOK_UP: reads what is missing for a decision about the object. Raises ApiError."""
+        if self._inputs.chains is not None and (view := self.view) is not None:
+            self.report.keys_differ(entry.resource, "what controlled objects control")
+            await self._inputs.chains.look_up(view, entry, meta)
+
+    def controls_others(self, meta: ObjectMeta) -> bool:
+        """Whether the object is known to control controlled ones (`look_up`); if so, this is its current state."""
+        if self._inputs.chains is None or meta.uid not in self._inputs.chains.known:
+            return False
+        self._inputs.chains.note(meta)
+        return True
+
     # Events
 
     def update(self, resource: ControllerRing) -> bool:
@@ -326,6 +354,7 @@ class Ring:
             hashring = self._present_hashring(available)
             owner_kinds = {} if self.strict else self._inputs.kinds.owner_kinds(self.resources)
             known, self._learned = self._views, learned
+            self._tell_keys(owner_kinds)
             if known is None:
                 without = self._unconfirmed()
                 anywhere = RingView(
@@ -334,15 +363,25 @@ class Ring:
                     hashring,
                     owner_kinds=owner_kinds,
                     namespaces=_AllBut(without) if without else None,
+                    controllers={} if (chains := self._inputs.chains) is None else chains.known,
                     releasing=self.releasing,
                 )
-                self._views = replace(anywhere, namespaces=self._namespaces(without)), anywhere
+                namespaces = self._namespaces(without)
+                by_labels = namespaces.selects if isinstance(namespaces, _Selected) else None
+                selected = replace(anywhere, namespaces=namespaces, selects_namespace=by_labels)
+                self._views = selected, anywhere
             elif known[1].hashring is not hashring or known[1].owner_kinds != owner_kinds:
                 selected, anywhere = (
                     replace(view, hashring=hashring, owner_kinds=owner_kinds) for view in known
                 )
                 self._views = selected, anywhere
         return self._views
+
+    def _tell_keys(self, owner_kinds: Mapping[GroupResource, PossibleOwners]) -> None:
+        for resource, kinds in owner_kinds.items():
+            namespaced = any(each.resource == resource and each.namespaced for each in kinds.values())
+            if namespaced and any(each.main and not each.namespaced for each in kinds.values()):
+                self.report.keys_differ(resource, "what cluster-scoped objects control in namespaces")
 
     def _present_hashring(self, available: tuple[str, ...]) -> HashRing:
         if self._hashring is None or self._members != available:
@@ -414,5 +453,8 @@ class _Selected:
             return False
         if namespace is not self._last:
             self._last = namespace
-            self._matches = name not in self._excluded and self._selector.matches(namespace.metadata.labels)
+            self._matches = self.selects(namespace.metadata)
         return self._matches
+
+    def selects(self, namespace: ObjectMeta) -> bool:
+        return namespace.name not in self._excluded and self._selector.matches(namespace.labels)

@@ -38,6 +38,8 @@ ASSIGNMENT_STUCK = "AssignmentStuck"
 CONFIRMATION_AWAITED = "ConfirmationAwaited"
 STRICT_HANDOVER_ACCEPTED = "StrictHandoverAccepted"
 CLEANED_UP = "CleanedUp"
+KEYS_DIFFER = "KeysDiffer"
+"""Some objects are placed where the Go sharder would not place them: do not let it work on the ring, too."""
 
 OWN_CONDITIONS = frozenset(
     {
@@ -58,6 +60,7 @@ OWN_CONDITIONS = frozenset(
         CONFIRMATION_AWAITED,
         STRICT_HANDOVER_ACCEPTED,
         CLEANED_UP,
+        KEYS_DIFFER,
     }
 )
 
@@ -135,11 +138,14 @@ class RingReport:
         """Which shards fail at the same time, and what is done about it."""
         self.labels_left: str | None = None
         """Which objects have labels of a ring that is being cleaned up; None if it is not."""
+        self.keys_differing: dict[GroupResource, str] = {}
+        """Which objects of a resource have another hash key than in Go."""
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """The ring has these resources only."""
         self.unresolved = {r: text for r, text in self.unresolved.items() if r in resources}
         self.missing_verbs = {r: verbs for r, verbs in self.missing_verbs.items() if r in resources}
+        self.keys_differing = {r: which for r, which in self.keys_differing.items() if r in resources}
 
     def end(self) -> None:
         """The report is no longer read."""
@@ -218,6 +224,12 @@ class RingReport:
         """Read from the status itself, so it is no news."""
         self.another_sharder = said
 
+    def keys_differ(self, resource: GroupResource, which: str) -> None:
+        """Some objects of the resource have another key than in Go."""
+        if resource not in self.keys_differing:
+            self.keys_differing[resource] = which
+            self._changed()
+
     def cleaning_up(self, left: str | None) -> None:
         """The ring is being deleted, and these objects are left to clean up; "" if none are. None: it is not."""
         if self.labels_left != left:
@@ -256,6 +268,7 @@ def findings(
         (STRICT_HANDOVER_ACCEPTED, "False", "InvalidDuration", _strict_handover(report)),
         (TAKEOVERS_PAUSED, "True", "ManyShardsFailed", report.failing_together),
         _clean_up(report),
+        (KEYS_DIFFER, "True", "OwnersElsewhere", _keys(report, resources)),
     ]
     return [
         Condition(type=type_, status=status, reason=reason, message=for_people(message, MAX_MESSAGE))
@@ -320,6 +333,21 @@ def _clean_up(report: RingReport) -> tuple[str, str, str, str]:
         said = "no object carries the ring's labels any more"
         return CLEANED_UP, "True", "LabelsRemoved", "" if report.labels_left is None else said
     return CLEANED_UP, "False", "LabelsLeft", f"left to clean up: {report.labels_left}"
+
+
+def _keys(report: RingReport, resources: RingResources) -> str:
+    """`compat: strict` has the keys of Go, and no such condition."""
+    which = [
+        f"{resource}: {which}"
+        for resource, which in sorted(report.keys_differing.items())
+        if resource in resources
+    ]
+    return (
+        f"these objects are placed with their owners, which the Go sharder does not do ({'; '.join(which)}): while it "
+        "works on the ring, too, both move them"
+        if which
+        else ""
+    )
 
 
 def _permitted(report: RingReport, resources: RingResources) -> tuple[str, str, str, str]:

@@ -242,10 +242,21 @@ class Scanner:
                 scan.holders[meta.label(view.shard_label)] += 1
             if meta.namespace != namespace:
                 namespace = meta.namespace
-                selected = ring.view_of_selected if view.selects(namespace) else None
+                selected = ring.view_of_selected if namespace and view.selects(namespace) else None
             decision = plan(selected or view, entry, type_, meta, draining=draining)
             action = decision.action
-            if action is Action.NOTHING:
+            if view.controllers:
+                ring.controls_others(meta)
+            if action is Action.LOOK_UP:
+                try:
+                    await ring.look_up(entry, meta)
+                except ApiError as error:
+                    scan.unread[meta.namespace] = error
+                    continue
+                read_at = math.inf
+                decision = plan(view, entry, type_, meta, draining=draining)
+                action = decision.action
+            if action is Action.NOTHING or action is Action.LOOK_UP:
                 if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
                     sync.skipped_namespaces.add(meta.namespace)
                 continue

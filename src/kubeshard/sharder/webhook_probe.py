@@ -22,6 +22,7 @@ from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import Key, metadata_only
+from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.patches import MergePatch
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.resource_sync import ResourceSync
@@ -54,7 +55,7 @@ class WebhookProbe:
         if probed is not None and probed.open:  # of one that ends before it begins, no step runs
             return
         sync = job.sync.resources.get(job.entry.resource)
-        if sync is not None and ring.has_webhook_in(job.meta.namespace):
+        if sync is not None and ring.has_webhook_in(job.meta.namespace) and not _is_looked_up(job):
             self._probed[ring] = sync
             sync.start(partial(self._keep_probing, sync, job.kind, job.key), "webhook probe")
 
@@ -95,3 +96,10 @@ class WebhookProbe:
         # The webhook is not called in a namespace that the ring does not select any more, say.
         wanted = plan(view, sync.entry, TypeMeta(kind.api_version, kind.kind), answer.metadata)
         return wanted.action is not Action.ASSIGN or ring.view is not view
+
+
+def _is_looked_up(job: Job) -> bool:
+    """Whether the webhook leaves such an object to the sharder, which has to look for its owner."""
+    controller, kinds = controller_of(job.meta), job.view and job.view.owner_kinds.get(job.entry.resource)
+    owner = kinds.get(group_kind_of(controller)) if controller is not None and kinds else None
+    return owner is not None and not owner.main

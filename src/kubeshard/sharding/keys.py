@@ -1,11 +1,8 @@
 """Hash keys: the parts of an object that determine its shard.
 
-`<group>/<Kind>/<namespace>/<name>` of the object itself for a main resource, of its controller for a
-controlled one, so that both are assigned to the same shard. Empty parts stay empty; the version is never included.
-The messages are part of the wire contract: the webhook returns them.
-
-Not guaranteed: that a namespaced object and its *cluster-scoped* owner share a key; the owner's key has no
-namespace.
+`<group>/<Kind>/<namespace>/<name>` of the object itself for a main resource, of its owner for a controlled one, so
+that both are assigned to the same shard. Empty parts stay empty; the version is never included. The messages are part
+of the wire contract: the webhook returns them. Which object is the owner says `ownership`.
 """
 
 from __future__ import annotations
@@ -13,8 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kubeshard.core.kinds import GroupKind
-from kubeshard.core.objects import ObjectMeta
-from kubeshard.core.owners import controller_of
+from kubeshard.core.objects import Key, ObjectMeta, OwnerReference
 
 
 class KeyRefused(ValueError):
@@ -46,15 +42,12 @@ def main_key(api_version: str, kind: str, meta: ObjectMeta, namespace: str = "")
     return f"{group}/{kind}/{meta.namespace or namespace}/{meta.name}"
 
 
-def controlled_key(meta: ObjectMeta, namespace: str = "") -> str:
-    """The key of an object's controller, in the object's own namespace; `""` when it has no controller.
+def controlled_key(reference: OwnerReference, namespace: str) -> str:
+    """The key of an object's controller, which is in this namespace, "" for a cluster-scoped one.
 
     Raises KeyRefused for a controller reference with missing or malformed parts. The object's own name is
     irrelevant.
     """
-    reference = controller_of(meta)
-    if reference is None:
-        return ""
     if not reference.api_version:
         raise KeyRefused("apiVersion of controller reference must not be empty")
     if not reference.kind:
@@ -65,13 +58,18 @@ def controlled_key(meta: ObjectMeta, namespace: str = "") -> str:
         group = _group(reference.api_version)
     except ValueError as error:
         raise KeyRefused(f"invalid apiVersion of controller reference: {error}") from None
-    return f"{group}/{reference.kind}/{meta.namespace or namespace}/{reference.name}"
+    return f"{group}/{reference.kind}/{namespace}/{reference.name}"
 
 
 def kind_of_key(key: str) -> GroupKind:
     """The kind in a key."""
     group, kind, *_ = key.split("/")
     return GroupKind(group, kind)
+
+
+def object_of_key(key: str) -> Key:
+    """The object with that key."""
+    return Key(*key.split("/")[2:])
 
 
 def namespace_of_key(key: str) -> str:

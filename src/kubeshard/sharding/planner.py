@@ -8,6 +8,7 @@ See A3, A4, A8, A9 and A18 in docs/defects.md.
 |---|---|---|---|---|
 | rejected | | | | REFUSED with the protocol's message |
 | empty, or foreign controller | | | | NOTHING |
+| unknown: the controller is itself controlled | | | | LOOK_UP, and decide again |
 | any | none | | | NOTHING |
 | any | some | none or `""` | | ASSIGN |
 | any | some | = target | | NOTHING (a leftover drain label too) |
@@ -32,20 +33,29 @@ away.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
 from typing import NamedTuple
 
-from kubeshard.core.kinds import GroupKind, GroupResource, TypeMeta
+from kubeshard.core.kinds import GroupResource, TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import Selector
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import KeyRefused, controlled_key, main_key
 from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.sharding.ownership import (
+    Controllers,
+    ControllerUnknown,
+    PossibleOwners,
+    main_owner,
+    noted_main,
+)
 from kubeshard.sharding.ring_resources import RingEntry, RingResources
+
+NAMESPACES = GroupResource("", "namespaces")
 
 MAX_SELECTOR = 4000
 """Characters; a longer selector is not sent."""
@@ -58,6 +68,7 @@ NOT_SELECTED = "namespace is not selected"
 DRAIN_PENDING = "drain is pending"
 OWNER_DRAIN_PENDING = "drain of the owner is pending"
 RING_DELETED = "the ring is being deleted"
+OWNER_UNKNOWN = "its controller is controlled, too: the sharder looks for the owner of both, and assigns it"
 
 
 class Action(Enum):
@@ -74,6 +85,8 @@ class Action(Enum):
     """Something else must happen first; a later pass will see it."""
     REFUSED = auto()
     """The object cannot be keyed."""
+    LOOK_UP = auto()
+    """What controls its controller has to be read first (`RingView.controllers`)."""
 
 
 class Decision(NamedTuple):
@@ -96,11 +109,17 @@ class RingView:
     resources: RingResources
     hashring: HashRing
     namespaces: Container[str] | None = None
-    """Selected namespaces; None selects all. Cluster-scoped objects are always selected (A4 in docs/defects.md)."""
-    owner_kinds: Mapping[GroupResource, frozenset[GroupKind]] = field(default_factory=dict)
+    """Selected namespaces; None selects all. A Namespace is selected by its own labels, as in the API server; other
+    cluster-scoped objects are always selected (A4 in docs/defects.md).
+    """
+    selects_namespace: Callable[[ObjectMeta], bool] | None = None
+    """Whether a Namespace object is selected; None: if `namespaces` has its name."""
+    owner_kinds: Mapping[GroupResource, PossibleOwners] = field(default_factory=dict)
     """For each controlled resource the kinds that may control it; a resource without an entry may be
     controlled by any kind.
     """
+    controllers: Controllers = field(default_factory=dict, compare=False)
+    """What is known of objects that control others and are controlled themselves. Changes while the view does not."""
     shard_label: str = ""
     drain_label: str = ""
     available: frozenset[str] = frozenset()
@@ -119,7 +138,18 @@ class RingView:
         return selector if len(str(selector)) <= MAX_SELECTOR else None
 
     def selects(self, namespace: str) -> bool:
+        """Whether objects in the namespace are selected; "" is for cluster-scoped ones other than Namespaces."""
         return not namespace or self.namespaces is None or namespace in self.namespaces
+
+    def selects_object(self, resource: GroupResource, meta: ObjectMeta, namespace: str = "") -> bool:
+        """`namespace` is used if the metadata has none."""
+        if place := meta.namespace or namespace:
+            return self.namespaces is None or place in self.namespaces
+        if resource != NAMESPACES:
+            return True
+        if self.selects_namespace is not None:
+            return self.selects_namespace(meta)
+        return self.selects(meta.name)
 
 
 def plan(
@@ -139,12 +169,14 @@ def plan(
     source = meta.label(view.shard_label)
     if view.releasing:
         return _released(view, entry, type_, meta, namespace, draining)
-    if not view.selects(meta.namespace or namespace):
+    if not view.selects_object(entry.resource, meta, namespace):
         return Decision(Action.NOTHING, source=source, reason=NOT_SELECTED)
     try:
         key = hash_key(view, entry, type_, meta, namespace)
     except KeyRefused as refused:
         return Decision(Action.REFUSED, source=source, reason=str(refused))
+    except ControllerUnknown:
+        return Decision(Action.LOOK_UP, source=source, reason=OWNER_UNKNOWN)
     if not key:
         return Decision(Action.NOTHING, source=source, reason=NOT_ASSIGNABLE)
     target = view.hashring.owner(key)
@@ -183,6 +215,8 @@ def _released(
         key = hash_key(view, entry, type_, meta, namespace)
     except KeyRefused:
         key = ""
+    except ControllerUnknown:
+        return Decision(Action.LOOK_UP, source=source, reason=OWNER_UNKNOWN)
     if source not in view.available:
         return Decision(Action.MOVE, "", source, RING_DELETED, key)
     if entry.main:
@@ -194,12 +228,26 @@ def _released(
 
 
 def hash_key(view: RingView, entry: RingEntry, type_: TypeMeta, meta: ObjectMeta, namespace: str = "") -> str:
-    """The object's key in this ring; `""` if it is not to be assigned. Raises KeyRefused (GeneratedName)."""
+    """The object's key in this ring; `""` if it is not to be assigned. Raises KeyRefused (GeneratedName),
+    ControllerUnknown.
+    """
     if entry.main:
         return main_key(type_.api_version, type_.kind, meta, namespace)
-    key = controlled_key(meta, namespace)
-    if key and (kinds := view.owner_kinds.get(entry.resource)) is not None:
-        reference = controller_of(meta)
-        if reference is not None and group_kind_of(reference) not in kinds:
+    kinds, reference = view.owner_kinds.get(entry.resource), controller_of(meta)
+    if reference is None:
+        if (named := noted_main(kinds, meta)) is None:
             return ""
-    return key
+        kind, key = named
+        return f"{kind.group}/{kind.kind}/{key.namespace}/{key.name}"
+    place = meta.namespace or namespace
+    own = controlled_key(reference, place)
+    if kinds is None:
+        return own
+    if (owner := kinds.get(group_kind_of(reference))) is None:
+        return ""
+    if not owner.main:
+        if (found := main_owner(view.owner_kinds, kinds, reference, view.controllers)) is None:
+            return ""
+        owner, reference = found
+        return controlled_key(reference, place if owner.namespaced else "")
+    return own if owner.namespaced or not place else controlled_key(reference, "")

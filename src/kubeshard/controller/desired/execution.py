@@ -34,6 +34,7 @@ have which key is in the object's managedFields.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
@@ -41,6 +42,7 @@ from typing import Any, Literal
 import msgspec
 
 from kubeshard.client.client import Client
+from kubeshard.client.fence import Standing
 from kubeshard.client.write_records import WriteRecord
 from kubeshard.controller.completions import exact_patch, may_be_completed
 from kubeshard.controller.contested import Contests
@@ -99,6 +101,7 @@ class Execution:
         self._unowned: Unowned = unowned
         self._immutable: Immutable = immutable
         self._order = order
+        self._client = client
         self._writer = Writer(client, set_)
         self._objects: dict[Address, KubeObject] = {}
         self._waiting: list[KubeObject] = []
@@ -179,6 +182,8 @@ class Execution:
             await self._update(member, plan.updates[0])
         elif plan.waiting:
             self._waiting.append(live)
+        elif _takes_over(self._client, live) and not member.once:
+            await self._update(member, Update(live, member.obj))
         else:
             self._objects[address] = live
 
@@ -239,6 +244,23 @@ class Execution:
     def _became(self, member: Member[Any], answer: KubeObject) -> None:
         learn(answer, merged(answer, member.obj, member.controller), self._rewrites)
         self._objects[member.address] = answer
+
+
+def taking_over(client: Client, plan: Plan, members: Mapping[Address, Member[Any]]) -> Plan:
+    """The plan for members that were read from the API server: those that no cache shows are applied, too."""
+    taken = [
+        Update(obj, members[address].obj)
+        for obj in plan.unchanged
+        if _takes_over(client, obj) and not members[address := address_of(obj)].once
+    ]
+    ids = {id(update.live) for update in taken}
+    unchanged = tuple(obj for obj in plan.unchanged if id(obj) not in ids)
+    return dataclasses.replace(plan, updates=(*plan.updates, *taken), unchanged=unchanged) if taken else plan
+
+
+def _takes_over(client: Client, live: KubeObject) -> bool:
+    """Whether the object, as read from the API server, is ours but has not our label."""
+    return client.standing(live) is Standing.TO_TAKE_OVER
 
 
 class Writer:

@@ -14,6 +14,7 @@ import msgspec
 
 from kubeshard.controller.desired.applyset import (
     APPLIED,
+    ID,
     RESERVED,
     Address,
     ApplySet,
@@ -21,6 +22,7 @@ from kubeshard.controller.desired.applyset import (
     digest_of,
     mark,
 )
+from kubeshard.controller.desired.inherited_labels import IN_BOTH, OF_RINGS, without_inner
 from kubeshard.controller.desired.order import FIRST, NO_ORDER, Order, recording
 from kubeshard.controller.merging import without_status
 from kubeshard.core.encoding import to_dict, to_json
@@ -47,6 +49,8 @@ class Member(Generic[T]):
     """The owner, if the object refers to it."""
     once: bool = False
     """It is created if it does not exist, and otherwise left as it is."""
+    left_out: tuple[str, ...] = ()
+    """Where the labels of a ring were in the desired object (`inherited_labels`)."""
 
     def body(self, operation: str) -> dict[str, Any]:
         body = to_dict(self.obj)
@@ -95,11 +99,15 @@ def _member(set_: ApplySet, desired: KubeObject, order: Order) -> Member[Any]:
     form = form_of(type(desired))  # raises for what is not a kind
     address = address_of(desired)
     _check(set_, desired, address)
+    left_out: list[str] = []
     given, owner = desired.metadata, set_.owner
+    own = given.labels or {}
+    if any(key == ID or key.startswith(OF_RINGS) for key in own):
+        own = {key: value for key, value in own.items() if key != ID and not key.startswith(OF_RINGS)}
     metadata = ObjectMeta(
         name=given.name,
         namespace=given.namespace,
-        labels={**(given.labels or {}), **set_.labels},
+        labels={**own, **set_.labels},
         annotations=given.annotations,
         owner_references=given.owner_references,
         finalizers=given.finalizers,
@@ -112,8 +120,12 @@ def _member(set_: ApplySet, desired: KubeObject, order: Order) -> Member[Any]:
         metadata = msgspec.structs.replace(metadata, annotations=annotations)
     metadata = recording(metadata, order.recorded.get(address, ()))
     obj = msgspec.structs.replace(without_status(desired), metadata=metadata)
-    digest = digest_of(to_json(to_dict(obj), type(obj).__name__, in_order=True))
-    return Member(address, form, obj, digest, owner if refers else None)
+    body = to_json(to_dict(obj), type(obj).__name__, in_order=True)
+    if IN_BOTH.encode() in body:
+        cleaned, left_out = without_inner(obj)
+        obj = without_status(cleaned)
+        body = to_json(to_dict(obj), type(obj).__name__, in_order=True)
+    return Member(address, form, obj, digest_of(body), owner if refers else None, left_out=tuple(left_out))
 
 
 def _check(set_: ApplySet, desired: KubeObject, address: Address) -> None:
@@ -125,5 +137,11 @@ def _check(set_: ApplySet, desired: KubeObject, address: Address) -> None:
     namespace_of(desired.KIND, meta.name, meta.namespace)
     if address == address_of(set_.owner):
         raise ValueError(f"{address} cannot be in a set that it owns")
-    if taken := RESERVED & {*(meta.labels or ()), *(meta.annotations or ())}:
-        raise ValueError(f"{address}: leave {', '.join(sorted(taken))} out, which marks the members of sets")
+    taken = RESERVED & {*(meta.labels or ()), *(meta.annotations or ())}
+    if meta.label(ID) == set_.id:
+        taken -= {ID}  # inherited from the owner
+    if taken:
+        raise ValueError(
+            f"{address}: leave {', '.join(sorted(taken))} out, which marks the members of sets; "
+            "labels_to_inherit(obj) returns labels without them"
+        )

@@ -36,7 +36,8 @@ from kubeshard.controller.desired.applyset import (
     index_values,
     memory_of,
 )
-from kubeshard.controller.desired.execution import Execution, Immutable
+from kubeshard.controller.desired.execution import Execution, Immutable, taking_over
+from kubeshard.controller.desired.inherited_labels import tell_inner
 from kubeshard.controller.desired.members import Member, members_of
 from kubeshard.controller.desired.order import NO_ORDER, Order
 from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, plan_of
@@ -169,6 +170,8 @@ class DesiredSets:
         wanted, observer = memory_of(members), Observer(run, self._known)
         observed = await observer.observe(set_, members, wanted)
         plan = plan_of(set_, members, observed, self.rewrites, request.unowned, request.order)
+        if run.fresh is not from_cache:
+            plan = taking_over(run.client, plan, members)
         applied = await Execution(
             run.client,
             set_,
@@ -200,6 +203,8 @@ class DesiredSets:
     def _members(self, set_: ApplySet, request: ApplyRequest) -> dict[Address, Member[Any]]:
         members = members_of(set_, request.objects, request.create_once, request.order)
         for address, member in members.items():
+            if member.left_out:
+                tell_inner(self.rewrites, member.form.kind, member.left_out)
             if address.kind not in self._kinds:
                 raise UndeclaredKind(
                     f"controller {self._controller} does not say that it applies a {address.kind.kind}: declare "
