@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from kubeshard.controller import Context
 from kubeshard.controller.merging import Rewrites
+from kubeshard.controller.run import from_cache
 from kubeshard.core import (
     AlreadyExists,
     Conflict,
@@ -53,6 +54,9 @@ class LittleServer:
     def find(self, cls: type[Any], name: str, namespace: str = "") -> Any:
         body = self.objects.get((cls.KIND.kind, namespace, name))
         return None if body is None else decode(form_of(cls), json.dumps(body).encode())
+
+    def standing(self, obj: KubeObject) -> None:
+        """As of a client without a fence."""
 
     async def create(self, obj: Any) -> Any:
         kind, meta = obj.KIND.kind, obj.metadata
@@ -106,6 +110,8 @@ class LittleServer:
 
 class Run:
     """The part of a `Context` that the reconcilers use; its cache is never behind."""
+
+    fresh = staticmethod(from_cache)
 
     def __init__(self, server: LittleServer, namespace: str) -> None:
         self.client = server
