@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from kubeshard.controller import Context
+from kubeshard.controller.contested import Contests
 from kubeshard.controller.merging import Rewrites
 from kubeshard.controller.run import from_cache
 from kubeshard.core import (
@@ -27,6 +28,7 @@ from kubeshard.core.objects import form_of
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpResponse
+from kubeshard.testing.virtual_time import VirtualClock
 
 
 class LittleServer:
@@ -119,6 +121,7 @@ class Run:
         self.clock = self
         self._run = self  # the state of its only run
         self.rewrites = Rewrites()
+        self.contests = Contests(VirtualClock())
         self.events: list[tuple[str, str, str]] = []
         self.unreadable: dict[type, Exception] = {}
         self._namespace = namespace

@@ -126,9 +126,9 @@ async def test_a_changed_theme_rolls_the_deployment_out() -> None:
     assert world.child(Deployment).spec.template.metadata.annotations["checksum/configmap"] != before
 
 
-async def test_children_have_the_websites_labels_and_the_four_of_the_server() -> None:
-    shard = {"shard.alpha.sharding.timebertt.dev/webhosting-operator": "shard-1", "app": "mine"}
-    world = World(labels=shard)
+async def test_children_have_the_websites_labels_but_its_shard_and_the_four_of_the_server() -> None:
+    own = {"app": "mine", "team": "blue"}
+    world = World(labels={"shard.alpha.sharding.timebertt.dev/webhosting-operator": "shard-1", **own})
     await world.reconcile()
     fixed = {
         "app": "website",
@@ -137,7 +137,7 @@ async def test_children_have_the_websites_labels_and_the_four_of_the_server() ->
         "managed-by": "webhosting-operator",
     }
     for kind in ("ConfigMap", "Service", "Ingress", "Deployment"):
-        assert world.raw(kind)["metadata"]["labels"] == shard | fixed
+        assert world.raw(kind)["metadata"]["labels"] == own | fixed
     deployment = world.child(Deployment)
     assert deployment.spec.selector.match_labels == deployment.spec.template.metadata.labels == fixed
     assert world.child(Service).spec.selector == fixed

@@ -11,7 +11,7 @@ from test_regression_in_manager import SHARDS, Team, working
 from test_regression_late_writes import LATE, Creates, LateWrites, name_that_takes
 
 from kubeshard.controller import Context, Controller
-from kubeshard.core import ConfigMap, ObjectMeta, Secret
+from kubeshard.core import ConfigMap, ObjectMeta, OwnerReference, Secret
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding.names import shard_label
@@ -20,6 +20,7 @@ from kubeshard.simulation.processes import Process
 
 pytestmark = pytest.mark.regression
 
+THING = OwnerReference(api_version="sim.example/v1", kind="Thing", name="t", uid="t", controller=True)
 LEASES, MAPS, THINGS = "/leases", "/configmaps", "/things"
 
 
@@ -255,7 +256,9 @@ def test_no_object_in_another_cluster_than_that_of_the_ring_gets_a_shards_name()
 
             async def write(ctx: Context, obj: Secret) -> None:
                 for client, namespace in ((ctx.client, "ops"), (ctx.at(WORK).client, "team")):
-                    metadata = ObjectMeta(generate_name="made-", namespace=namespace)
+                    metadata = ObjectMeta(
+                        generate_name="made-", namespace=namespace, owner_references=(THING,)
+                    )
                     made.append(await client.create(ConfigMap(metadata=metadata)))
 
             writing = Controller(name="writing", reconciler=write, primary=Secret)
