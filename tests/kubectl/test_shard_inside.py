@@ -25,6 +25,7 @@ from kubeshard.inspection.release import read_unconfirmed
 from kubeshard.inspection.ring import see
 from kubeshard.inspection.status import RingStatus, status_of
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import DECLARED_RING_ANNOTATION, RING_LABEL, SHARDER_LABEL
 from kubeshard.simulation.cluster import SimulatedCluster, Touch, simulate
 
@@ -42,7 +43,16 @@ async def team(*, defined: bool = False, **sharding: Any) -> AsyncIterator[Simul
         for name in SHARDS:
             world.shard(name, Touch(), sharding={"mode": "both", **sharding})
         await world.make_things(12)
-        await world.until(lambda: world.all_owned(*SHARDS), within=90)
+        hashring = HashRing(SHARDS)
+
+        def settled() -> bool:
+            things, children = world.owners(), world.owners("", "configmaps")
+            return not world.draining() and all(
+                hashring.owner(f"sim.example/Thing/team/{name}") == shard == children.get(f"c-{name}", shard)
+                for name, shard in things.items()
+            )
+
+        await world.until(settled, within=120)
         yield world
 
 
