@@ -70,7 +70,7 @@ SCENES = ("tests/regression", "tests/isolation", "tests/traces", "tests/monitori
 or `quick`.
 """
 
-LIMIT = 3.0
+LIMIT = 5.0
 """How much processor time (seconds) a test in `make test` may take, on a busy machine too. What takes half a second on
 a quiet one is marked `long`.
 """
