@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -100,6 +101,32 @@ async def test_a_call_that_raises_is_followed_by_the_next_one_as_usual(
 
 
 @virtual_time
+async def test_while_the_outside_is_down_it_is_asked_less_and_less_often_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "kubeshard.controller")
+    down = True
+
+    async def ask(ctx: Context, obj: App) -> int:
+        asked.append(asyncio.get_running_loop().time())
+        if down:
+            raise ConnectionError("nobody is there")
+        return 1
+
+    asked: list[float] = []
+    async with following(poll(ask, every=10), Calls()) as cluster:
+        for number in range(4):
+            await cluster.client.create(app(f"more-{number}"))
+        await asyncio.sleep(3600)
+        assert len(asked) <= 5 * 18
+        assert max(b - a for a, b in itertools.pairwise(asked)) <= 301
+        down = False
+        await asyncio.sleep(400)
+    told = [record.msg for record in caplog.records if record.msg.startswith("Timer")]
+    assert told == ["Timer failed; calling it again, less and less often", "Timer works again"]
+
+
+@virtual_time
 async def test_a_poll_triggers_a_reconcile_when_the_value_changes_and_only_then() -> None:
     calls = Calls()
     async with following(poll(calls, every=10), calls):
@@ -111,7 +138,7 @@ async def test_a_poll_triggers_a_reconcile_when_the_value_changes_and_only_then(
         assert len(RUNS) == 2
         calls.errors = [ValueError("down")]
         await asyncio.sleep(50)
-        assert len(RUNS) == 2, "no answer is no change"
+        assert len(RUNS) == 4, "it fails, and it works again"
         calls.value = "same"
         await asyncio.sleep(50)
         assert len(RUNS) == 3

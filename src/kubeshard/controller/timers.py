@@ -5,9 +5,11 @@
         poll(size_of_bucket, every=30.0),
     ])
 
-Guaranteed, in addition to what `daemons` guarantees: calls for one object never overlap; a call that raises is logged,
-and the next one comes after the usual interval. Not guaranteed: exact times, or anything across restarts of the
-process, which begin anew.
+Guaranteed, in addition to what `daemons` guarantees: calls for one object never overlap. After calls that raise, the
+next one comes later and later: the pause doubles from the second in a row on, up to `LONGEST_PAUSE`. When what they ask
+is down, all objects fail in the same way: that is one line in the log, and another one when none fails any more.
+
+Not guaranteed: exact times, or anything across restarts of the process, which begin anew.
 """
 
 from __future__ import annotations
@@ -21,11 +23,15 @@ from kubeshard.controller.daemons import Daemon
 from kubeshard.core.encoding import to_dict
 from kubeshard.core.objects import KubeObject
 from kubeshard.runtime.loop import apart
+from kubeshard.runtime.notices import Notices
 
 T = TypeVar("T", bound=KubeObject)
 
 CHANGED = "polled value changed"
 """Why a poll triggers a reconcile."""
+
+LONGEST_PAUSE = 300.0
+"""Seconds between two calls that fail, unless `every` is longer."""
 
 
 def timer(
@@ -44,16 +50,36 @@ def timer(
     """
     _check(every, initial_delay, idle)
 
+    failing: set[object] = set()
+    """The daemons whose last call has failed, of all objects."""
+    notices = Notices()
+
     async def call(ctx: Context, obj: T) -> None:
         await asyncio.sleep(max(initial_delay, idle))
-        while (now := await ctx.get(type(obj), ctx.key.name)) is not None:
-            try:
-                await apart(function, ctx, now)
-            except Exception as error:
-                ctx.log.error(
-                    "Timer failed; calling it again", timer=_name(function), seconds=every, error=error
-                )
-            await asyncio.sleep(every)
+        me, pause = object(), every
+        try:
+            while (now := await ctx.get(type(obj), ctx.key.name)) is not None:
+                try:
+                    await apart(function, ctx, now)
+                except Exception as error:
+                    pause = min(2 * pause, max(LONGEST_PAUSE, every)) if me in failing else every
+                    failing.add(me)
+                    if notices.due(type(error).__name__):
+                        ctx.log.error(
+                            "Timer failed; calling it again, less and less often",
+                            timer=_name(function),
+                            seconds=pause,
+                            error=error,
+                        )
+                else:
+                    pause = every
+                    if me in failing and failing == {me}:
+                        ctx.log.info("Timer works again", timer=_name(function))
+                        notices.clear()
+                    failing.discard(me)
+                await asyncio.sleep(pause)
+        finally:
+            failing.discard(me)
 
     call.__name__ = _name(function)
     return Daemon(call, restart_on=_substance) if idle else Daemon(call)
@@ -66,7 +92,9 @@ def poll(
     triggers a reconcile of the object when it returns another value than last time. The reconcile reads what it needs
     itself: the value is only compared, so a digest or a version will do.
 
-    The first value triggers nothing, because a reconcile has just begun. Raises ValueError.
+    An exception counts as a value: the reconcile is triggered when the calls begin to fail, so that it can say so on
+    the object, and when they work again. The first value triggers nothing, because a reconcile has just begun. Raises
+    ValueError.
     """
     _check(every, initial_delay)
 
@@ -74,7 +102,14 @@ def poll(
         known: list[object] = []
 
         async def look(ctx: Context, obj: T) -> None:
-            value = await function(ctx, obj)
+            try:
+                value = await function(ctx, obj)
+            except Exception as error:
+                seen(ctx, type(error))
+                raise
+            seen(ctx, value)
+
+        def seen(ctx: Context, value: object) -> None:
             if known and known[0] != value:
                 run_of(ctx).trigger(CHANGED)
             known[:] = [value]
