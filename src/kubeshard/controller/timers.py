@@ -21,7 +21,7 @@ from typing import TypeVar
 from kubeshard.controller.context import Context, run_of
 from kubeshard.controller.daemons import Daemon
 from kubeshard.core.encoding import to_dict
-from kubeshard.core.objects import KubeObject
+from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.loop import apart
 from kubeshard.runtime.notices import Notices
 
@@ -49,39 +49,7 @@ def timer(
     Raises ValueError.
     """
     _check(every, initial_delay, idle)
-
-    failing: set[object] = set()
-    """The daemons whose last call has failed, of all objects."""
-    notices = Notices()
-
-    async def call(ctx: Context, obj: T) -> None:
-        await asyncio.sleep(max(initial_delay, idle))
-        me, pause = object(), every
-        try:
-            while (now := await ctx.get(type(obj), ctx.key.name)) is not None:
-                try:
-                    await apart(function, ctx, now)
-                except Exception as error:
-                    pause = min(2 * pause, max(LONGEST_PAUSE, every)) if me in failing else every
-                    failing.add(me)
-                    if notices.due(type(error).__name__):
-                        ctx.log.error(
-                            "Timer failed; calling it again, less and less often",
-                            timer=_name(function),
-                            seconds=pause,
-                            error=error,
-                        )
-                else:
-                    pause = every
-                    if me in failing and failing == {me}:
-                        ctx.log.info("Timer works again", timer=_name(function))
-                        notices.clear()
-                    failing.discard(me)
-                await asyncio.sleep(pause)
-        finally:
-            failing.discard(me)
-
-    call.__name__ = _name(function)
+    call = _repeated(function, every, max(initial_delay, idle), _Failing())
     return Daemon(call, restart_on=_substance) if idle else Daemon(call)
 
 
@@ -97,6 +65,7 @@ def poll(
     ValueError.
     """
     _check(every, initial_delay)
+    failing = _Failing()
 
     async def watch(ctx: Context, obj: T) -> None:
         known: list[object] = []
@@ -115,10 +84,63 @@ def poll(
             known[:] = [value]
 
         look.__name__ = _name(function)
-        await timer(look, every=every, initial_delay=initial_delay).function(ctx, obj)
+        await _repeated(look, every, initial_delay, failing)(ctx, obj)
 
     watch.__name__ = _name(function)
     return Daemon(watch)
+
+
+class _Failing:
+    """Which daemons of a timer fail, of all objects: they say so together."""
+
+    def __init__(self) -> None:
+        self._daemons: set[Key] = set()
+        self._notices = Notices()
+
+    def failed(self, ctx: Context, timer: str, error: Exception, pause: float) -> None:
+        self._daemons.add(ctx.key)
+        if self._notices.due(type(error).__name__):
+            ctx.log.error(
+                "Timer failed; calling it again, less and less often",
+                timer=timer,
+                seconds=pause,
+                error=error,
+            )
+
+    def works(self, ctx: Context, timer: str) -> None:
+        if self._daemons == {ctx.key}:
+            ctx.log.info("Timer works again", timer=timer)
+        self.ended(ctx)
+
+    def ended(self, ctx: Context) -> None:
+        self._daemons.discard(ctx.key)
+        if not self._daemons:
+            self._notices.clear()
+
+
+def _repeated(
+    function: Callable[[Context, T], Awaitable[None]], every: float, delay: float, failing: _Failing
+) -> Callable[[Context, T], Awaitable[None]]:
+    async def call(ctx: Context, obj: T) -> None:
+        await asyncio.sleep(delay)
+        failures, pause = 0, every
+        try:
+            while (now := await ctx.get(type(obj), ctx.key.name)) is not None:
+                try:
+                    await apart(function, ctx, now)
+                except Exception as error:
+                    failures += 1
+                    pause = every if failures == 1 else min(2 * pause, max(LONGEST_PAUSE, every))
+                    failing.failed(ctx, call.__name__, error, pause)
+                else:
+                    failures, pause = 0, every
+                    failing.works(ctx, call.__name__)
+                await asyncio.sleep(pause)
+        finally:
+            failing.ended(ctx)
+
+    call.__name__ = _name(function)
+    return call
 
 
 def _check(every: float, *delays: float) -> None:
