@@ -12,13 +12,21 @@ import msgspec
 from test_policies_kube import DATA, RING, SHARD, client_of, policed
 
 from kubeshard.client import Client
-from kubeshard.core import ApplyPatch, ConfigMap, JsonPatch, MergePatch, ObjectMeta
+from kubeshard.core import (
+    ApplyPatch,
+    ConfigMap,
+    JsonPatch,
+    MergePatch,
+    ObjectMeta,
+    Secret,
+    controller_reference,
+)
 from kubeshard.core.errors import ApiError, Conflict, Invalid
 from kubeshard.core.patches import add
 from kubeshard.core.selectors import Selector
 from kubeshard.shard import ShardFence, ShardIdentity
 from kubeshard.shard.identity import Incarnation
-from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.ring_resources import RingResources
 
 __all__ = ["policed"]
@@ -155,16 +163,15 @@ async def test_creates_land_however_late_and_are_the_shards_that_sent_them(
     the object that they belong to.
     """
     identity = ShardIdentity(RING, "a", namespace, Incarnation("", "", "x"))
-    liar = kube_client.fenced(
-        ShardFence(
-            identity,
-            RingResources([RingResource(group=ConfigMap.KIND.group, resource=ConfigMap.KIND.plural)]),
-            (),
-            lambda: None,
-        )
-    )
+    children = (RingGroupResource(resource="configmaps"),)
+    ring = RingResources([RingResource(resource="secrets", controlled_resources=children)])
+    liar = kube_client.fenced(ShardFence(identity, ring, (Secret.KIND, ConfigMap.KIND), lambda: None))
+    owner = await kube_client.create(Secret(metadata=ObjectMeta(name="owner", namespace=namespace)))
     for number in range(TIMES):
-        await liar.create(ConfigMap(metadata=ObjectMeta(name=f"late-{number}", namespace=namespace)))
+        meta = ObjectMeta(
+            name=f"late-{number}", namespace=namespace, owner_references=(controller_reference(owner),)
+        )
+        await liar.create(ConfigMap(metadata=meta))
     mine = await kube_client.list_all(ConfigMap, namespace, label_selector=Selector.equals(SHARD, "a"))
     assert len(mine) == TIMES
 
