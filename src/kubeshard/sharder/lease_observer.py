@@ -77,6 +77,8 @@ _log = get_logger("kubeshard.sharder")
 def kept(lease: Lease) -> Lease:
     """What a sharder needs of a shard's Lease: about 1 KB, whatever else it has. Not for writing it."""
     meta, spec = lease.metadata, lease.spec
+    labels, annotations, holder = meta.labels or {}, meta.annotations or {}, spec.holder_identity
+    acquired, renewed = spec.acquire_time, spec.renew_time
     return Lease(
         metadata=ObjectMeta(
             name=meta.name,
@@ -85,27 +87,22 @@ def kept(lease: Lease) -> Lease:
             resource_version=meta.resource_version,
             creation_timestamp=meta.creation_timestamp,
             deletion_timestamp=meta.deletion_timestamp,
-            labels={key: meta.label(key) for key in _LABELS if meta.has_label(key)} or None,
+            labels={key: labels[key] for key in _LABELS if key in labels},
             annotations={
-                key: value
+                key: annotations[key]
                 for key in _ANNOTATIONS
-                if (value := meta.annotation(key)) and len(value) <= LONGEST
-            }
-            or None,
+                if key in annotations and len(annotations[key]) <= LONGEST
+            },
         ),
         spec=LeaseSpec(
-            holder_identity=_short(spec.holder_identity),
+            # One that is cut is no shard's name, nor a time.
+            holder_identity=holder and holder[:LONGEST],
             lease_duration_seconds=spec.lease_duration_seconds,
-            acquire_time=_short(spec.acquire_time),
-            renew_time=_short(spec.renew_time),
+            acquire_time=acquired and acquired[:LONGEST],
+            renew_time=renewed and renewed[:LONGEST],
             lease_transitions=spec.lease_transitions,
         ),
     )
-
-
-def _short(text: str | None) -> str | None:
-    """One that is cut is no shard's name, nor a time."""
-    return None if text is None else text[:LONGEST]
 
 
 KEPT: dict[GroupKind | Kind, Transform[Any]] = {Lease.KIND.group_kind: kept}
@@ -170,7 +167,7 @@ class LeaseObserver:
 
     def observe(self, lease: Lease, asked: float | None = None) -> None:
         """Feeds a Lease from a response of the API server. `asked`: for a consistent read, when it was sent."""
-        if not self._is_known(lease):
+        if not self._is_known(lease) or self.states.has_version(lease):
             return
         rewinds = self.states.rewinds
         self._tell(self.states.observe(kept(lease), self._clock.monotonic(), asked))
@@ -198,7 +195,9 @@ class LeaseObserver:
         listed, asked = set(), self._clock.monotonic()
         stream = self._client.list(Lease, ALL, label_selector=SHARD_LEASES.labels, page_size=None)
         async for lease in stream:
-            if self._is_known(lease):
+            if self.states.has_version(lease):
+                listed.add(lease.key)
+            elif self._is_known(lease):
                 listed.add(lease.key)
                 self.observe(lease, asked)
         for key in sorted(self.states.keys() - listed):

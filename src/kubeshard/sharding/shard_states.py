@@ -397,6 +397,16 @@ class ShardStates:
         """Whether the shard holds one of these Leases."""
         return any(lease.spec.holder_identity == shard and self._admits(ring, lease.key) for lease in leases)
 
+    def has_version(self, lease: Lease) -> bool:
+        """Whether this version of the Lease is the one that is known: to observe it tells nothing."""
+        meta = lease.metadata
+        known = self._records.get(Key(meta.namespace, meta.name))
+        return (
+            known is not None
+            and not known.deleted
+            and known.lease.metadata.resource_version == meta.resource_version
+        )
+
     def __contains__(self, key: object) -> bool:
         """Whether a Lease or tombstone is known."""
         return key in self._records
