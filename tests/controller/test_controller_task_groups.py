@@ -61,7 +61,7 @@ def test_a_timer_is_called_again_however_its_function_fails(failing: Failing) ->
                 await asyncio.sleep(200)
 
     scene()
-    assert calls >= 19
+    assert calls >= 17  # at most three fail in a row, and each makes the next pause longer
 
 
 @pytest.mark.parametrize("failing", FAILING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -173,7 +173,9 @@ class FakeMembership:
         )
 
     @asynccontextmanager
-    async def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AsyncIterator[FakeHeldLease]:
+    async def held(
+        self, health: HealthGate, caches: Mapping[str, Cache], refused: Callable[[str], None]
+    ) -> AsyncIterator[FakeHeldLease]:
         self.health = health
         await asyncio.sleep(self.wait)
         self.order.append("held")

@@ -47,7 +47,7 @@ def test_a_ring_and_values_may_come_from_standard_input(tmp_path: Path) -> None:
     assert printed("ring", "-", given=file.read_text()) == printed("ring", str(file))
     assert printed("sharder", "--values=-", given="replicas: 7") == printed("sharder", "--set=replicas=7")
     assert refused("manifests", "ring", "-").startswith("standard input has no ControllerRing")
-    assert refused("manifests", "ring", "-", given="a: [").startswith("standard input: not YAML on line 1: ")
+    assert refused("manifests", "ring", "-", given="a: [").startswith("standard input: not YAML on line 2: ")
     assert refused("manifests", "sharder", "--values=-", given="[1]").startswith(
         "standard input: expected one"
     )
@@ -58,7 +58,7 @@ def test_a_program_without_standard_input_and_a_file_that_is_no_text_are_said(
 ) -> None:
     file = tmp_path / "ring.yaml"
     file.write_bytes(b"a: \xff")
-    problem = "not YAML: invalid start byte"
+    problem = "not YAML: invalid leading UTF-8 octet"
     assert refused("manifests", "ring", str(file)) == f"{file}: {problem}"
     assert refused("manifests", "ring", "-", given=file.read_bytes()) == f"standard input: {problem}"
     monkeypatch.setattr("sys.stdin", None)
