@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from scenes import CHILDREN, READ_THINGS, grant_rights, refuse
-from test_regression_reference_role import SHARDER, Rule
+from test_regression_reference_role import SHARDER, Rule, grant
 from tiers import further
 
 from kubeshard.controller import Controller
@@ -28,12 +28,19 @@ MINUTES = 9
 LIMITED = "x-limited"
 """A sharder that is not an administrator."""
 
+SHARD_WITHOUT_LEASES = (
+    ("", "events", "create patch"),
+    ("", "configmaps", "get list watch patch"),
+    ("sim.example", "things", "get list watch patch"),
+    ("sharding.timebertt.dev", "controllerrings", "get"),
+)
+
 Start = Callable[[SimulatedCluster], Awaitable[Process]]
 
 
-def undeclared_shard(world: SimulatedCluster, ring: str = "r") -> Process:
+def undeclared_shard(world: SimulatedCluster, ring: str = "r", user: str = "s0") -> Process:
     """A shard that does not declare its ring, which needs a ControllerRing."""
-    process = Process(world, "s0")
+    process = Process(world, user)
     controller = Controller(name="thing", reconciler=Touch(), primary=Thing)
     sharding = Sharding(ring, "s0", "ops")
     return process.start(
@@ -116,9 +123,8 @@ async def shard_no_main_kind(world: SimulatedCluster) -> Process:
 
 async def shard_without_leases(world: SimulatedCluster) -> Process:
     await whole(world)
-    process = undeclared_shard(world)
-    refuse(process, "GET POST PUT", "/leases")
-    return process
+    await grant(world, "a shard", SHARD_WITHOUT_LEASES)
+    return undeclared_shard(world, user=LIMITED)
 
 
 async def shard_without_watch(world: SimulatedCluster) -> Process:

@@ -269,7 +269,8 @@ async def test_an_operator_that_is_its_own_sharder_asks_for_it_without_a_control
         for name in ("s0", "s1"):
             world.shard(name, Works(at, name), sharding=sharding)
         await world.make_things(20)
-        await world.until(lambda: world.all_owned("s0", "s1"), within=60)
+        await world.until(lambda: bool(at.of("s0")), within=60)  # the first shard has had all of them
+        await asyncio.sleep(30)
         before = at.of("s0")
         world.processes["s0"].kill()
         await asyncio.sleep(180)

@@ -18,6 +18,7 @@ from tiers import further
 from kubeshard.client import Client
 from kubeshard.core import ApiError, ConfigMap, Key, KubeObject, MergePatch, NotOurs, ObjectMeta
 from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.runtime.repairs import Repairs
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.shard import label_restorer
 from kubeshard.shard.label_restorer import LabelRestorer, Losses
@@ -670,9 +671,9 @@ GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
         test_a_shard_that_is_back_takes_nothing_from_the_shards_that_work_on_what_it_had,
     ),
     "it has not been taken back again and again": (
-        LabelRestorer,
-        "_is_fought",
-        lambda self, kind, key: False,
+        Repairs,
+        "wait",
+        lambda self, thing: 0.0,
         test_nobody_is_fought_who_changes_the_label_again_and_again,
     ),
     "the sharder hesitates": (

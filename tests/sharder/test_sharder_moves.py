@@ -20,7 +20,9 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.moves import TAKEN, THROTTLING, TRIES, Job, Mover, MoveResult, Still
 from kubeshard.sharder.object_locks import Known
 from kubeshard.sharder.resource_kinds import ResourceKinds
+from kubeshard.sharder.ring import OnDeletion
 from kubeshard.sharding.api import RingGroupResource, RingResource
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.planner import Action, plan
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -38,9 +40,11 @@ SECRETS_ONLY = RingResource(resource="secrets")
 class World:
     """A small API, a ring of three shards, and a mover."""
 
-    def __init__(self, *, strict: bool = False) -> None:
+    def __init__(self, *, strict: bool = False, on_deletion: OnDeletion = "nothing") -> None:
         self.api = SmallApi()
-        self.small = SmallRing("shard-0", "shard-1", "shard-2", strict=strict, clock=VirtualClock())
+        self.small = SmallRing(
+            "shard-0", "shard-1", "shard-2", strict=strict, on_deletion=on_deletion, clock=VirtualClock()
+        )
         self.ring, self.registry = self.small.ring, self.small.registry
         self.small.sync("secrets")
         self.dead = True
@@ -614,6 +618,22 @@ async def test_a_namespace_that_changed_while_the_proof_was_awaited_keeps_its_ob
 
 CONTROLLED = RingResource(resource="owners", controlled_resources=(RingGroupResource(resource="secrets"),))
 OWNER = {"apiVersion": "v1", "kind": "Owner", "name": "foo", "uid": "u", "controller": True}
+
+
+@virtual_time
+async def test_in_a_ring_that_is_being_deleted_an_object_that_nobody_controls_is_released() -> None:
+    """It has no key, so there is no owner whose shard it would have to follow."""
+    world = World(on_deletion="clean up")
+    world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"})
+    world.small.become(CONTROLLED)
+    world.small.begin_deletion(CLEAN_UP_FINALIZER)
+    meta = (await world.client.get(metadata_only(SECRET), "foo", "default")).metadata
+    entry = world.ring.resources.entry(GroupResource("", "secrets"))
+    decision = plan(world.small.view, entry, TypeMeta("v1", "Secret"), meta)
+    assert (decision.action, decision.key) == (Action.MOVE, "")
+    job = Job(world.small.ring_sync, entry, SECRET, meta, decision)
+    assert await world.mover.carry_out(job) is MoveResult.MOVED
+    assert SHARD not in world.api.labels(FOO)
 
 
 @pytest.mark.regression

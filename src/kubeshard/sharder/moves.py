@@ -340,7 +340,11 @@ class Mover:
         return MoveResult.MOVED
 
     async def _follows(self, job: Job, view: RingView) -> bool:
-        """Whether a controlled object may leave its live shard: its owner is where the object goes, or is gone."""
+        """Whether a controlled object may leave its live shard: its owner is where the object goes, or is gone. One
+        without a key, in a ring that is being cleaned up, has no owner to follow.
+        """
+        if not job.decision.key:
+            return True
         shard = await self._owners.shard(job.entry.owners, job.meta, job.decision.key, view.shard_label)
         return shard is None or shard == job.decision.target
 
