@@ -276,6 +276,26 @@ async def test_a_status_that_somebody_keeps_changing_is_put_right_once_a_minute_
         assert status(world)["availableShards"] == 1
 
 
+@virtual_time
+async def test_a_condition_that_somebody_keeps_flipping_is_put_right_once_a_minute_and_that_is_said() -> None:
+    async with SimulatedCluster() as world:
+        await begin(world)
+        writes = Writes(world, "controllerrings/r/status")
+        async with world.admin() as client:
+            for _ in range(130):
+                flipped = copy.deepcopy(status(world).get("conditions", []))
+                if any(each["type"] == "Ready" and each["status"] == "True" for each in flipped):
+                    for each in flipped:
+                        each["status"] = "False"
+                    change = MergePatch({"status": {"conditions": flipped}})
+                    await client.patch(ControllerRing, "r", "", change, subresource="status")
+                await asyncio.sleep(1)
+        assert writes.by.get("x0", 0) <= FREE + 130 / EVERY + 1
+        assert "StatusContested" in told(world)
+        await asyncio.sleep(EVERY + 5)
+        assert conditions(world)["Ready"][0] == "True"
+
+
 SECOND, _ = load_sharder_config(None, {"POD_NAMESPACE": "team-b"})
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
@@ -156,8 +156,8 @@ class ControllerRings(Reconciler[ControllerRing]):
         self._webhooks = webhooks
         self._clock = clock
         self._election = election
-        self._written: WeakKeyDictionary[Ring, ControllerRingStatus] = WeakKeyDictionary()
-        """The status of each ring that was written last."""
+        self._written: WeakKeyDictionary[Ring, Hashable] = WeakKeyDictionary()
+        """What the status of each ring said that was written last (`_said`)."""
         self._repairs = Repairs(clock)
         """Of statuses."""
 
@@ -319,7 +319,8 @@ class ControllerRings(Reconciler[ControllerRing]):
         """
         if status == obj.status:
             return math.inf
-        repair = self._written.get(ring) == status
+        said = _said(status)
+        repair = self._written.get(ring) == said
         if repair and (wait := self._repairs.wait(ring.name)):
             note = "Somebody else keeps changing the ring's status, which is put right once a minute at most"
             ctx.log.warning(
@@ -329,10 +330,22 @@ class ControllerRings(Reconciler[ControllerRing]):
             return wait
         _tell_news(ctx, obj, status)
         await ctx.client.replace(msgspec.structs.replace(obj, status=status), subresource="status")
-        self._written[ring] = status
+        self._written[ring] = said
         if repair:
             self._repairs.repaired(ring.name)
         return math.inf
+
+
+def _said(status: ControllerRingStatus) -> Hashable:
+    """What a status says for the sharder: without the conditions of others, and without the times, which begin anew
+    when a condition is put right.
+    """
+    conditions = frozenset(
+        msgspec.structs.replace(each, last_transition_time="")
+        for each in status.conditions
+        if each.type == READY or each.type in OWN_CONDITIONS
+    )
+    return status.observed_generation, status.shards, status.available_shards, conditions
 
 
 def _tell_news(ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:
