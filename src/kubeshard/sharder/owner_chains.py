@@ -52,8 +52,11 @@ class OwnerChains:
 
     def note(self, meta: ObjectMeta) -> None:
         """This is the current state of an object."""
-        self.known.pop(meta.uid, None)
-        self.known[meta.uid] = controller_of(meta)
+        self._remember(meta.uid, controller_of(meta))
+
+    def _remember(self, uid: str, controller: OwnerReference | None) -> None:
+        self.known.pop(uid, None)
+        self.known[uid] = controller
         if len(self.known) > MOST:
             del self.known[next(iter(self.known))]
 
@@ -61,6 +64,8 @@ class OwnerChains:
         kind = await self._kinds.kind(unknown.owner.resource)
         place = Key(namespace if kind.namespaced else "", unknown.reference.name)
         uid, where = unknown.reference.uid, (kind, place.namespace)
+        if len(self._missed) >= MOST:
+            self._missed.clear()
         self._missed[where] += 1
         if self._missed[where] > FEW:
             del self._missed[where]
@@ -71,7 +76,7 @@ class OwnerChains:
         try:
             meta = await read_metadata(self._client, kind, place)
         except NotFound:
-            self.known[uid] = None
+            self._remember(uid, None)
         else:
-            self.known[uid] = None
+            self._remember(uid, None)
             self.note(meta)
