@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -23,17 +26,20 @@ from kubeshard.core import (
     Secret,
     Selector,
 )
-from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.errors import ConfigurationError, NotFound
 from kubeshard.core.selectors import LabelSelector
+from kubeshard.leases.held_lease import HeldLease
+from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import ShardFence, ShardIdentity, Sharding
 from kubeshard.shard.handover import shard_predicate
 from kubeshard.shard.identity import Incarnation
+from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.shard.sharding import MODES
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
 from kubeshard.sharding.ring_resources import RingResources
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
@@ -271,6 +277,42 @@ async def test_nothing_is_written_before_the_lease_is_held() -> None:
             Secret(metadata=ObjectMeta(name="s", namespace="ns"))
         )
     assert api.requests == []
+
+
+@virtual_time
+async def test_no_write_starts_once_the_lease_of_the_replaced_election_is_over_even_before_that_was_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever blocks the loop, which renews it, blocks the notice, too. The shard's own Lease may last longer."""
+    api = Api(MISSING)
+
+    @asynccontextmanager
+    async def lasts(seconds: float) -> AsyncIterator[HeldLease]:
+        clock = VirtualClock()
+        held = HeldLease(clock, f"over after {seconds:g} s", lambda: None)
+        held.renewed(clock.boottime() + seconds, clock.boottime() + seconds)
+        yield held
+
+    @asynccontextmanager
+    async def shard(self: Sharding, *_: object) -> AsyncIterator[HeldLease]:
+        async with lasts(1000) as held:
+            self._held = cast(HeldShardLease, held)
+            yield held
+
+    monkeypatch.setattr(Sharding, "_held_as_shard", shard)
+    monkeypatch.setattr(LeaderElection, "held_by_group", lambda *_: lasts(20))
+    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES, replaces=LeaderElection("former"))
+    await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
+    client, new = (
+        sharding.client(api.client(), HOME_CLUSTER),
+        Secret(metadata=ObjectMeta(name="s", namespace="ns")),
+    )
+    async with sharding.held(lambda: None, {}):
+        with pytest.raises(NotFound):  # the server's answer
+            await client.create(new)
+        await asyncio.sleep(20)
+        with pytest.raises(NotOurs, match="over after 20 s"):
+            await client.create(new)
 
 
 PREDICATE = [

@@ -176,6 +176,8 @@ class Sharding:
         self._strict_handover = "true" if strict_handover is True else seconds
         self._prepared: _Prepared | None = None
         self._held: HeldShardLease | None = None
+        self._shared: HeldLease | None = None
+        """The Lease of the election that the ring replaces."""
 
     def rename(self, name: str) -> None:
         """Gives the shard this name, before `prepare`. Raises ConfigurationError for one that cannot work."""
@@ -399,6 +401,7 @@ class Sharding:
         Lease. What `replaces` names comes first.
         """
         async with self._after_the_former() as shared:
+            self._shared = shared
             if not self._is_shard:
                 yield shared or _NothingToLose()
                 return
@@ -505,6 +508,8 @@ class Sharding:
         if self._held is None:
             raise NotOurs("the Lease of this shard is not held yet")
         self._held.check()
+        if self._shared is not None:  # whose loss may not have been noticed yet
+            self._shared.check()
 
 
 class _Prepared:
