@@ -10,13 +10,14 @@ from kubeshard.controller.contested import Contests
 from kubeshard.controller.dependents import EnsureResult, ensure
 from kubeshard.controller.merging import Rewrites
 from kubeshard.controller.run import from_cache
-from kubeshard.core import KubeObject, NotFound
+from kubeshard.core import Key, KubeObject, NotFound
 
 
 class Ensuring:
     """One process of a controller. It knows nothing of what another instance has learned."""
 
     fresh = staticmethod(from_cache)
+    key = Key("default", "owner")
 
     def __init__(self, client: Client) -> None:
         self.client = client

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from app_cluster import App, AppStatus, app, app_cluster
 
-from kubeshard import ConfigMap, Context, Controller, Manager, ObjectMeta, Watch, ensure, when
+from kubeshard import ConfigMap, Context, Controller, Manager, ObjectMeta, Result, Watch, ensure, when
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard_apiserver.testing.memory import MemoryApi
@@ -88,3 +88,27 @@ async def test_a_person_who_changes_a_child_now_and_then_is_corrected_at_once() 
                 await asyncio.sleep(1)
                 found = await cluster.client.get(ConfigMap, "a", "default")
                 assert found.data == {"version": "ours"}
+
+
+@pytest.mark.parametrize("write", [ensures, states])
+@virtual_time
+async def test_a_controller_that_changes_its_own_mind_fights_with_nobody(write: Write) -> None:
+    versions: list[str] = []
+
+    async def reconcile(ctx: Context, obj: App) -> Result:
+        versions.append("idle" if len(versions) % 2 else "busy")
+        await write(ctx, obj, versions[-1])
+        return Result(requeue_after=5.0)
+
+    async with app_cluster() as cluster:
+        await cluster.client.create(app())
+        controller = Controller(
+            name="app",
+            reconciler=reconcile,
+            primary=Watch(App, when=when.generation_changed),
+            reads=[ConfigMap],
+            applies=[ConfigMap],
+        )
+        async with cluster.running(controller):
+            await asyncio.sleep(300)
+    assert len(versions) >= 59

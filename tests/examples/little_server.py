@@ -24,7 +24,7 @@ from kubeshard.core import (
     decode,
     to_dict,
 )
-from kubeshard.core.objects import form_of
+from kubeshard.core.objects import Key, form_of
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpResponse
@@ -125,6 +125,7 @@ class Run:
         self.events: list[tuple[str, str, str]] = []
         self.unreadable: dict[type, Exception] = {}
         self._namespace = namespace
+        self.key = Key(namespace, "")
 
     @property
     def context(self) -> Context:

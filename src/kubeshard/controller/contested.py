@@ -4,13 +4,15 @@ The same change of the same object, again and again, is a fight: with another op
 one that runs without leader election, with a person. After FREE such repairs the object is put right once a minute
 (`kubeshard.runtime.repairs`), and in between the run fails with `Contested`, which names the fields and who owns them
 according to managedFields. So the log says it, and the condition of `Controller.error_condition`. A change that was not
-made before is not delayed.
+made before is not delayed, nor is one to a field to which the same writer has given another value since: it changed its
+mind, as a status does that is busy and idle in turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,8 +36,17 @@ SHOWN = 3
 TOLD_AGAIN = 600.0
 """Seconds between two warnings about objects of one kind."""
 
-Repair = tuple[str, bytes]
-"""The UID of an object, and a digest of what is put right."""
+MOST_FIELDS = 16_384
+"""Fields whose last values are known; what was written least recently is forgotten first."""
+
+
+class Repair(NamedTuple):
+    """A change of an object, by UID. `fields`: digests of what is written, by writer, object and path."""
+
+    uid: str
+    what: bytes
+    fields: Mapping[Hashable, bytes]
+
 
 _log = get_logger("kubeshard.controller")
 
@@ -50,13 +61,22 @@ class Contests:
     def __init__(self, clock: Clock) -> None:
         self._repairs = Repairs(clock, free=FREE)
         self._notices = Notices(clock, every=TOLD_AGAIN)
+        self._values: OrderedDict[Hashable, bytes] = OrderedDict()
+        """What was last written to each field."""
 
-    async def check(self, client: Client, live: KubeObject, patch: Mapping[str, Any]) -> Repair:
-        """Called before the patch is sent; `wrote` gets the result afterwards. Raises Contested if it must not be sent
-        yet.
+    async def check(
+        self, client: Client, live: KubeObject, patch: Mapping[str, Any], *, by: Hashable, wish: object = None
+    ) -> Repair:
+        """Called before the patch is sent; `wrote` gets the result afterwards. `by`: on whose behalf. `wish`: what the
+        patch does not show of it. Raises Contested if it must not be sent yet.
         """
-        repair = live.metadata.uid, digest(patch)
-        wait = self._repairs.wait(repair)
+        uid = live.metadata.uid
+        fields: dict[Hashable, bytes] = {(by, uid, path): digest(value) for path, value in _leaves(patch)}
+        fields[by, uid, None] = digest(wish)
+        repair = Repair(uid, digest([patch, wish]), fields)
+        if any(self._values.get(field, value) != value for field, value in fields.items()):
+            self._repairs.forget(repair[:2])
+        wait = self._repairs.wait(repair[:2])
         if wait <= 0:
             return repair
         told = await _told(client, live, patch)
@@ -68,12 +88,18 @@ class Contests:
 
     def wrote(self, repair: Repair) -> None:
         """Called when the patch has been sent."""
-        self._repairs.repaired(repair)
+        self._repairs.repaired(repair[:2])
+        for field, value in repair.fields.items():
+            self._values[field] = value
+            self._values.move_to_end(field)
+        while len(self._values) > MOST_FIELDS:
+            self._values.popitem(last=False)
 
 
 async def _told(client: Client, live: KubeObject, patch: Mapping[str, Any]) -> str:
-    paths = list(_leaves(patch))
+    paths = [path for path, _ in _leaves(patch)]
     fields = ", ".join(pointer(*path) for path in paths[:SHOWN]) + (" ..." if len(paths) > SHOWN else "")
+    fields = fields or pointer("metadata", "labels")  # which is taken over
     try:
         body = (await client.raw("GET", live.KIND.path(live.metadata.namespace, live.metadata.name))).body
         entries = msgspec.json.decode(body)["metadata"].get("managedFields") or ()
@@ -95,12 +121,12 @@ async def _told(client: Client, live: KubeObject, patch: Mapping[str, Any]) -> s
     )
 
 
-def _leaves(patch: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _leaves(patch: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
     for name, value in patch.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, (*path, name))
         elif (*path, name) != ("metadata", "resourceVersion"):
-            yield (*path, name)
+            yield (*path, name), value
 
 
 def _owns(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:

@@ -121,7 +121,7 @@ async def _patched(
     patch: Mapping[str, Any],
 ) -> tuple[T, EnsureResult]:
     meta, run = live.metadata, run_of(ctx)
-    repair = await run.contests.check(ctx.client, live, declared)
+    repair = await run.contests.check(ctx.client, live, declared, by=run.key)
     patched = await ctx.client.patch(type(desired), meta.name, meta.namespace, MergePatch(patch), base=live)
     run.contests.wrote(repair)
     learn(patched, merged(patched, desired, owner), run.rewrites, declared)

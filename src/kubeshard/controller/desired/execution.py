@@ -191,7 +191,9 @@ class Execution:
         live = update.live
         if may_be_completed(update.changes) and await self._is_completed(member, live):
             return
-        repair = await self._contests.check(self._client, live, {**update.changes, "set": member.digest})
+        repair = await self._contests.check(
+            self._client, live, update.changes, by=self._set.id, wish=member.digest
+        )
         try:
             applied = await self._writer.apply(member, live)
         except Invalid as error:
