@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 from scripted_client import ScriptedClient, Widget
 
 from kubeshard.cache import Cache, CacheBehind, Scope
-from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
+from kubeshard.cache.own_writes import LOST, OwnWrites, WriteBook, record_own_write
+from kubeshard.client import Client
 from kubeshard.client.write_records import WriteRecord
 from kubeshard.core.builtin import Namespace
+from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key, form_of
 from kubeshard.core.selectors import Selector
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
@@ -256,6 +259,24 @@ async def test_writes_are_recorded_for_the_key_that_this_task_reconciles() -> No
         with pytest.raises(CacheBehind), book.recording(mine) as writes:  # the next reconcile of the key
             await writes.settled(slow.cache, Widget, 0.0)
         await read_only(other)
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_write_that_is_forgotten_while_it_is_looked_up_is_no_error() -> None:
+    clock = VirtualClock()
+
+    class Slow:
+        async def get(self, *_: object) -> object:
+            await asyncio.sleep(LOST)
+            writes.prune(slow.cache)  # by another key's run
+            raise NotFound("gone")
+
+    async with SlowCache().running() as slow:
+        writes = OwnWrites(clock)
+        writes.record(WriteRecord(Widget.KIND, Key("x", "a"), "", "", None, deleted=False, lost=True))
+        await writes.find_out(slow.cache, cast(Client, Slow()))
+        assert not writes
 
 
 @virtual_time

@@ -126,10 +126,11 @@ class OwnWrites:
         that may still be under way, that is what it was before. RBAC: `get`, and `list` after a create with a
         generated name. Raises ApiErrors.
         """
-        for (kind, key), (write, _) in list(self.lost.items()):
-            if any(True for _ in cache.informers_of(kind.group_kind)):
-                await self._find_out(write, client)
-            del self.lost[kind, key]
+        for which, answered in list(self.lost.items()):
+            if any(True for _ in cache.informers_of(which[0].group_kind)):
+                await self._find_out(answered.write, client)
+            if self.lost.get(which) is answered:  # meanwhile, others may have been lost
+                del self.lost[which]
 
     async def _find_out(self, write: WriteRecord, client: Client) -> None:
         form, (namespace, name) = metadata_only(write.kind), write.key
