@@ -309,6 +309,22 @@ async def test_a_client_certificate_in_rotated_files_is_presented_anew(rotated):
 
 
 @pytest.mark.regression
+async def test_files_that_a_changed_kubeconfig_names_are_followed_too(rotated):
+    authority = certificate("clients")
+    async with rotated.client() as client:
+        assert await asked(client) == "alice-one"
+        for name in ("bob", "carol"):
+            for ending, text in zip(
+                ("crt", "key"), rotated.present(name, authority, write=False), strict=True
+            ):
+                (rotated.folder / f"new.{ending}").write_text(text)
+            kubeconfig = (rotated.folder / "kubeconfig").read_text().replace('"tls.', '"new.')
+            (rotated.folder / "kubeconfig").write_text(kubeconfig)
+            rotated.clock.now += FILES_AGE
+            assert await asked(client) == f"{name}-one"
+
+
+@pytest.mark.regression
 async def test_a_token_is_read_again_wherever_it_is(rotated):
     async with rotated.client() as client:
         assert await asked(client) == "alice-one"

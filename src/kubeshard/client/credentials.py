@@ -165,6 +165,8 @@ class FollowedCredentials:
         except (ConfigurationError, ValueError, OSError):
             return False
         self._contents, known = contents, self._config
+        if found.files is not None:  # it may name others now
+            self._files = self._files._replace(paths=found.files.paths)
         if found.server != known.server or (found.tls, found.auth) == (known.tls, known.auth):
             return False
         self._config = replace(known, tls=found.tls, auth=found.auth)
