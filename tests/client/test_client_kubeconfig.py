@@ -139,6 +139,7 @@ def test_an_empty_file_of_kubectl_is_read(write):
         ),
         (("server:", "proxy-url: ftp://x, server:"), "proxy-url: 'ftp://x': only http"),
         (("contexts: [", "contexts: [["), "not YAML on line"),
+        (("server:", f"extensions: {'[' * 600}{']' * 600}, server:"), "nested too deeply"),
         (("10.0.0.1:6443", "host:port"), "server: 'https://host:port' does not name a host and a port"),
         (("10.0.0.1:6443", "[::1"), "does not name a host and a port"),
         (("10.0.0.1:6443", ""), "does not name a host and a port"),

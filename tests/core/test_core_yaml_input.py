@@ -120,6 +120,7 @@ def test_a_collection_is_no_key(text: str) -> None:
         ('{"a":1,"a":2}', [{"a": 2}]),
         ("a: 1\na: 2\n", [{"a": 2}]),
         ("x: &x {b: 1}\nc:\n  b: 2\n  <<: *x\n", [{"x": {"b": 1}, "c": {"b": 1}}]),
+        ('!!merge "\\x3c\\x3c": {a: 1}\n', [{"a": 1}]),
         ("- a\n", [["a"]]),
         ("", []),
         ("\n# none\n", []),

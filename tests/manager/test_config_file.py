@@ -69,6 +69,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         ("leaderElection: {leaderElect: maybe}", "field leaderElection.leaderElect: Expected `bool`"),
         ("metrics: 8080", "field metrics: Expected `object`"),
         ("[", "not YAML on line"),
+        (f"metrics: {'[' * 900}{']' * 900}", "nested too deeply"),
     ],
 )
 def test_a_wrong_value_is_refused_by_the_name_of_its_field(body: str, message: str) -> None:

@@ -301,6 +301,8 @@ def _read_file(path: Path) -> _File:
         file = msgspec.convert(_without_nulls(found[0] if found else {}), _File)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{path}: not a kubeconfig: {error}") from error
+    except RecursionError:
+        raise ConfigurationError(f"{path}: not a kubeconfig: it is nested too deeply") from None
     if (file.kind or "Config", file.api_version or "v1") != ("Config", "v1"):
         raise ConfigurationError(
             f"{path}: not a kubeconfig: it has kind {file.kind} of {file.api_version}, not Config of v1"

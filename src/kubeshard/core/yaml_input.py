@@ -93,7 +93,7 @@ def read_yaml(data: bytes) -> tuple[Any, list[Repeated]]:
     loader = None
     try:
         loader = _Loader(data)
-        return _Reading(loader.get_event, may_merge=b"<" in data).document()
+        return _Reading(loader.get_event, may_merge=_may_merge(data)).document()
     finally:
         if loader is not None:
             loader.dispose()
@@ -113,7 +113,7 @@ def documents_in(data: bytes) -> list[Any]:
         loader = _Loader(rest)
         loader.get_event()  # the beginning of the stream
         while not loader.check_event(StreamEndEvent):
-            found.append(_Reading(loader.get_event, may_merge=b"<" in rest).document()[0])
+            found.append(_Reading(loader.get_event, may_merge=_may_merge(rest)).document()[0])
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         line = f" on line {data[: len(data) - len(rest)].count(_LINE_END) + mark.line + 1}" if mark else ""
@@ -277,6 +277,11 @@ class _Reading:
         for source in reversed(sources):
             for key, line in self._entries[id(source)]:
                 self._set(into, key, source[key if type(key) is str else _text_of(key, None)], line)
+
+
+def _may_merge(data: bytes) -> bool:
+    """Whether there may be a merge key: written as it is, or with a tag."""
+    return b"<" in data or b"!" in data
 
 
 def _is_merge(event: Any) -> bool:

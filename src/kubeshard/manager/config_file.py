@@ -222,7 +222,10 @@ def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> t
     document = documents[0] if len(documents) == 1 else None
     if not isinstance(document, Mapping):
         raise ConfigurationError(f"expected a mapping with apiVersion: {api_version} and kind: {kind}")
-    body = _without_nulls(document)
+    try:
+        body = _without_nulls(document)
+    except RecursionError:
+        raise ConfigurationError("nested too deeply") from None
     found = (body.pop("apiVersion", None), body.pop("kind", None))
     if found != (api_version, kind):
         raise ConfigurationError(
