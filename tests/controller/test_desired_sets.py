@@ -34,7 +34,8 @@ from kubeshard.core import (
     controller_of,
     field,
 )
-from kubeshard.core.errors import Invalid
+from kubeshard.core.errors import Invalid, SchemaMismatch, TooLarge
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.version import __version__
 
 PARENT = (
@@ -51,6 +52,14 @@ class Strict(Struct):
 
 class Misfit(KubeObject, group="example.com", version="v1", kind="Widget"):
     spec: Strict = field(default_factory=Strict)
+
+
+class AheadSpec(Struct):
+    shade: str | None = None  # of a later version of the definition
+
+
+class Ahead(KubeObject, group="example.com", version="v1", kind="Widget"):
+    spec: AheadSpec = field(default_factory=AheadSpec)
 
 
 async def raw(world: World, obj: Any) -> Any:
@@ -474,6 +483,57 @@ async def test_a_desired_object_that_is_wrong_in_itself_deletes_nothing(world: W
         assert [type(error) for error in failed.value.exceptions] == [Invalid]
         after = await world.client.get(Widget, "w", NAMESPACE)
         assert (after.metadata.uid, after.spec) == (before.metadata.uid, before.spec)
+
+
+class Etcd:
+    """The connection to an API server whose etcd takes objects of 4 kB. A dry run does not get there."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        if "dryRun" in request.target or len(request.body or b"") < 4096:
+            answer: HttpResponse = await self._inner.request(request)
+            return answer
+        status = {
+            "kind": "Status",
+            "status": "Failure",
+            "code": 500,
+            "message": "etcdserver: request is too large",
+        }
+        return HttpResponse(500, {"content-type": "application/json"}, json.dumps(status).encode())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@on_a_server
+async def test_a_desired_object_that_is_too_large_deletes_nothing(world: World) -> None:
+    async with world.operator(ConfigMap) as operator:
+        operator.wire._inner = Etcd(operator.wire._inner)
+        await operator.apply(config("c", x="small"))
+        before = await world.client.get(ConfigMap, "c", NAMESPACE)
+        for immutable in ("recreate", "refuse"):
+            with pytest.raises(ApplyFailed, match="too large") as failed:
+                await operator.apply(config("c", x="large" * 1000), immutable=immutable)
+            assert [type(error) for error in failed.value.exceptions] == [TooLarge]
+            after = await world.client.get(ConfigMap, "c", NAMESPACE)
+            assert (after.metadata.uid, after.data) == (before.metadata.uid, {"x": "small"})
+
+
+@on_a_server
+async def test_a_desired_object_with_a_field_that_the_definition_lacks_deletes_nothing(world: World) -> None:
+    def ahead(**spec: str) -> Ahead:
+        return Ahead(metadata=ObjectMeta(name="w", namespace=NAMESPACE), spec=AheadSpec(**spec))
+
+    async with world.operator(Ahead) as operator:
+        await operator.apply(ahead())
+        before = await world.client.get(Widget, "w", NAMESPACE)
+        for immutable in ("recreate", "refuse"):
+            with pytest.raises(ApplyFailed, match="shade") as failed:
+                await operator.apply(ahead(shade="dark"), immutable=immutable)
+            assert [type(error) for error in failed.value.exceptions] == [SchemaMismatch]
+            assert (await world.client.get(Widget, "w", NAMESPACE)).metadata.uid == before.metadata.uid
 
 
 @on_a_server

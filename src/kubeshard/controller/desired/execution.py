@@ -70,6 +70,8 @@ from kubeshard.core.errors import (
     KubeshardError,
     NotFound,
     NotOurs,
+    SchemaMismatch,
+    TooLarge,
 )
 from kubeshard.core.managed_fields import as_applied, united
 from kubeshard.core.objects import Form, KubeObject, form_of, metadata_only
@@ -196,6 +198,8 @@ class Execution:
         )
         try:
             applied = await self._writer.apply(member, live)
+        except (SchemaMismatch, TooLarge):  # a new object would fit no better
+            raise
         except Invalid as error:
             if await self._is_completed(member, live, refused=True):
                 return
