@@ -16,6 +16,7 @@ from kubeshard.core import (
     ObjectMeta,
     OwnerReference,
     Selector,
+    TooLarge,
 )
 from kubeshard.core.kinds import Kind
 from kubeshard.core.patches import remove
@@ -232,6 +233,13 @@ async def test_the_servers_refusal_of_the_proof_is_not_ours(fenced, server, stat
     with pytest.raises(Conflict) as caught:
         await fenced.patch(Widget, "a", "n", ApplyPatch({}))
     assert not isinstance(caught.value, NotOurs)
+
+
+async def test_an_object_that_becomes_too_large_is_still_ours(fenced, server, status):
+    server.answer(status(500, "", message="etcdserver: request is too large"))
+    with pytest.raises(TooLarge):
+        await fenced.patch(Widget, "a", "n", JsonPatch([]))
+    assert fenced.refused_writes == (0, 0)
 
 
 async def test_after_the_deadline_no_write_of_any_kind_begins(fenced, fence, server):

@@ -143,6 +143,9 @@ async def test_an_object_that_is_too_large_is_no_outage(server, client, status, 
     server.answer(status(code, reason, message=message))
     with pytest.raises(TooLarge, match=message.partition("(")[0]):
         await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="n")))
+    server.answer(status(code, reason, message=message))
+    with pytest.raises(TooLarge):  # not that the test failed
+        await client.patch(ConfigMap, "a", "n", JsonPatch([{"op": "test", "path": "/data/a", "value": "1"}]))
 
 
 @pytest.mark.parametrize("causes", [None, "spec", 3, {"field": "spec"}, ["spec", None, 3]])

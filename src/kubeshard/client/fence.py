@@ -203,7 +203,7 @@ def refusal(fence: Fence, patch: Patch, error: ApiError) -> ApiError:
     error.
     """
     match patch:
-        case JsonPatch() if isinstance(error, Invalid) and not error.causes:
+        case JsonPatch() if type(error) is Invalid and not error.causes:
             problem = f"the object does not carry {fence.label_key}={fence.shard} (or another test failed)"
         case ApplyPatch() if isinstance(error, Conflict) and _names_label(fence, error):
             problem = f"the object has another shard's {fence.label_key}"

@@ -440,7 +440,7 @@ class Writes(View):
 
 def _test_failure(patch: Patch, error: ApiError) -> ApiError:
     """The server refuses a failed `test` as Invalid without causes or other details."""
-    if not isinstance(patch, JsonPatch) or not isinstance(error, Invalid) or error.causes:
+    if not isinstance(patch, JsonPatch) or type(error) is not Invalid or error.causes:
         return error
     if not any(op.get("op") == "test" for op in patch.ops):
         return error
