@@ -15,6 +15,8 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.leases.former import FormerLeases
 from kubeshard.manager.leader_election import GROUP_TIMING, LeaderElection, LeaderElector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, Transport
+from kubeshard.sharding.names import EVICTED_ANNOTATION, SHARDER_IDENTITY
+from kubeshard.sharding.shard_states import proves_end
 from kubeshard.testing.virtual_time import virtual_time
 
 
@@ -146,9 +148,12 @@ async def test_an_old_leader_that_was_rolled_back_to_waits_until_the_last_member
     await asyncio.gather(*tasks)
 
 
-def lease(name: str, holder: str, *, renewed: str = "1", seconds: int = 15) -> Lease:
-    spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renewed)
-    return Lease(metadata=ObjectMeta(name=name, namespace="ns", uid=name), spec=spec)
+def lease(name: str, holder: str, *, renewed: str = "1", seconds: int = 15, evicted: bool = False) -> Lease:
+    spec = LeaseSpec(
+        holder_identity=holder, lease_duration_seconds=seconds, renew_time=renewed, lease_transitions=1
+    )
+    annotations = {EVICTED_ANNOTATION: "1"} if evicted else None
+    return Lease(metadata=ObjectMeta(name=name, namespace="ns", uid=name, annotations=annotations), spec=spec)
 
 
 Seen = tuple[float, list[Lease]]
@@ -177,7 +182,20 @@ Seen = tuple[float, list[Lease]]
         ),
         pytest.param([(0.0, [lease("a", "a")]), (1.0, [])], True, id="deleted, but its holder may go on"),
         pytest.param([(0.0, [lease("a", "a")]), (1.0, []), (16.0, [])], False, id="deleted long ago"),
-        pytest.param([(0.0, [lease("a", "the sharder")])], False, id="taken from one that has stopped"),
+        pytest.param([(0.0, [lease("a", SHARDER_IDENTITY)])], False, id="taken from one that has stopped"),
+        pytest.param(
+            [(0.0, [lease("a", SHARDER_IDENTITY, seconds=30, evicted=True)])],
+            True,
+            id="taken from one that lives",
+        ),
+        pytest.param(
+            [
+                (0.0, [lease("a", SHARDER_IDENTITY, seconds=30, evicted=True)]),
+                (30.0, [lease("a", SHARDER_IDENTITY, seconds=30, evicted=True)]),
+            ],
+            False,
+            id="taken long ago from one that lived",
+        ),
         pytest.param([(0.0, [lease("a", ""), lease("b", "b")])], True, id="one of two"),
         pytest.param(
             [(0.0, [lease("a", "a", seconds=0)]), (14.0, [lease("a", "a", seconds=0)])],
@@ -187,6 +205,6 @@ Seen = tuple[float, list[Lease]]
     ],
 )
 def test_former_leases_are_waited_for_as_seen_from_here(seen: list[Seen], waits: bool) -> None:
-    former = FormerLeases(enders=("the sharder",))
+    former = FormerLeases(ended=proves_end)
     reasons = [former.waits_for(leases, at) for at, leases in seen]
     assert bool(reasons[-1]) == waits

@@ -10,7 +10,7 @@ Not guaranteed: that nobody acquires one of them later. Whoever replaces an elec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from kubeshard.client.client import Client
@@ -28,10 +28,12 @@ _PERIOD = Timing().retry_period
 
 
 class FormerLeases:
-    """What was seen of them, and since when. `enders`: holders that prove that the former holder has stopped."""
+    """What was seen of them, and since when. `ended`: whether a Lease proves that nobody acts, although it has a
+    holder.
+    """
 
-    def __init__(self, enders: Container[str] = ()) -> None:
-        self._enders = enders
+    def __init__(self, ended: Callable[[Lease], bool] = lambda lease: False) -> None:
+        self._ended = ended
         self._seen: dict[str, Lease] = {}
         self._records: dict[str, tuple[object, float]] = {}
         """By name: the record, None of one that was deleted, and when it was first seen so."""
@@ -47,7 +49,8 @@ class FormerLeases:
                 self._records[name] = record, now
             holder, since = lease.spec.holder_identity, self._records[name][1]
             claim = Claim(lease.metadata.namespace, name, "", Timing())
-            if holder and holder not in self._enders and now < since + claim.takeover_delay(lease).seconds:
+            may_act = holder and not self._ended(lease)
+            if may_act and now < since + claim.takeover_delay(lease).seconds:
                 waiting.append(
                     f"Lease {claim} " + ("was deleted" if record is None else f"is held by {holder!r}")
                 )
@@ -60,13 +63,13 @@ async def until_free(
     *,
     name: str = "",
     labels: Selector | None = None,
-    enders: Container[str] = (),
+    ended: Callable[[Lease], bool] = lambda lease: False,
 ) -> None:
-    """Returns when the Lease of that name, or all with those labels, are free. Logs whom it waits for.
+    """Returns when the Lease of that name, or all with those labels, are free, or have `ended`. Logs whom it waits for.
 
     RBAC: `get`, or with labels `list`, on `leases` in the namespace.
     """
-    former, notices, clock = FormerLeases(enders), Notices(), client.world.clock
+    former, notices, clock = FormerLeases(ended), Notices(), client.world.clock
     while True:
         try:
             found = await _leases(client, namespace, name, labels)

@@ -72,13 +72,13 @@ from kubeshard.sharding.names import (
     CONCURRENT_MOVES,
     MASS_FAILURE_GRACE,
     RING_LABEL,
-    SHARDER_IDENTITY,
     SHORTEST_DRAIN_TIMEOUT,
     STRICT_HANDOVER_ANNOTATION,
     SYNC_PERIOD,
     inside_election,
 )
 from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.shard_states import proves_end
 
 Mode = Literal["shard", "sharder", "both"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -373,7 +373,7 @@ class Sharding:
         """
         namespace = self._namespace or client.world.host.pod_namespace() or client.namespace
         labels = Selector.equals(RING_LABEL, self.ring)
-        await until_free(client, namespace, labels=labels, enders=(SHARDER_IDENTITY,))
+        await until_free(client, namespace, labels=labels, ended=proves_end)
 
     @asynccontextmanager
     async def _after_the_former(self) -> AsyncIterator[HeldLease | None]:

@@ -502,6 +502,13 @@ def is_evicted(lease: Lease) -> bool:
     return lease.metadata.annotation(EVICTED_ANNOTATION) == str(spec.lease_transitions or 0)
 
 
+def proves_end(lease: Lease) -> bool:
+    """Whether a sharder took the Lease from a shard that had not renewed it for long enough: one that was evicted may
+    act for a moment.
+    """
+    return lease.spec.holder_identity == SHARDER_IDENTITY and not is_evicted(lease)
+
+
 def is_confirmed(lease: Lease) -> bool:
     """Whether nobody acts who has held the Lease: the last one has released it, or is confirmed to have ended."""
     spec = lease.spec
