@@ -12,6 +12,7 @@ from app_cluster import App, AppStatus, app, app_cluster
 
 from kubeshard import ConfigMap, Context, Controller, Manager, ObjectMeta, Result, Watch, ensure, when
 from kubeshard.client import Client, ClusterConfig
+from kubeshard.core.conditions import Condition
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard_apiserver.testing.memory import MemoryApi
 
@@ -30,7 +31,13 @@ async def states(ctx: Context, obj: App, version: str) -> None:
     await ctx.status(obj, AppStatus(url=version))
 
 
-@pytest.mark.parametrize("write", [ensures, states])
+async def judges(ctx: Context, obj: App, version: str) -> None:
+    """The time of a condition begins anew with each write."""
+    ready = Condition(type="Ready", status="True" if version == "v0" else "False", reason="Judged")
+    await ctx.status(obj, AppStatus(conditions=[ready]))
+
+
+@pytest.mark.parametrize("write", [ensures, states, judges])
 @pytest.mark.parametrize("names", [("app", "app"), ("old", "new")], ids=["one name", "two names"])
 def test_two_controllers_that_fight_over_an_object_are_slowed_down_and_told(
     write: Write, names: tuple[str, str], caplog: pytest.LogCaptureFixture
@@ -69,7 +76,8 @@ def test_two_controllers_that_fight_over_an_object_are_slowed_down_and_told(
     assert fought
     who = "another process that calls itself app-controller" if names == ("app", "app") else "-controller"
     assert who in fought[0]
-    assert ("/data/version" if write is ensures else "/status/url") in fought[0]
+    field = {ensures: "/data/version", states: "/status/url", judges: "/status/conditions"}[write]
+    assert field in fought[0]
 
 
 @virtual_time

@@ -5,7 +5,7 @@ one that runs without leader election, with a person. After FREE such repairs th
 (`kubeshard.runtime.repairs`), and in between the run fails with `Contested`, which names the fields and who owns them
 according to managedFields. So the log says it, and the condition of `Controller.error_condition`. A change that was not
 made before is not delayed, nor is one to a field to which the same writer has given another value since: it changed its
-mind, as a status does that is busy and idle in turn.
+mind, as a status does that is busy and idle in turn. The times of conditions make no such difference.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class Contests:
         """Called before the patch is sent; `wrote` gets the result afterwards. `by`: on whose behalf. `wish`: what the
         patch does not show of it. Raises Contested if it must not be sent yet.
         """
-        uid = live.metadata.uid
-        fields: dict[Hashable, bytes] = {(by, uid, path): digest(value) for path, value in _leaves(patch)}
-        fields[by, uid, None] = digest(wish)
-        repair = Repair(uid, digest([patch, wish]), fields)
+        uid, said, wished = live.metadata.uid, _without_times(patch), _without_times(wish)
+        fields: dict[Hashable, bytes] = {(by, uid, path): digest(value) for path, value in _leaves(said)}
+        fields[by, uid, None] = digest(wished)
+        repair = Repair(uid, digest([said, wished]), fields)
         if any(self._values.get(field, value) != value for field, value in fields.items()):
             self._repairs.forget(repair[:2])
         wait = self._repairs.wait(repair[:2])
@@ -94,6 +94,15 @@ class Contests:
             self._values.move_to_end(field)
         while len(self._values) > MOST_FIELDS:
             self._values.popitem(last=False)
+
+
+def _without_times(value: Any) -> Any:
+    """What is put right, without when its conditions changed: that begins anew with each repair."""
+    if isinstance(value, Mapping):
+        return {name: _without_times(each) for name, each in value.items() if name != "lastTransitionTime"}
+    if isinstance(value, list | tuple):
+        return [_without_times(each) for each in value]
+    return value
 
 
 async def _told(client: Client, live: KubeObject, patch: Mapping[str, Any]) -> str:
