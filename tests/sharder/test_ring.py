@@ -27,7 +27,7 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.resource_sync import ANY_OWNER
 from kubeshard.sharder.retries import Retries
-from kubeshard.sharder.ring_conditions import CLEANED_UP, Objects
+from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK, CLEANED_UP, LEASES_WRITTEN, Objects, findings
 from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharder.waiting_objects import REMEMBERED, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync, webhook_configuration
@@ -282,6 +282,18 @@ def test_a_ring_that_is_made_anew_gets_a_webhook_configuration_of_its_own() -> N
 
 
 @pytest.mark.regression
+def test_who_leads_no_more_does_not_tell_later_what_it_had_seen_as_the_leader() -> None:
+    ring = SmallRing("a").ring
+    ring.report.lease("ns/a", "no")
+    ring.report.waiting({}, {"no": Objects.of(["secrets default/a"])}, {}, {})
+    assert {each.type for each in findings(ring.report, ring.resources, [], max_shards=1)} == {
+        LEASES_WRITTEN,
+        ASSIGNMENT_STUCK,
+    }
+    ring.leads_no_more()
+    assert not findings(ring.report, ring.resources, [], max_shards=1)
+
+
 def test_a_late_deletion_of_a_former_ring_ends_no_other() -> None:
     small = SmallRing("a")
     former = small.resource

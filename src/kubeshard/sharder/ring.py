@@ -319,6 +319,8 @@ class Ring:
     def leads_no_more(self) -> None:
         """This process is not its sharder any more: what only a sharder sees is not told any longer."""
         self.report.waiting({}, {}, {}, {})
+        for lease in tuple(self.report.refused_leases):
+            self.report.lease(lease)
         self.report.mass_failure()
         self.metrics.leads_no_more()
 
