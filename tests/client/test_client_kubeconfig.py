@@ -2,6 +2,7 @@ import base64
 import json
 import re
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -360,3 +361,16 @@ def test_in_a_pod_the_service_account_is_used(bare, tmp_path):
     config = in_cluster_config(tmp_path)
     assert (config.server, config.namespace, config.tls.ca) == ("https://[fd00::1]:443", "team-a", "PEM")
     assert config.auth == TokenFile(tmp_path / "token")
+
+
+def test_a_copy_with_other_credentials_does_not_get_those_of_the_files_back(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(
+        "{clusters: [{name: c, cluster: {server: 'https://x'}}], users: [{name: u, user: {token: t}}], "
+        "contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}"
+    )
+    config = load_kubeconfig([file])
+    assert config.files is not None
+    assert replace(config, namespace="other").files is config.files
+    assert replace(config, auth=BearerToken("another")).files is None
+    assert replace(config, tls=replace(config.tls, certificate=None, insecure=True)).files is None

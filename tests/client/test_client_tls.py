@@ -359,9 +359,9 @@ async def test_a_pod_trusts_the_rotated_authority_of_its_cluster(rotated, monkey
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
     config = in_cluster_config(rotated.folder)
+    read, files = config.files.read, config.files
     config = replace(config, tls=replace(config.tls, server_name="kube.example.com"))
-    read = config.files.read
-    files = config.files._replace(
+    files = files._replace(
         read=lambda: replace(found := read(), tls=replace(found.tls, server_name="kube.example.com"))
     )
     async with Client(replace(config, files=files)) as client:

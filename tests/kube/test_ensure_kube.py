@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from kubeshard.client import Client
+from kubeshard.controller.contested import Contests
 from kubeshard.controller.dependents import EnsureResult, ensure
 from kubeshard.controller.merging import Rewrites
+from kubeshard.controller.run import from_cache
 from kubeshard.core import ConfigMap, Form, Key, KubeObject, MergePatch, NotFound, ObjectMeta, Struct, field
 from kubeshard.examples.webhosting import children
 from kubeshard.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
@@ -22,11 +24,14 @@ pytestmark = pytest.mark.regression
 class Process:
     """The part of a controller's process that `ensure` needs. It reads from the server and counts its writes."""
 
+    fresh = staticmethod(from_cache)
+
     def __init__(self, client: Client) -> None:
         self.writes: list[str] = []
         self.client = client.on_write(lambda record: self.writes.append(record.key.name))
         self._run = self  # the state of its only run
         self.rewrites = Rewrites()
+        self.contests = Contests(client.world.clock)
 
     async def get(self, target: Any, name: str, namespace: str = "") -> Any:
         try:

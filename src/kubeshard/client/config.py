@@ -80,7 +80,7 @@ Auth = BearerToken | TokenFile | BasicAuth | ExecPlugin | None
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
     """One API server and one user. `namespace` is the context's default; `impersonate` contains request headers, each
-    with its value or values.
+    with its value or values. A copy with other TLS settings or another `auth` does not follow the files any more.
     """
 
     server: str
@@ -92,6 +92,14 @@ class ClusterConfig:
     context: str = ""
     impersonate: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     files: Files | None = field(default=None, repr=False, compare=False)
+    _said: tuple[Files | None, Tls, Auth] | None = field(default=None, repr=False, compare=False)
+    """The files, and what they said."""
+
+    def __post_init__(self) -> None:
+        if self._said is None or self._said[0] is not self.files:
+            object.__setattr__(self, "_said", (self.files, self.tls, self.auth))
+        elif self._said[1:] != (self.tls, self.auth):
+            object.__setattr__(self, "files", None)
 
 
 PROXY_VARIABLES = "proxy variables of the environment"

@@ -145,7 +145,7 @@ def _json_in(data: bytes) -> tuple[list[Any], bytes]:
         try:
             end = _read_json(text, at)[1]
             found.append(msgspec.json.decode(text[at:end]))  # which is stricter
-        except (ValueError, RecursionError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             if len(found) > 1:
                 line = text.count("\n", 0, getattr(error, "pos", at)) + 1
                 raise Unreadable(f"not JSON on line {line}: {getattr(error, 'msg', error)}") from error

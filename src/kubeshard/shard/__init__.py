@@ -21,10 +21,12 @@ from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
 from kubeshard.shard.sharding import Sharding
 from kubeshard.shard.timing import LeaseTiming, scaled
+from kubeshard.sharding.api import RingResource
 
 __all__ = [
     "HeldShardLease",
     "LeaseTiming",
+    "RingResource",
     "ShardFence",
     "ShardIdentity",
     "ShardLease",

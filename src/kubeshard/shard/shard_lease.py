@@ -64,6 +64,7 @@ from kubeshard.runtime.watchdog import NoSignals, ended_by_watchdog
 from kubeshard.runtime.world import World
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
+from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
@@ -363,21 +364,23 @@ class ShardLease:
 
 
 class ShardFence:
-    """The `kubeshard.client.fence.Fence` of one shard. `check` is `HeldShardLease.check`, or anything else that raises
-    NotOurs in time.
+    """The `kubeshard.client.fence.Fence` of one shard. `resources` are those of the ring, `kinds` their kinds, as far
+    as they are known. `check` is `HeldShardLease.check`, or anything else that raises NotOurs in time.
     """
 
     def __init__(
         self,
         shard: ShardIdentity,
-        resources: RingResources,
+        resources: RingResources | Iterable[RingResource],
         kinds: Iterable[Kind],
         check: Callable[[], None],
     ) -> None:
         self.label_key = shard.label
         self.shard = shard.name
-        self._resources = resources
-        self._owners = owner_kinds(resources, {kind.group_resource: kind for kind in kinds})
+        self._resources = ring = (
+            resources if isinstance(resources, RingResources) else RingResources(resources)
+        )
+        self._owners = owner_kinds(ring, {kind.group_resource: kind for kind in kinds})
         self._check = check
 
     def covers(self, kind: Kind) -> bool:

@@ -201,8 +201,9 @@ class Execution:
         except (SchemaMismatch, TooLarge):  # a new object would fit no better
             raise
         except Invalid as error:
-            if await self._is_completed(member, live, refused=True):
-                return
+            with suppress(Conflict):  # taking over what we set with other writes has made a new version of it
+                if await self._is_completed(member, live, refused=True):
+                    return
             if not await self._writer.is_valid_as_new(member):
                 raise
             if names_a_duplicate(error):
