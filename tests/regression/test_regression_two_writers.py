@@ -296,6 +296,17 @@ async def test_a_condition_that_somebody_keeps_flipping_is_put_right_once_a_minu
         assert conditions(world)["Ready"][0] == "True"
 
 
+@virtual_time
+async def test_a_ring_whose_selector_becomes_invalid_says_so() -> None:
+    async with SimulatedCluster() as world:
+        await begin(world)
+        async with world.admin() as client:
+            invalid = {"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}
+            await client.patch(ControllerRing, "r", "", MergePatch({"spec": {"namespaceSelector": invalid}}))
+        await world.until(lambda: conditions(world).get("SelectorValid", ("",))[0] == "False", within=30)
+        assert conditions(world)["Ready"][0] == "False"
+
+
 SECOND, _ = load_sharder_config(None, {"POD_NAMESPACE": "team-b"})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,3 +75,21 @@ def test_a_new_selector_of_ours_keeps_what_was_added_to_the_former_one_and_nothi
     assert all(labels in selected(ours) for labels in selected(now))
     assert narrows(now, ours)
     assert all(labels in selected(now) for labels in selected(stricter(ours, stricter(former, added))))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"matchExpressions": [{"key": "a", "operator": "Foo"}]},
+        {"matchExpressions": [{"key": "a", "operator": "In"}]},
+        {"matchLabels": {"a b": "c"}},
+    ],
+)
+@pytest.mark.parametrize("there", [{"matchLabels": {"a": "x"}}, {}, None])
+def test_a_new_selector_that_is_none_is_left_to_the_api_server_to_refuse(bad: Any, there: Any) -> None:
+    """What others had added to the former one cannot be added to it."""
+    annotations = {SELECTOR_ANNOTATION: msgspec.json.encode(there or {}).decode()}
+    webhook = {"name": "w", "namespaceSelector": there, "objectSelector": {}}
+    found = MutatingWebhookConfiguration(metadata=ManagedMeta(annotations=annotations), webhooks=(webhook,))
+    desired = {"webhooks": [{"name": "w", "namespaceSelector": bad, "objectSelector": {}}]}
+    assert with_narrowing(desired, found) == desired

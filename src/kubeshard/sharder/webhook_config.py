@@ -219,7 +219,11 @@ def _narrowed(ours: Any, found: Any, former: Any) -> Any:
         return found
     if not narrows(found, former):
         return ours  # they have not added, but changed it
-    known = {*_compiled(former).requirements, *_compiled(ours).requirements}
+    found = found or {}
+    try:
+        known = {*_compiled(former).requirements, *_compiled(ours).requirements}
+    except InvalidSelector:
+        return ours  # the API server refuses it, and says why
 
     def added(terms: Iterable[tuple[Any, LabelSelector]]) -> list[Any]:
         return [term for term, alone in terms if not set(_compiled(alone).requirements) <= known]
