@@ -80,6 +80,43 @@ def test_two_controllers_that_fight_over_an_object_are_slowed_down_and_told(
     assert field in fought[0]
 
 
+def test_two_processes_of_which_one_fails_do_not_fight_over_the_condition(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runs: Counter[int] = Counter()
+
+    def controller(which: int) -> Controller[App]:
+        async def reconcile(ctx: Context, obj: App) -> None:
+            runs[which] += 1
+            await asyncio.sleep(0.1)
+            if which:
+                raise ValueError("of this release only")
+
+        return Controller(name="app", reconciler=reconcile, primary=App, error_condition="Ready")
+
+    @virtual_time
+    async def check() -> None:
+        async with app_cluster() as cluster:
+            config = ClusterConfig("http://in-memory")
+            transport = MemoryApi(cluster.server).transport()
+            async with Client(config, transport=transport, world=cluster.server.world) as other:
+                managers = [
+                    Manager([controller(which)], client=client, status_pages=None)
+                    for which, client in enumerate((cluster.operator, other))
+                ]
+                running = [asyncio.create_task(each.run()) for each in managers]
+                await asyncio.sleep(1)
+                await cluster.client.create(app())
+                await asyncio.sleep(120)
+                for each in running:
+                    each.cancel()
+                await asyncio.wait(running)
+
+    check()
+    assert max(runs.values()) < 100
+    assert any("/status/conditions" in str(vars(record).get("fields", "")) for record in caplog.records)
+
+
 @virtual_time
 async def test_a_person_who_changes_a_child_now_and_then_is_corrected_at_once() -> None:
     async def reconcile(ctx: Context, obj: App) -> None:

@@ -19,7 +19,8 @@ Guaranteed: the condition is written with the same field manager as `ctx.status`
 and the API server accepted; the report of a failure needs nothing of what may have failed: neither the values that the
 run stated, nor a cache that is up to date, nor an object that fits its class; a failing report does not change how the
 error itself is handled, and leads to an event instead; a repeated error sends nothing, and one whose text differs each
-time is written at most once a minute, since every write of the status may trigger the controller. Not guaranteed: that
+time is written at most once a minute, since every write of the status may trigger the controller; two processes of
+which only one fails do not fight over it (`kubeshard.controller.contested`). Not guaranteed: that
 the report of an error is written. It has one second, is not retried by itself, and a run that was cancelled from
 outside may no longer write.
 
@@ -201,7 +202,15 @@ class ErrorCondition:
         (condition,) = set_condition((former,) if former else (), condition, now)
         others = [item for item in said.get("conditions") or () if item.get("type") != self._type]
         said = {**said, "conditions": [*others, msgspec.to_builtins(condition)]}
+        repair = await run.contests.check(
+            run.client,
+            live,
+            {"status": {"conditions": self._type}},
+            by=(run.key, self._type),
+            wish=(condition.status, condition.reason, condition.observed_generation),
+        )
         await apply_status(run, form, live, said)
+        run.contests.wrote(repair)
         if condition.status == "False":
             self._reported[run.key] = run.clock.monotonic()
 

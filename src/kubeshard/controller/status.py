@@ -73,7 +73,9 @@ async def write_status(run: Run, obj: T, status: msgspec.Struct) -> T:
         _note(report, status)
         return live
     _check_values(status, said)
-    repair = await run.contests.check(run.client, live, {"status": differs or {}}, by=run.key, wish=said)
+    repair = await run.contests.check(
+        run.client, live, {"status": differs or {}}, by=(run.key, "status"), wish=said
+    )
     written = await apply_status(run, form, live, said)
     run.contests.wrote(repair)
     if written is None:
