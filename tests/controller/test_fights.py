@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 from app_cluster import App, AppStatus, app, app_cluster
 
-from kubeshard import ConfigMap, Context, Controller, Manager, ObjectMeta, Result, Watch, ensure, when
+from kubeshard import (
+    ConfigMap,
+    Context,
+    Controller,
+    Finalizer,
+    Manager,
+    MergePatch,
+    ObjectMeta,
+    Result,
+    Watch,
+    ensure,
+    when,
+)
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core.conditions import Condition
 from kubeshard.testing.virtual_time import virtual_time
@@ -115,6 +127,33 @@ def test_two_processes_of_which_one_fails_do_not_fight_over_the_condition(
     check()
     assert max(runs.values()) < 100
     assert any("/status/conditions" in str(vars(record).get("fields", "")) for record in caplog.records)
+
+
+def test_a_finalizer_that_somebody_removes_again_and_again_is_not_fought_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def cleanup(ctx: Context, obj: App) -> None: ...
+
+    async def reconcile(ctx: Context, obj: App) -> None: ...
+
+    @virtual_time
+    async def check() -> None:
+        async with app_cluster() as cluster:
+            await cluster.client.create(app())
+            finalizers = [Finalizer("example.com/app", cleanup)]
+            controller = Controller(name="app", reconciler=reconcile, primary=App, finalizers=finalizers)
+            removed = 0
+            async with cluster.running(controller):
+                for _ in range(600):
+                    await asyncio.sleep(0.1)
+                    if (await cluster.client.get(App, "a", "default")).metadata.finalizers:
+                        removed += 1
+                        patch = MergePatch({"metadata": {"finalizers": None}})
+                        await cluster.client.patch(App, "a", "default", patch)
+            assert removed < 20
+
+    check()
+    assert any("/metadata/finalizers" in str(vars(record).get("fields", "")) for record in caplog.records)
 
 
 @virtual_time

@@ -122,6 +122,8 @@ async def _told(client: Client, live: KubeObject, patch: Mapping[str, Any]) -> s
     me = client.field_manager
     if others := sorted(owners - {me}):
         who = f"{', '.join(others)} (metadata.managedFields)"
+    elif not owners:
+        who = "somebody, whom metadata.managedFields does not name,"
     else:
         who = f"another process that calls itself {me}, such as a second instance without leader election"
     return (

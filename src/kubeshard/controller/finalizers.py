@@ -169,10 +169,13 @@ def finalized(finalizers: Sequence[Finalizer[Any]], inner: ReconcileFn) -> Recon
             return await _finalize(ctx, obj, finalizers)
         missing = [each.key for each in finalizers if each.key not in obj.metadata.finalizers]
         if missing:
+            contests, lacks = run_of(ctx).contests, {"metadata": {"finalizers": missing}}
+            repair = await contests.check(ctx.client, obj, lacks, by=(ctx.key, "finalizers"))
             try:
                 obj = await _patched(ctx, obj, adding(obj.metadata, missing))
             except NotFound:
                 return None  # the cache will show it soon
+            contests.wrote(repair)
         return await inner(ctx, obj)
 
     return run
