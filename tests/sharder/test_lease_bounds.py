@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kubeshard.client import Client
 from kubeshard.core import Lease, LeaseSpec, ObjectMeta
 from kubeshard.core.objects import Key, OwnerReference
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.lease_observer import PROBE_INTERVAL, kept
+from kubeshard.sharder.lease_observer import PROBE_INTERVAL, LeaseObserver, kept
 from kubeshard.sharding.names import EVICTED_ANNOTATION, INCARNATION_ANNOTATION, RING_LABEL, STATE_LABEL
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 FAT = 240_000
 LEASES = 40
@@ -108,3 +112,41 @@ async def test_shards_whose_leases_were_there_before_their_ring_are_members_as_s
         await world.make_things(6)
         await world.make_ring()
         await world.until(lambda: world.all_owned("s0", "s1"), within=15)
+
+
+@virtual_time
+async def test_a_new_ring_has_all_its_shards_at_once_also_those_whose_leases_are_older_than_the_last_list() -> (
+    None
+):
+    """Else all objects go to the others, and have to be moved again a moment later."""
+    leases = [
+        Lease(
+            metadata=ObjectMeta(name=name, namespace="n", resource_version=version, labels={RING_LABEL: "r"}),
+            spec=LeaseSpec(holder_identity=name, lease_duration_seconds=15, renew_time=version),
+        )
+        for name, version in (("s0", "102"), ("s1", "104"), ("s2", "105"))
+    ]
+    rings: dict[str, object] = {}
+    observer = LeaseObserver(cast(Client, _Listing(leases, "105")), VirtualClock())
+    observer.rings = rings.get
+    observer._informer = cast(Any, SimpleNamespace(store=SimpleNamespace(list=lambda: leases)))
+    await observer.relist()
+    assert not observer.states.keys()
+    rings["r"] = "r"
+    observer.confine("r", None)
+    assert observer.states.available("r", VirtualClock().monotonic()) == ("s0", "s1", "s2")
+    assert observer.states.rewinds == 0
+
+
+class _Listing:
+    """An API server with these Leases; also the answer to a list."""
+
+    def __init__(self, leases: list[Lease], version: str) -> None:
+        self._leases, self.resource_version = leases, version
+
+    def list(self, *_: object, **__: object) -> _Listing:
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[Lease]:
+        for lease in self._leases:
+            yield lease

@@ -159,7 +159,9 @@ class LeaseObserver:
             self._followed.add(ring)
             for lease in self._informer.store.list() if self._informer is not None else ():
                 if lease.metadata.label(RING_LABEL) == ring:
-                    self._tell(self.states.observe(lease, self._clock.monotonic()))
+                    # The last list has passed over those of the ring, so one that is older than it is no late echo.
+                    asked = None if lease.key in self.states else -math.inf
+                    self._tell(self.states.observe(lease, self._clock.monotonic(), asked))
         for change in self.states.confine(ring, namespaces, self._clock.monotonic()):
             self._tell(change)
 
