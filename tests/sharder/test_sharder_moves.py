@@ -348,11 +348,14 @@ async def test_children_wait_for_an_owner_without_a_shard_until_it_is_seen_that_
     drains.begin(complete=True)
     drains.not_placed(key)
     drains.end(hashring)
+    handled = world.small.sync("secrets").handled
     await world.mover.check(job)
     assert drains.unsure(key, hashring)
+    assert handled.since(job.key, -1.0) is None  # nothing was done about it: a scan that is under way does
     world.api.relabel(FOO, **{SHARD: "shard-1"})
     await world.mover.check(job)
     assert not drains.unsure(key, hashring)
+    assert handled.since(job.key, -1.0) is not None
 
 
 @virtual_time

@@ -171,14 +171,15 @@ class Mover:
 
     async def check(self, job: Job) -> None:
         """Notes it if somebody else has put the object on its shard. Anything else is left to the next scan."""
-        now = None
+        now, done = None, False
         try:
             now = await self._decided_again(job)
+            done = now is not None and now.decision.action is Action.NOTHING
         except (ApiError, TimeoutError):
             return
         finally:
-            job.sync.handled(job.entry.resource).ends(job.key, done=now is not None)
-        if now is not None and now.decision.action is Action.NOTHING and now.decision.target:
+            job.sync.handled(job.entry.resource).ends(job.key, done=done)
+        if now is not None and done and now.decision.target:
             job.sync.placed(job.entry.resource, now.decision)
 
     def _failed(self, job: Job, error: Exception) -> MoveResult:
