@@ -170,6 +170,20 @@ async def test_controlled_objects_wait_for_the_drain_of_their_owner_and_then_fol
     assert w.api.labels(child) == {SHARD: "shard-1"}
 
 
+@pytest.mark.parametrize("name", ["foo/bar", "/", "..", "x" * 300, "a b?c#d%2F"])
+@virtual_time
+async def test_an_owner_with_a_name_that_none_can_have_is_gone(name: str) -> None:
+    """The API server does not check the names in owner references."""
+    w = World("shard-0", "shard-1", "shard-2")
+    path = w.config_map("sum", name)
+    await w.run()
+    target = w.api.labels(path)[SHARD]
+    w.api.relabel(path, **{SHARD: "shard-0" if target != "shard-0" else "shard-1"})
+    await w.run()
+    assert w.api.labels(path)[SHARD] == target
+    assert not list(w.small.sync("configmaps").refusals.lasting())
+
+
 @virtual_time
 async def test_a_shard_that_joins_during_a_pass_takes_no_controlled_object_from_its_owner() -> None:
     """The scan saw the owners before the shard had joined: A8 in docs/defects.md."""

@@ -68,8 +68,8 @@ def kind_of_key(key: str) -> GroupKind:
 
 
 def object_of_key(key: str) -> Key:
-    """The object with that key."""
-    return Key(*key.split("/")[2:])
+    """The object with that key. Nobody checks the names in owner references: there may be a slash in one."""
+    return Key(*key.split("/", 3)[2:])
 
 
 def namespace_of_key(key: str) -> str:
