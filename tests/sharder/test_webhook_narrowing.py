@@ -93,3 +93,14 @@ def test_a_new_selector_that_is_none_is_left_to_the_api_server_to_refuse(bad: An
     found = MutatingWebhookConfiguration(metadata=ManagedMeta(annotations=annotations), webhooks=(webhook,))
     desired = {"webhooks": [{"name": "w", "namespaceSelector": bad, "objectSelector": {}}]}
     assert with_narrowing(desired, found) == desired
+
+
+@pytest.mark.parametrize("annotation", ["", "{", "5", '"x"', '{"matchLabels": 7}', "[" * 100_000])
+def test_an_annotation_that_is_no_selector_is_as_good_as_none(annotation: str) -> None:
+    meta = ManagedMeta(annotations={SELECTOR_ANNOTATION: annotation})
+    webhook = {"name": "w", "namespaceSelector": {"matchLabels": {"a": "x"}}, "objectSelector": {}}
+    desired = {
+        "webhooks": [{"name": "w", "namespaceSelector": {"matchLabels": {"b": "y"}}, "objectSelector": {}}]
+    }
+    found = MutatingWebhookConfiguration(metadata=meta, webhooks=(webhook,))
+    assert with_narrowing(desired, found) == desired

@@ -221,7 +221,7 @@ def _declared(name: str, lease: Lease) -> ControllerRing | None:
     """What the sharder inside an operator says of its ring."""
     try:
         ring = msgspec.json.decode(lease.metadata.annotation(DECLARED_RING_ANNOTATION), type=ControllerRing)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
     annotations = {
         key: text

@@ -203,7 +203,7 @@ def applied_selector(actual: MutatingWebhookConfiguration | None) -> Any:
     """The namespaceSelector that a sharder applied; None if that is not known."""
     try:
         return json.loads(actual.metadata.annotation(SELECTOR_ANNOTATION)) if actual is not None else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
