@@ -536,6 +536,24 @@ async def test_a_lease_that_may_be_read_but_not_written_is_told_once(
 
 
 @virtual_time
+async def test_the_question_which_right_is_missing_does_not_delay_the_end_of_the_right() -> None:
+    process = Process(LeaseServer())
+    async with process.held() as held:
+        began = process.now
+
+        async def refused_late(request: HttpRequest) -> HttpResponse:
+            if "/leases" in request.target:
+                await asyncio.sleep(began + 8.9 - process.now)
+                return status(403, "Forbidden")
+            await unanswered(request)
+            raise AssertionError
+
+        process.server.trouble = refused_late
+        await held.lost()
+        assert process.now == pytest.approx(began + 9)
+
+
+@virtual_time
 async def test_a_missing_namespace_is_asked_for_at_the_pace_of_candidates() -> None:
     process = Process(LeaseServer())
 

@@ -60,7 +60,7 @@ _SHORTEST_SLEEP = 0.001
 _FORBIDDEN_WATCH_PAUSE = 60.0
 
 _UNDECIDED = 1.0
-"""Seconds that the question may take which right is missing. The Lease has to be renewed meanwhile."""
+"""Seconds that the question may take which right is missing. The Lease has to be renewed meanwhile, or lost in time."""
 
 
 RenewalFailure = Literal["conflict", "forbidden", "throttled", "timeout", "unavailable", "unfit", "other"]
@@ -277,10 +277,11 @@ class LeaseRenewer:
         """Whether a request was forbidden because the right is missing: a quota, a policy or the end of the namespace
         forbid one, too.
         """
-        kind, claim = Lease.KIND, self._claim
+        kind, claim, machine = Lease.KIND, self._claim, self._machine
+        left = machine.work_until - self._clock.boottime() if machine.holds else _UNDECIDED
         name = "" if verb == "create" else claim.name  # a request to create has none
         try:
-            async with asyncio.timeout(_UNDECIDED):
+            async with asyncio.timeout(min(left, _UNDECIDED)):
                 return not await client.can_i(verb, kind.group, kind.plural, claim.namespace, name=name)
         except (KubeshardError, TimeoutError):
             return False
