@@ -1,12 +1,20 @@
 import asyncio
 import base64
 import json
+import os
 import stat
+import threading
 
 import pytest
 
-from kubeshard.client.config import ClusterConfig, ExecPlugin, Tls, TokenFile
-from kubeshard.client.credentials import Credential, ExecCredentials, TokenFileCredentials
+from kubeshard.client.config import ClusterConfig, ExecPlugin, Files, Tls, TokenFile
+from kubeshard.client.credentials import (
+    Credential,
+    ExecCredentials,
+    FixedCredentials,
+    FollowedCredentials,
+    TokenFileCredentials,
+)
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.times import second_time
 
@@ -178,3 +186,19 @@ async def test_a_plugin_that_is_not_installed_is_named(clock):
         ConfigurationError, match=r"kubeshard-no-such-plugin: executable not found \(get it\)"
     ):
         await ExecCredentials(ClusterConfig("https://k"), missing, clock).current()
+
+
+@pytest.mark.regression
+def test_a_kubeconfig_that_can_be_read_only_once_is_not_waited_for(tmp_path, clock):
+    fifo = tmp_path / "kubeconfig"
+    os.mkfifo(fifo)
+    config = ClusterConfig("https://10.0.0.1")
+    files = Files((fifo,), lambda: ClusterConfig(fifo.read_text()))
+    credentials = FollowedCredentials(config, files, lambda _: FixedCredentials(), clock)
+    reading = threading.Thread(target=credentials.reread, daemon=True)
+    reading.start()
+    reading.join(1)
+    waits = reading.is_alive()
+    if waits:
+        fifo.write_text("")
+    assert not waits

@@ -157,7 +157,7 @@ class FollowedCredentials:
     def reread(self) -> bool:
         self._read_at = self._clock.monotonic()
         contents = tuple(map(_contents, self._files.paths))
-        if contents == self._contents:
+        if contents == self._contents or None in contents:
             return False
         try:
             found = self._files.read()
@@ -177,8 +177,9 @@ class FollowedCredentials:
 
 
 def _contents(path: Path) -> bytes | None:
+    """None for what cannot be read now, or only once: a pipe would be waited for."""
     try:
-        return path.read_bytes()
+        return path.read_bytes() if path.is_file() else None
     except OSError:
         return None
 
