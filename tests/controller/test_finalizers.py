@@ -29,8 +29,11 @@ from kubeshard import (
     when,
 )
 from kubeshard.cache import Scope
+from kubeshard.cache.deltas import Deleted
 from kubeshard.controller import Reconciler
 from kubeshard.controller.controller import check_controllers
+from kubeshard.controller.runner import ControllerRunner
+from kubeshard.controller.when import Predicate
 from kubeshard.core import JsonPatch, Kind, MergePatch
 from kubeshard.core.patches import add, remove
 from kubeshard.testing.virtual_time import virtual_time
@@ -410,6 +413,37 @@ def test_an_object_that_left_the_selectors_is_cleaned_up_when_it_is_deleted(orde
                         await asyncio.sleep(10)
                         assert await cluster.get() is None
             assert "a bucket" in outside.cleaned
+
+    check()
+
+
+@pytest.mark.regression
+def test_a_cleanup_goes_on_although_its_watch_tells_late_and_is_not_heard_that_the_object_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = ControllerRunner._left
+
+    def late(runner: ControllerRunner, key: Key) -> None:
+        asyncio.get_running_loop().call_later(0.5, told, runner, key)
+
+    monkeypatch.setattr(ControllerRunner, "_left", late)
+
+    @virtual_time
+    async def check() -> None:
+        async with app_cluster() as cluster:
+            outside = Outside()
+            outside.act[f"a {BUCKET}"] = Result(requeue_after=3.0)
+            await cluster.client.create(app("a", labels={"managed": "yes"}))
+            controller = managed_only(outside)
+            stays = Predicate[App](lambda delta: not isinstance(delta, Deleted), "stays")
+            primary = replace(controller.primary_watch, when=stays)
+            async with cluster.running(replace(controller, primary=primary)):
+                await cluster.client.delete(App, "a", "default")
+                await asyncio.sleep(2)
+                await label(cluster, None)
+                outside.act.clear()
+                await asyncio.sleep(10)
+                assert await cluster.get() is None
 
     check()
 

@@ -214,7 +214,9 @@ class ControllerRunner:
         self._workers.patience.forget(key)
 
     def _left(self, key: Key) -> None:
-        self.queue.drop_delay(self._here(key))
+        # One that left the selectors may have to be cleaned up. Its worker drops the delay if not.
+        if not self.controller.leaving_watches:
+            self.queue.drop_delay(self._here(key))
 
     def _here(self, key: Key) -> Key:
         """The key with this cluster's name, unless it names a cluster."""
