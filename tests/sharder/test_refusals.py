@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from small_ring import SmallRing
 
 from kubeshard.core import Forbidden, Invalid
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.resource_sync import LOGGED_EVERY, UNTIL_EXPLAINED, RingSync
 from kubeshard.sharding.api import RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -44,3 +47,21 @@ async def test_what_is_forbidden_is_told_after_a_minute_unless_the_report_names_
     clock.now = UNTIL_EXPLAINED
     assert sync.to_log(THINGS, "patch", error) == 1
     assert sync.to_log(MAPS, "patch", error) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "answer", "told"),
+    [
+        (
+            Key("ns", "a"),
+            'secrets "a" is forbidden: ns/a is not ours',
+            "secrets it is forbidden: it is not ours",
+        ),
+        (Key("ns", "a"), "ns/a, ns/ab, my-ns/a", "it, ns/ab, my-ns/a"),
+        (Key("", "c"), 'clusters "c": a policy cannot change it', "clusters it: a policy cannot change it"),
+    ],
+)
+def test_a_reason_is_the_same_for_all_objects_and_stays_readable(key: Key, answer: str, told: str) -> None:
+    refusals, meta = Refusals(), ObjectMeta(namespace=key.namespace, name=key.name, uid="u")
+    refusals.refused(meta, Forbidden(answer), 0.0)
+    assert refusals.why(key) == told

@@ -79,5 +79,7 @@ _REQUEST = re.compile(r"^[A-Z]+ /\S+: ")
 
 
 def _reason(key: Key, error: Exception) -> str:
-    text = _REQUEST.sub("", str(error) or type(error).__name__)
-    return for_people(text.replace(f'"{key.name}"', "it").replace(str(key), "it"), LONGEST)
+    text = _REQUEST.sub("", str(error) or type(error).__name__).replace(f'"{key.name}"', "it")
+    if key.namespace:  # a name alone may be a word, or a part of one
+        text = re.sub(rf"(?<![\w./-]){re.escape(str(key))}(?![\w./-])", "it", text)
+    return for_people(text, LONGEST)
