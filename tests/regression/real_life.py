@@ -258,6 +258,7 @@ async def _may(admin: Client, right: Right) -> bool:
         "subresource": subresource,
         "verb": right.verb,
         **(secret if resource == "secrets" else {}),
+        **({"name": WEBHOOK} if resource == MutatingWebhookConfiguration.KIND.plural else {}),
     }
     body = {
         "apiVersion": "authorization.k8s.io/v1",
