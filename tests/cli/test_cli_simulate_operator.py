@@ -184,13 +184,23 @@ OPERATORS = ["examples/apps.py:manager", "examples/first_operator.py:manager"]
 @pytest.mark.nightly
 @pytest.mark.parametrize("faults", [("--faults", "lost"), ()], ids=["lost", "all"])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_every_example_holds_also_when_answers_are_lost(operator: str, faults: tuple[str, ...]) -> None:
-    words = ("--seeds", "1", "--minutes", "2", "--no-shrink", *faults)
+def test_every_example_holds_also_when_answers_are_lost(
+    operator: str, faults: tuple[str, ...], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.yaml"
+    page.write_text(
+        "apiVersion: example.kubeshard.dev/v1\nkind: Page\nmetadata: {name: $name}\nspec: {title: hello}\n"
+    )
+    template = (
+        ("--template", str(page), "--apply", "examples/first_operator.yaml") if "first" in operator else ()
+    )
+    words = ("--seeds", "1", "--minutes", "2", "--no-shrink", *template, *faults)
     result = kubeshard("simulate", "run", operator, *words)
     assert result.exit_code == 0, result.output
 
 
 @pytest.mark.nightly
+@pytest.mark.system
 @pytest.mark.parametrize(
     "options", [(), ("--sharding",), ("--webhook",)], ids=["plain", "sharding", "webhook"]
 )

@@ -25,6 +25,7 @@ class Process:
     """The part of a controller's process that `ensure` needs. It reads from the server and counts its writes."""
 
     fresh = staticmethod(from_cache)
+    key = Key("default", "owner")
 
     def __init__(self, client: Client) -> None:
         self.writes: list[str] = []
