@@ -82,8 +82,14 @@ class Things:
         return await self.api.merge(f"{self.path}/{name}", {"spec": spec}, **query)
 
 
+_schemas: dict[str, Any] = {}
+
+
 async def shared(api: Api, name: str, ns: str, spec: Any, **version: Any) -> Things:
-    """Things of a definition that several test cases share: the real server delays the first object of a new kind."""
+    """Things of a definition that several test cases share: the real server delays the first object of a new kind. A
+    name has one schema, in all files of the suite.
+    """
+    assert _schemas.setdefault(name, spec) == spec, f"{name}: another test case has a definition of this name"
     things = Things(api, f"{name}.example.com", ns)
     await things.define(spec, **version)
     return things

@@ -498,7 +498,7 @@ NUMBERS_SENT = {  # what is read as an integer, a number, either of integer and 
 
 @pytest.mark.parametrize("sent", NUMBERS_SENT)
 async def test_numbers(api, ns, sent):
-    things = await shared(api, "numbers", ns, NUMBERS)
+    things = await shared(api, "wide-numbers", ns, NUMBERS)
 
     async def tried(field, how):
         body = json.dumps(things.body({field: "@"})).replace('"@"', sent).encode()
@@ -528,14 +528,14 @@ async def test_numbers(api, ns, sent):
     ],
 )
 async def test_ranges_of_numbers(api, ns, field, sent, code):
-    things = await shared(api, "numbers", ns, NUMBERS)
+    things = await shared(api, "wide-numbers", ns, NUMBERS)
     body = json.dumps(things.body({field: "@"})).replace('"@"', sent).encode()
     assert (await api.create(things.path, body, dryRun="All")).status == code
 
 
 @pytest.mark.parametrize("sent", ["1.0", "1e0", "1"])
 async def test_an_integer_that_becomes_a_float_is_a_change(api, ns, sent):
-    things = await shared(api, "numbers", ns, NUMBERS)
+    things = await shared(api, "wide-numbers", ns, NUMBERS)
     made = await things.create({"n": 1, "kept": {"a": [1]}})
     changed = await api.merge(
         f"{things.path}/a", json.dumps({"spec": {"n": "@"}}).replace('"@"', sent).encode()
@@ -554,7 +554,7 @@ async def test_an_integer_that_becomes_a_float_is_a_change(api, ns, sent):
     ],
 )
 async def test_a_merge_patch_leaves_no_nulls_in_what_is_new(api, ns, patch, kept):
-    things = await shared(api, "numbers", ns, NUMBERS)
+    things = await shared(api, "wide-numbers", ns, NUMBERS)
     await things.create({"n": 1})
     assert (await api.merge(f"{things.path}/a", {"spec": patch}))["spec"]["kept"] == kept
 
