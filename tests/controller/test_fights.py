@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -49,6 +50,28 @@ async def judges(ctx: Context, obj: App, version: str) -> None:
     await ctx.status(obj, AppStatus(conditions=[ready]))
 
 
+@asynccontextmanager
+async def two_processes(controller: Callable[[int], Controller[App]]) -> AsyncIterator[None]:
+    """Two, each with the controller of its number, and an object that they work on."""
+    async with app_cluster() as cluster:
+        config = ClusterConfig("http://in-memory")
+        transport = MemoryApi(cluster.server).transport()
+        async with Client(config, transport=transport, world=cluster.server.world) as other:
+            managers = [
+                Manager([controller(which)], client=client, status_pages=None)
+                for which, client in enumerate((cluster.operator, other))
+            ]
+            running = [asyncio.create_task(each.run()) for each in managers]
+            await asyncio.sleep(1)
+            await cluster.client.create(app())
+            try:
+                yield
+            finally:
+                for each in running:
+                    each.cancel()
+                await asyncio.wait(running)
+
+
 @pytest.mark.parametrize("write", [ensures, states, judges])
 @pytest.mark.parametrize("names", [("app", "app"), ("old", "new")], ids=["one name", "two names"])
 def test_two_controllers_that_fight_over_an_object_are_slowed_down_and_told(
@@ -65,22 +88,9 @@ def test_two_controllers_that_fight_over_an_object_are_slowed_down_and_told(
 
     @virtual_time
     async def check() -> None:
-        async with app_cluster() as cluster:
-            config = ClusterConfig("http://in-memory")
-            transport = MemoryApi(cluster.server).transport()
-            async with Client(config, transport=transport, world=cluster.server.world) as other:
-                managers = [
-                    Manager([controller(which)], client=client, status_pages=None)
-                    for which, client in enumerate((cluster.operator, other))
-                ]
-                running = [asyncio.create_task(each.run()) for each in managers]
-                await asyncio.sleep(1)
-                await cluster.client.create(app())
-                await asyncio.sleep(600)
-                assert max(runs.values()) < 100
-                for each in running:
-                    each.cancel()
-                await asyncio.wait(running)
+        async with two_processes(controller):
+            await asyncio.sleep(600)
+            assert max(runs.values()) < 100
 
     check()
     told = [str(vars(record).get("fields", "")) for record in caplog.records if record.levelname == "WARNING"]
@@ -108,21 +118,8 @@ def test_two_processes_of_which_one_fails_do_not_fight_over_the_condition(
 
     @virtual_time
     async def check() -> None:
-        async with app_cluster() as cluster:
-            config = ClusterConfig("http://in-memory")
-            transport = MemoryApi(cluster.server).transport()
-            async with Client(config, transport=transport, world=cluster.server.world) as other:
-                managers = [
-                    Manager([controller(which)], client=client, status_pages=None)
-                    for which, client in enumerate((cluster.operator, other))
-                ]
-                running = [asyncio.create_task(each.run()) for each in managers]
-                await asyncio.sleep(1)
-                await cluster.client.create(app())
-                await asyncio.sleep(120)
-                for each in running:
-                    each.cancel()
-                await asyncio.wait(running)
+        async with two_processes(controller):
+            await asyncio.sleep(120)
 
     check()
     assert max(runs.values()) < 100
