@@ -12,7 +12,11 @@ from lease_bench import LeaseServer, Process, unanswered
 
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.leases.claim import Claim, GroupClaim, TakeoverDelay
 from kubeshard.leases.former import FormerLeases
+from kubeshard.leases.state_machine import Create, Get, LeaseStateMachine, Replace, Wait
+from kubeshard.leases.timing import Timing
+from kubeshard.manager import leader_election
 from kubeshard.manager.leader_election import GROUP_TIMING, LeaderElection, LeaderElector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, Transport
 from kubeshard.sharding.names import EVICTED_ANNOTATION, SHARDER_IDENTITY
@@ -146,6 +150,64 @@ async def test_an_old_leader_that_was_rolled_back_to_waits_until_the_last_member
     assert leader.works
     leader.stop.set()
     await asyncio.gather(*tasks)
+
+
+class ByItsOwnDuration(Claim):
+    """The claim of a candidate that ignores the record's duration, as client-go's was until 0.27."""
+
+    def takeover_delay(self, lease: Lease) -> TakeoverDelay:
+        return TakeoverDelay(self.timing.lease_duration)
+
+
+@virtual_time
+async def test_members_that_are_cut_off_stop_before_a_candidate_that_waits_for_its_own_usual_duration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leader_election, "Claim", ByItsOwnDuration)
+    server = LeaseServer()
+    members = [Instance(server, f"m{i}", "ring/pages") for i in range(3)]
+    leader = Instance(server, "old")
+    tasks = [asyncio.create_task(each.run()) for each in members]
+    await asyncio.sleep(10)
+    tasks.append(asyncio.create_task(leader.run()))
+    await asyncio.sleep(60)
+    assert at_work([*members, leader]) == ["ring/pages"]
+    for each in members:
+        each.cut_off = True
+    for _ in range(400):
+        await asyncio.sleep(0.1)
+        assert len(at_work([*members, leader])) <= 1
+    assert leader.works
+    leader.stop.set()
+    await asyncio.gather(*tasks)
+
+
+LONG, SHORT = Timing(lease_duration=60, renew_deadline=40), Timing()
+
+
+@pytest.mark.parametrize(("first", "second"), [(LONG, SHORT), (SHORT, LONG), (LONG, LONG), (SHORT, SHORT)])
+def test_no_member_can_act_longer_than_a_candidate_waits_whatever_other_members_have_written(
+    first: Timing, second: Timing
+) -> None:
+    """Members of different versions may have different durations."""
+    stored, version = None, 0
+    members = [
+        LeaseStateMachine(GroupClaim("ns", "lock", "ring/r", timing), lambda low, high: high)
+        for timing in (first, second)
+    ]
+    for now in range(100, 130):
+        for member in members[: 2 if now > 105 else 1]:
+            while not isinstance(action := member.next(now, now), Wait):
+                if isinstance(action, Get):
+                    member.found(stored, now)
+                elif isinstance(action, Create | Replace):
+                    version += 1
+                    meta = ObjectMeta(name="lock", namespace="ns", uid="u", resource_version=str(version))
+                    stored = Lease(metadata=meta, spec=action.lease.spec)
+                    member.written(stored, now)
+            assert stored is not None
+            waits = Claim("ns", "lock", "other", SHORT).takeover_delay(stored).seconds
+            assert all((each.deadline or 0) < now + waits for each in members)
 
 
 def lease(name: str, holder: str, *, renewed: str = "1", seconds: int = 15, evicted: bool = False) -> Lease:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from kubeshard.client.client import Client
@@ -17,6 +18,7 @@ from kubeshard.controller.reconciler import Result
 from kubeshard.core.errors import AlreadyExists, Conflict, NotFound
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.ring_conditions import CLEANED_UP
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec
 from kubeshard.sharding.clean_up import PATIENCE
@@ -158,6 +160,25 @@ async def test_objects_of_dead_shards_and_their_leases_are_cleaned_up_too() -> N
             Key("ops", "s0"),
             Key("ops", "s1"),
         }
+
+
+@virtual_time
+async def test_a_ring_is_gone_although_its_status_cannot_be_written() -> None:
+    """Whether the API server refuses it, or somebody else is always faster."""
+    for code, reason in ((403, "Forbidden"), (409, "Conflict")):
+        async with scene(things=2) as at:
+            status = {"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": "no"}
+            answer = HttpResponse(code, {"content-type": "application/json"}, msgspec.json.encode(status))
+
+            async def before(request: HttpRequest, answer: HttpResponse = answer) -> HttpResponse | None:
+                written = request.method == "PUT" and "/controllerrings/r/status" in request.target
+                return answer if written else None
+
+            for network in at.world.processes["x0"].networks:
+                network.before = before
+            await at.delete()
+            await at.gone(within=30)
+            assert not at.labelled()
 
 
 @pytest.mark.nightly

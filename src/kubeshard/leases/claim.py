@@ -136,7 +136,17 @@ class GroupClaim(Claim):
     number of members. What has changed since a member looked was written after that, so its right is counted from
     there.
 
+    Candidates wait for the duration in the record, and each member counts its right from any member's renewal. So no
+    member writes a shorter duration than it finds: those of another version may have a longer right.
+
     No member knows whether it is the last one, so none releases the Lease: it expires.
     """
 
     shared: ClassVar[bool] = True
+
+    def renewed_lease(self, found: Lease, wall: float) -> Lease:
+        lease = super().renewed_lease(found, wall)
+        written = found.spec.lease_duration_seconds or 0
+        if not self.ours(found) or written <= self.timing.lease_duration:
+            return lease
+        return replace(lease, spec=replace(lease.spec, lease_duration_seconds=written))

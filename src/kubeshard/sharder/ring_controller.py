@@ -244,15 +244,27 @@ class ControllerRings(Reconciler[ControllerRing]):
     async def _clean_up(
         self, ctx: Context, ring: Ring, clean_up: CleanUp, obj: ControllerRing
     ) -> Result | None:
-        """Lets a ring go that is being deleted, as soon as its labels are removed, or cannot be."""
+        """Lets a ring go that is being deleted, as soon as its labels are removed, or cannot be. Whether its status can
+        be written does not matter.
+        """
         state = clean_up.state(ring.listed, self._clock.monotonic())
         left = clean_up.left(ring.listed)
         ring.report.cleaning_up(left)
         status = self._status(ring, obj, "True", "ReconciliationSucceeded", RECONCILED)
-        await self._write(ctx, ring, obj, status)
+        refused: ApiError | None = None
+        try:
+            await self._write(ctx, ring, obj, status)
+        except NotOurs:
+            raise
+        except ApiError as error:
+            refused = error
+        if refused is not None and not isinstance(refused, Conflict):
+            ctx.log.error("Cannot write the status of the ControllerRing", error=refused)
         if state is CleanUpState.UNDER_WAY:
             return Result(requeue_after=CLEAN_UP_CHECKED)
         if CLEAN_UP_FINALIZER not in obj.metadata.finalizers:
+            if refused is not None:
+                raise refused
             return None
         await self._collect_leases(ctx, ring)
         if state is CleanUpState.CLEAN:
