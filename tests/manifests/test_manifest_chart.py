@@ -39,7 +39,7 @@ WRONG: Mapping[str, Any] = {
     "createNamespace": "yes",
     "resources": {"limits": {"memory": "much"}},
     "logLevel": "loud",
-    "config": {"compat": "maybe"},
+    "config": {"controller": {"sharder": {"concurrentMoves": "none"}}},
     "certManager": {"enable": True},
     "policies": {"pods": "all"},
     "networkPolicy": {"controlPlane": [{"ipBlock": {"cidr": "here"}}]},

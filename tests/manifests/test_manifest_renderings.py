@@ -148,7 +148,7 @@ def test_kustomize_moves_everything_to_another_namespace(
         ("config.webhook.server.nonsense=1", "nonsense"),
         ("config.webhook.config.namespaceSelector.matchExpressions[0].nonsense=1", "nonsense"),
         ("config.controller.sharder.syncPeriod=soon", "syncPeriod"),
-        ("config.compat=maybe", "compat"),
+        ("config.controller.sharder.concurrentMoves=none", "concurrentMoves"),
     ],
 )
 def test_helm_refuses_what_is_refused_here(setting: str, says: str, programs: Path) -> None:

@@ -14,7 +14,6 @@ from test_regression_reference_role import grant
 from kubeshard.core import MergePatch, ObjectMeta
 from kubeshard.core.conditions import Condition
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.ring_conditions import OWN_CONDITIONS, needed
 from kubeshard.sharding.api import READY, ControllerRing, RingResource
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, SYSTEM_NAMESPACES_ANNOTATION
@@ -58,18 +57,6 @@ async def test_a_ring_of_which_something_is_not_sharded_is_not_ready_and_says_wh
         assert (await conditions(world))["Ready"].status == "True"
         found = await conditions(world, "unserved")
         assert (found["Ready"].status, found["ResourcesResolved"].status) == ("True", "False")
-
-
-@virtual_time
-async def test_with_strict_parity_ready_has_the_references_meaning() -> None:
-    async with SimulatedCluster(1) as world:
-        await world.install()
-        await world.make_ring(resources=(MAIN, RingResource(group="", resource="events")))
-        world.sharder("x0", SharderConfig(compat="strict"))
-        await asyncio.sleep(60)
-        found = await conditions(world)
-        assert found["Ready"].status == "True"
-        assert found["ResourcesAccepted"].status == "False"
 
 
 @pytest.mark.nightly

@@ -191,17 +191,6 @@ async def test_a_server_that_knows_no_match_conditions_is_not_fought_and_objects
 
 
 @pytest.mark.regression
-@virtual_time
-async def test_with_strict_parity_webhooks_have_no_match_condition() -> None:
-    async with SimulatedCluster() as world:
-        await world.install()
-        await world.make_ring()
-        world.sharder("x0", SharderConfig(compat="strict"))
-        await world.until(lambda: webhooks(world), within=30)
-        assert [webhook.get("matchConditions") for webhook in webhooks(world)] == [None]
-
-
-@pytest.mark.regression
 @pytest.mark.parametrize("seed", [1, 2])
 @virtual_time
 async def test_an_object_that_a_user_replaces_without_labels_during_its_drain_is_never_in_two_hands(

@@ -35,7 +35,6 @@ class SmallRing:
         name: str = "ring",
         resources: tuple[RingResource, ...] = (RingResource(resource="secrets"),),
         selector: LabelSelector | None = None,
-        strict: bool = False,
         on_deletion: OnDeletion = "nothing",
         registry: CollectorRegistry | None = None,
         clock: Clock | None = None,
@@ -60,7 +59,6 @@ class SmallRing:
                 metrics=SharderMetrics(self.registry),
                 clock=self.clock,
                 default_selector=LabelSelector(),
-                strict=strict,
                 on_deletion=on_deletion,
                 namespaces=self._all_namespaces,
             )

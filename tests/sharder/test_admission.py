@@ -73,7 +73,7 @@ class View:
     def named(self, ring: str, shard: str) -> list[Lease]:
         return self.leases.get(shard, [])
 
-    def rings(self, registry: CollectorRegistry | None = None, *, strict: bool = False) -> Rings:
+    def rings(self, registry: CollectorRegistry | None = None) -> Rings:
         rings = Rings(
             RingInputs(
                 shards=self,
@@ -82,7 +82,6 @@ class View:
                 metrics=SharderMetrics(registry or CollectorRegistry()),
                 clock=SystemClock(),
                 default_selector=LabelSelector(match_labels={"nobody": "has"}),
-                strict=strict,
             )
         )
         if self.ring_object is not None:
@@ -114,7 +113,6 @@ def ask(
     *,
     resource: GroupResource = WEBSITES,
     path: str = "/webhooks/sharder/controllerring/operator",
-    strict: bool = False,
     shard_users: Collection[str] = (),
     signing: Collection[str] = (),
     registry: CollectorRegistry | None = None,
@@ -123,7 +121,7 @@ def ask(
 ) -> dict[str, Any]:
     """Returns the `response` as the API server gets it."""
     handler = handler or ShardAdmission(
-        (view or View()).rings(registry, strict=strict),
+        (view or View()).rings(registry),
         SystemClock(),
         sharders=frozenset({SHARDER}),
         shard_users={"operator": shard_users},
@@ -392,23 +390,6 @@ def test_other_operations_are_let_through_unseen(operation: str) -> None:
 
 def test_a_missing_object_is_let_through() -> None:
     assert ask(object=None) == {"allowed": True, "status": {"code": 200}}
-
-
-def test_strict_parity_denies_generated_names_of_main_resources_and_nothing_else() -> None:
-    refused = ask(object=website(name="", generateName="foo-"), strict=True)
-    assert refused == {
-        "allowed": False,
-        "status": {
-            "code": 400,
-            "message": "error calculating hash key for object: generateName is not supported on ring resources "
-            "that are not controlled by another resource",
-        },
-    }
-    for situation, object, options, message, reason in UNASSIGNED.values():
-        if reason != "generate_name":
-            view = View()
-            situation(view)
-            assert ask(view, object, strict=True, **options) == let_through(message, warned=True)
 
 
 def assignments(registry: CollectorRegistry) -> float | None:
@@ -753,10 +734,6 @@ def test_a_view_that_may_be_wrong_does_not_let_the_label_go() -> None:
     assert update(view, new={})["status"]["message"] == "restoring shard label"
 
 
-def test_with_strict_parity_a_removed_label_is_hashed_as_usual() -> None:
-    assert update(alive(), new={}, strict=True)["status"]["message"] == "assigning object"
-
-
 OWNERS = {target(f"webhosting.timebertt.dev/Website/bar/{name}"): str(name) for name in range(20)}
 """The name of an owner on each shard."""
 
@@ -783,7 +760,6 @@ def test_an_object_that_is_given_to_another_owner_follows_it(shard: str) -> None
         ({"name": OWNERS["a"], "blockOwnerDeletion": True}, {}),
         ({"name": OWNERS["b"], "controller": False}, {}),
         ({"name": OWNERS["b"], "kind": "Foreign"}, {}),
-        ({"name": OWNERS["b"]}, {"strict": True}),
         ({"name": OWNERS["b"]}, {"view": View(fresh=False)}),
         ({"name": OWNERS["b"]}, {"resource": WEBSITES}),
     ],
@@ -791,7 +767,6 @@ def test_an_object_that_is_given_to_another_owner_follows_it(shard: str) -> None
         "the same owner",
         "no controller",
         "a foreign owner",
-        "strict parity",
         "a stale view",
         "a main object",
     ],

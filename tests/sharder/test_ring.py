@@ -50,17 +50,15 @@ def test_a_ring_whose_name_fits_into_no_label_key_is_left_alone() -> None:
 
 
 def test_a_ring_that_is_being_deleted_is_cleaned_up_by_a_service_and_left_alone_inside_an_operator() -> None:
-    """One without the finalizer, or with strict parity, is sharded until it is gone."""
+    """One without the finalizer is sharded until it is gone."""
     service, inside = SmallRing("a", on_deletion="clean up"), SmallRing("a", on_deletion="pause")
-    strict = SmallRing("a", on_deletion="clean up", strict=True)
-    for ring in (service, inside, strict):
+    for ring in (service, inside):
         ring.begin_deletion("example.com/other")
         assert not ring.view.releasing
         ring.begin_deletion(CLEAN_UP_FINALIZER)
     assert service.view.releasing
     assert service.ring.clean_up is not None
     assert inside.ring.view is None
-    assert not strict.view.releasing
 
 
 def test_a_ring_that_was_cleaned_up_stays_so_while_others_keep_it() -> None:

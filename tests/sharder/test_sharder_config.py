@@ -59,7 +59,6 @@ def test_without_a_file_everything_has_the_protocols_defaults() -> None:
     (expression,) = config.webhook.config.namespace_selector.match_expressions
     assert (expression.key, expression.operator) == ("kubernetes.io/metadata.name", "NotIn")
     assert expression.values == ("kube-system", "sharding-system")
-    assert not config.strict
 
 
 def test_what_a_file_says_of_namespaces_wins_over_the_pods_namespace(tmp_path: Path) -> None:
@@ -98,7 +97,6 @@ webhook:
       cert-manager.io/inject-ca-from: sharding-system/webhook-server
 controller: {sharder: {syncPeriod: 30s, concurrentMoves: 5}}
 gracefulShutDown: 1m
-compat: strict
 """,
     )
     assert unknown == ()
@@ -107,7 +105,6 @@ compat: strict
     }
     assert (config.controller.sharder.sync_period, config.controller.sharder.concurrent_moves) == (30.0, 5)
     assert config.graceful_shut_down == 60.0
-    assert config.strict
 
 
 @pytest.mark.parametrize(("text", "served"), [("", True), ("debugging: {enableProfiling: false}", False)])
@@ -138,7 +135,6 @@ def test_unknown_fields_are_told_and_never_fatal(tmp_path: Path) -> None:
         ("metrics: {bindAddress: localhost}", "metrics.bindAddress"),
         ("health: {bindAddress: '::1:8081'}", "health.bindAddress"),
         ("webhook: {server: {bindAddress: ':99999'}}", "webhook.server.bindAddress"),
-        ("compat: maybe", "compat"),
         ("webhook: {config: {clientConfig: {url: x, service: {name: y}}}}", "webhook.config.clientConfig"),
         (
             "webhook: {config: {namespaceSelector: {matchExpressions: [{key: a, operator: Bad}]}}}",

@@ -40,11 +40,9 @@ SECRETS_ONLY = RingResource(resource="secrets")
 class World:
     """A small API, a ring of three shards, and a mover."""
 
-    def __init__(self, *, strict: bool = False, on_deletion: OnDeletion = "nothing") -> None:
+    def __init__(self, *, on_deletion: OnDeletion = "nothing") -> None:
         self.api = SmallApi()
-        self.small = SmallRing(
-            "shard-0", "shard-1", "shard-2", strict=strict, on_deletion=on_deletion, clock=VirtualClock()
-        )
+        self.small = SmallRing("shard-0", "shard-1", "shard-2", on_deletion=on_deletion, clock=VirtualClock())
         self.ring, self.registry = self.small.ring, self.small.registry
         self.small.sync("secrets")
         self.dead = True
@@ -392,37 +390,6 @@ async def test_without_a_ring_nothing_is_written() -> None:
     world.small.delete()
     assert await world.mover.carry_out(job) is MoveResult.NOTHING
     assert world.api.writes() == []
-
-
-@virtual_time
-async def test_strict_parity_moves_with_two_nulls_and_leaves_the_label_to_the_webhook() -> None:
-    """A17 in docs/defects.md."""
-    world = World(strict=True)
-    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
-    job = await world.job()
-    version = world.api.objects[FOO]["metadata"]["resourceVersion"]
-
-    def webhook(request: HttpRequest) -> HttpResponse | None:
-        if request.method == "PATCH":
-            world.api.relabel(FOO, **{SHARD: "shard-1"})
-            return ok(world.api.objects[FOO])
-        return None
-
-    world.api.faults.append(webhook)
-    assert await world.mover.carry_out(job) is MoveResult.MOVED
-    (patch,) = world.api.writes()
-    assert patch[2] == {"metadata": {"resourceVersion": version, "labels": {SHARD: None, DRAIN: None}}}
-
-
-@virtual_time
-async def test_strict_parity_sets_the_label_itself_when_the_webhook_did_not() -> None:
-    """A17 in docs/defects.md."""
-    world = World(strict=True)
-    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
-    assert await world.mover.carry_out(await world.job()) is MoveResult.MOVED
-    assert world.api.labels(FOO) == {SHARD: "shard-1"}
-    assert len(world.api.writes()) == 2
-    assert world.count("movements") == 1
 
 
 THROTTLED = HttpResponse(

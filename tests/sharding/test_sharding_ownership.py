@@ -193,8 +193,8 @@ def test_where_the_namespace_is_selected_an_object_is_placed_with_the_main_objec
 def test_without_the_kinds_as_in_go_only_the_controller_counts_in_the_objects_own_namespace(
     case: Case,
 ) -> None:
-    strict = RingView("ring", RESOURCES, HashRing(SHARDS))
-    decided = plan(strict, JOBS, TypeMeta(f"{GROUP}/v1", "Job"), job(case))
+    go = RingView("ring", RESOURCES, HashRing(SHARDS))
+    decided = plan(go, JOBS, TypeMeta(f"{GROUP}/v1", "Job"), job(case))
     reference = next(iter(job(case).owner_references), None)
     key = f"{GROUP}/{reference.kind}/{job(case).namespace}/{reference.name}" if reference else ""
     assert decided.key == key

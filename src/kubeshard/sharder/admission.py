@@ -9,18 +9,17 @@ The first row that applies decides:
 | object's metadata unreadable | allowed, unassigned, warning |
 | UPDATE that replaces an available shard's label by another's, not by a sharder, and which shard may write the \
 object is told by the label (`ownership`) | allowed, label restored, warning |
-| UPDATE that gives a controlled object with a shard to another owner | allowed, label of the owner's shard (not with \
-strict parity, or if the view of the Leases is stale) |
+| UPDATE that gives a controlled object with a shard to another owner | allowed, label of the owner's shard (not if \
+the view of the Leases is stale) |
 | shard label present and not empty | allowed |
 | resource not in the ring | allowed, unassigned, warning |
 | UPDATE that removes the shard label without permission (below), if the object belongs to anybody (`ownership`) | \
 allowed, label restored, warning |
-| generateName on a main resource, with strict parity | denied with 400 |
 | key rejected | allowed, unassigned, warning |
 | no key (no controller, or a foreign one), or one that has to be looked up | allowed |
 | no available shard | allowed |
 | view of the Leases stale | allowed, unassigned, warning |
-| UPDATE that ends a drain, and the same shard would get the object | allowed, unassigned (not with strict parity) |
+| UPDATE that ends a drain, and the same shard would get the object | allowed, unassigned |
 | else | allowed, label added |
 
 The shard label may be replaced by a sharder: a configured account, or a client that says so (`SHARDER_FIELD_MANAGER`);
@@ -30,7 +29,7 @@ wrongly misplaces an object that it may write anyway, until the sharder's next s
 The shard label may be removed by the shard itself after a drain was requested, in an update that does
 nothing else (`acknowledges`), by a sharder (in a ring that is being cleaned up, also by a client that says so), and by
 anyone if the shard is not available in a fresh view of the Leases and, in a ring with strict hand-over, confirmed to
-have ended; or with strict parity, because the reference allows it.
+have ended.
 
 Who the shard is, is told by the first row that applies:
 
@@ -49,12 +48,12 @@ for the drain, which may be about to move what the object controls: so it leaves
 
 The API server does not say whether an update was a PUT or a patch.
 
-Guaranteed: no request is denied, except for the one row above; a response has at
-most two operations; objects left unassigned are counted, logged at most every 10 s per ring and reason, and
-reported to the user. A dry run gets the same response and counts nothing. Not guaranteed: that every object gets
-its label here; the watch on unassigned objects assigns what the webhook misses. Nor that an acknowledgement is
-recognised when another mutating webhook, called before this one, changes the object in every update (a timestamp,
-say): the labels are restored then, and the drain is reported as stuck. Let that webhook skip updates of labels.
+Guaranteed: no request is denied; a response has at most two operations; objects left unassigned are counted, logged at
+most every 10 s per ring and reason, and reported to the user. A dry run gets the same response and counts nothing. Not
+guaranteed: that every object gets its label here; the watch on unassigned objects assigns what the webhook misses. Nor
+that an acknowledgement is recognised when another mutating webhook, called before this one, changes the object in
+every update (a timestamp, say): the labels are restored then, and the drain is reported as stuck. Let that webhook
+skip updates of labels.
 Metrics: `metrics`.
 """
 
@@ -143,7 +142,6 @@ class ShardAdmission:
         self._sharders = sharders
         self._shard_users = shard_users or {}
         self._signs = signs
-        self._strict = rings.inputs.strict
         self._served: WeakKeyDictionary[Ring, _Served] = WeakKeyDictionary()
         self._nowhere = rings.inputs.metrics.of("")
         self._notices = Notices(clock, every=_LOG_INTERVAL)
@@ -195,7 +193,7 @@ class ShardAdmission:
             return AdmissionAnswer(message=decision.reason)
         if not self._rings.inputs.shards.fresh(self._clock.monotonic()):
             return self._leave_unassigned(request, ring, "stale", STALE)
-        if not self._strict and _returns(request, view, decision.target):
+        if _returns(request, view, decision.target):
             return AdmissionAnswer(message=RELEASED)
         if not request.dry_run:
             ring.metrics.assigned(resource)
@@ -204,7 +202,7 @@ class ShardAdmission:
     def _of_new_owner(self, request: AdmissionRequest, view: RingView, old: ObjectMeta) -> str:
         """The shard of the object's owner, if the update gives it another one and that is on another shard; else ""."""
         obj, resource = request.object, request.group_resource
-        if obj is None or request.operation != "UPDATE" or self._strict or resource not in view.resources:
+        if obj is None or request.operation != "UPDATE" or resource not in view.resources:
             return ""
         entry, type_ = view.resources.entry(resource), TypeMeta(obj.api_version, obj.kind)
         before, after = (
@@ -234,7 +232,7 @@ class ShardAdmission:
     def _must_keep(self, request: AdmissionRequest, ring: Ring, view: RingView, old: ObjectMeta) -> bool:
         """Whether this update must not remove or replace the shard label of the old object."""
         shard = old.label(view.shard_label)
-        if not shard or self._strict or request.user.username in self._sharders:
+        if not shard or request.user.username in self._sharders:
             return False
         if view.releasing and request.field_manager == SHARDER_FIELD_MANAGER:
             return False
@@ -306,8 +304,6 @@ class ShardAdmission:
     ) -> AdmissionAnswer:
         message = f"error calculating hash key for object: {reason}"
         generate_name = entry.main and not meta.name and bool(meta.generate_name)
-        if generate_name and self._strict:
-            return AdmissionAnswer(allowed=False, code=400, message=message)
         return self._leave_unassigned(request, ring, "generate_name" if generate_name else "key", message)
 
     def _leave_unassigned(

@@ -72,7 +72,6 @@ def build_sharder(
             metrics=metrics,
             clock=clock,
             default_selector=config.webhook.config.namespace_selector,
-            strict=config.strict,
             system_namespaces=config.system_namespaces,
             namespaces=lambda: tuple(namespaces.store.objects()) if namespaces.has_synced else None,
             confine=observer.confine,

@@ -4,10 +4,9 @@ Guaranteed: the reference's files are read with the reference's meaning and defa
 logged, never fatal; a wrong value raises ConfigurationError naming the field. Common fields and environment
 variables: `manager.config_file`.
 
-kubeshard's own fields, which the reference ignores: `compat: strict` (strict parity with the
-reference), `sharders` (user names of other sharders that the webhook allows to move objects during a
-migration), `shardUsers` (user names of a ring's shards), `webhook.server.clientCAName`
-(what API servers authenticate themselves with), `webhook.server.bindAddress` and `webhook.server.reusePort` (several
+kubeshard's own fields, which the reference ignores: `sharders` (user names of other sharders that the webhook allows
+to move objects during a migration), `shardUsers` (user names of a ring's shards), `webhook.server.clientCAName` (what
+API servers authenticate themselves with), `webhook.server.bindAddress` and `webhook.server.reusePort` (several
 sharders on one host).
 
 The environment variable `POD_NAMESPACE` is the namespace that the sharder runs in (default: `sharding-system`). Fields
@@ -22,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -44,8 +43,6 @@ from kubeshard.sharding.names import (
 
 API_VERSION = "config.sharding.timebertt.dev/v1alpha1"
 KIND = "SharderConfig"
-
-Compat = Literal["default", "strict"]
 
 
 class SharderControllerConfig(Struct):
@@ -146,8 +143,6 @@ class WebhookSettings(Struct):
 class SharderConfig(ComponentConfig):
     controller: ControllersConfig = field(default_factory=ControllersConfig)
     webhook: WebhookSettings = field(default_factory=WebhookSettings)
-    compat: Compat = "default"
-    """The strict parity switch."""
     sharders: tuple[str, ...] = _SHARDERS
     """User names that may move objects by removing the shard label: this sharder, and others during a migration."""
 
@@ -157,15 +152,9 @@ class SharderConfig(ComponentConfig):
     """
 
     @property
-    def strict(self) -> bool:
-        return self.compat == "strict"
-
-    @property
     def system_namespaces(self) -> tuple[str, ...]:
-        """Namespaces that a ring has to select twice: in its selector and by an annotation. With strict parity there
-        are none.
-        """
-        return () if self.strict else tuple(dict.fromkeys(("kube-system", self.election_namespace)))
+        """Namespaces that a ring has to select twice: in its selector and by an annotation."""
+        return tuple(dict.fromkeys(("kube-system", self.election_namespace)))
 
     @property
     def election_name(self) -> str:

@@ -16,9 +16,6 @@ does not affect others. After a conflict: read again, decide again, at most 5 ti
 test of the shard label instead of the resourceVersion (an object written all the time). Jobs of several rings for one
 object write it one after the other, each from what the one before it wrote (`object_locks`), so they do not conflict.
 
-With the strict parity switch a move is the reference's patch of two nulls, for which the webhook sets the
-label; if the label is missing then, a second patch sets it.
-
 RBAC: patch, and get or list, on every main and controlled resource of the ring.
 """
 
@@ -221,7 +218,7 @@ class Mover:
         if meta is job.meta and _as_decided(job, view):
             return job
         entry, draining = view.resources.entry(resource), job.draining
-        if entry != job.entry and not job.sync.ring.strict:
+        if entry != job.entry:
             draining = ANY_OWNER  # its new owners have not been scanned
         type_ = TypeMeta(job.kind.api_version, job.kind.kind)
         decision = plan(view, entry, type_, meta, draining=draining)
@@ -316,11 +313,9 @@ class Mover:
             if still is None:
                 job.sync.refused(job.entry.resource, job.decision)
                 return MoveResult.WAITING
-        elif source and not job.sync.ring.strict and not await self._follows(job, view):
+        elif source and not await self._follows(job, view):
             return MoveResult.WAITING
-        if job.sync.ring.strict:
-            shard = await self._move_as_the_reference(job, view, still)
-        elif by_version:
+        if by_version:
             answer = await self._patch(job, lambda job: _move_by_version(job, view), still)
             shard = answer.label(view.shard_label)
         elif still and job.meta.label(view.drain_label) != TAKEN:
@@ -328,7 +323,7 @@ class Mover:
         else:
             answer = await self._patch(job, lambda job: _move_by_label(job, view), still)
             shard = answer.label(view.shard_label)
-        if shard != job.decision.target and not (job.sync.ring.strict and shard):
+        if shard != job.decision.target:
             raise ApiError(f"the API server stored shard {shard!r} instead of {job.decision.target!r}")
         if not job.decision.target:
             return MoveResult.MOVED  # the ring is being deleted
@@ -348,19 +343,6 @@ class Mover:
             return True
         shard = await self._owners.shard(job.entry.owners, job.meta, job.decision.key, view.shard_label)
         return shard is None or shard == job.decision.target
-
-    async def _move_as_the_reference(self, job: Job, view: RingView, still: Still | None) -> str:
-        labels: Mapping[str, Any] = {view.shard_label: None, view.drain_label: None}
-        answer = await self._patch(job, lambda job: _labels(job.meta.resource_version, labels), still)
-        if shard := answer.label(view.shard_label):
-            return shard
-        await self._writes.turn()
-        rest = self._decided(job, answer)
-        if rest is None or rest.decision.target != job.decision.target:
-            raise Conflict("the ring changed between the two patches of a move", code=409, reason="Conflict")
-        target: Mapping[str, Any] = {view.shard_label: job.decision.target}
-        answer = await self._patch(rest, lambda job: _labels(job.meta.resource_version, target))
-        return answer.label(view.shard_label)
 
     async def _patch(
         self, job: Job, patch: Callable[[Job], MergePatch | JsonPatch], still: Still | None = None

@@ -7,7 +7,6 @@ Guaranteed: a controlled object is not moved away from a live shard before the d
 not while that drain is pending. So it waits while its owner is known to be drained, or the drain could not
 be requested, or the owner could not be given to a shard, because such a move may take effect late; and until the
 owner's resource was read completely, without an error, with the ring's current shards: until then drains are unknown.
-With strict parity nothing waits, as in the reference.
 
 A crash costs only the task that it is in, which starts again (`supervised`). Kept in memory: what
 `waiting_objects` says.
@@ -339,14 +338,14 @@ class ResourceSync:
         """The keys of owners that objects of this resource have to wait for, always current: the `draining` of
         `plan`.
         """
-        return () if self.ring.strict else _DrainingOwners(self)
+        return _DrainingOwners(self)
 
     @property
     def owner_drains(self) -> int:
         """How many owners of objects of this resource are being drained, or could not be drained. Their shards
         may create more objects until they release them.
         """
-        return 0 if self.ring.strict else sum(len(owner.pending_drains) for owner in self.owners)
+        return sum(len(owner.pending_drains) for owner in self.owners)
 
     @property
     def owners(self) -> list[ResourceSync]:

@@ -97,8 +97,6 @@ class RingInputs:
     clock: Clock
     default_selector: LabelSelector
     """The selector for rings without a namespace selector."""
-    strict: bool = False
-    """The strict parity switch."""
     system_namespaces: tuple[str, ...] = ()
     """Namespaces that have to be confirmed."""
     namespaces: Callable[[], Collection[Namespace] | None] = lambda: None
@@ -125,9 +123,8 @@ class Ring:
         self.report = RingReport(lambda: changed(self))
         self.metrics = inputs.metrics.of(resource.name)
         self.clock = inputs.clock
-        self.strict = inputs.strict
         self.ended = False
-        self.evictions = Evictions(0.0 if inputs.strict else inputs.drain_timeout)
+        self.evictions = Evictions(inputs.drain_timeout)
         self.clean_up: CleanUp | None = None
         """Not None while the ring is being deleted, and cleaned up."""
         self.confirmations: Confirmations | None = None
@@ -196,13 +193,9 @@ class Ring:
     @property
     def _is_cleaned_up(self) -> bool:
         meta, status = self.resource.metadata, self.resource.status
-        return (
-            meta.deleting
-            and not self.strict
-            and (
-                CLEAN_UP_FINALIZER in meta.finalizers
-                or any(condition.type == CLEANED_UP for condition in (status.conditions if status else ()))
-            )
+        return meta.deleting and (
+            CLEAN_UP_FINALIZER in meta.finalizers
+            or any(condition.type == CLEANED_UP for condition in (status.conditions if status else ()))
         )
 
     def selects(self, labels: Mapping[str, str] | None) -> bool:
@@ -332,7 +325,7 @@ class Ring:
             self.clean_up = CleanUp(self.clock.monotonic())
 
     def _longest(self) -> str:
-        return "" if self.strict else self.resource.metadata.annotation(STRICT_HANDOVER_ANNOTATION)
+        return self.resource.metadata.annotation(STRICT_HANDOVER_ANNOTATION)
 
     def _ask_for_confirmations(self) -> None:
         try:
@@ -354,7 +347,7 @@ class Ring:
         available, learned = self.available, self._inputs.kinds.learned
         if self._views is None or self._members is not available or self._learned != learned:
             hashring = self._present_hashring(available)
-            owner_kinds = {} if self.strict else self._inputs.kinds.owner_kinds(self.resources)
+            owner_kinds = self._inputs.kinds.owner_kinds(self.resources)
             known, self._learned = self._views, learned
             self._tell_keys(owner_kinds)
             if known is None:

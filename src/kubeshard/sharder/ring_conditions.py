@@ -2,7 +2,7 @@
 
 The controllers record findings in the ring's report; the ring controller writes them. Guaranteed: every condition
 besides `Ready` exists only while there is something to report. A ring of which something is not sharded, because it is
-refused or not permitted, is not `Ready`; with strict parity, `Ready` has the reference's meaning.
+refused or not permitted, is not `Ready`.
 """
 
 from __future__ import annotations
@@ -336,7 +336,6 @@ def _clean_up(report: RingReport) -> tuple[str, str, str, str]:
 
 
 def _keys(report: RingReport, resources: RingResources) -> str:
-    """`compat: strict` has the keys of Go, and no such condition."""
     which = [
         f"{resource}: {which}"
         for resource, which in sorted(report.keys_differing.items())

@@ -11,7 +11,7 @@ rings share them:
 and a decision for each ring that selects its namespace |
 
 The selector names the available shards, so the watch is opened again when these change. Where they are too many for a
-URL, or with strict parity, it selects the objects without the label.
+URL, it selects the objects without the label.
 
 So the number of connections is at most `APART` times the number of resources, whatever the number of rings. A
 resource with a shared watch keeps it until no ring has the resource.
@@ -404,7 +404,7 @@ class _Watch(Sink[PartialObject]):
 def _unassigned(ring: Ring) -> Selector:
     """Selects the objects that have no available shard, as far as a selector can."""
     view = ring.view
-    if view is None or not view.available or view.releasing or ring.strict:
+    if view is None or not view.available or view.releasing:
         return Selector.absent(shard_label(ring.name))
     return view.unplaced or Selector.absent(view.shard_label)
 

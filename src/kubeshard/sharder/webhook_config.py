@@ -3,14 +3,14 @@
 Guaranteed: the body of the server-side apply is the reference's, field by field, except for the timeout, plus one match
 condition: the webhook is not called for an object with a shard label, because it is assigned already.
 An object selector cannot express that: the webhook is also called if only the *old* object lacks the label, as in
-all assignments by the sharder itself. Without the condition (`match_condition=False`: strict parity, API
-servers before 1.28) everything works the same, and the API server calls the webhook for each of those. It is called
+all assignments by the sharder itself. Without the condition (`match_condition=False`: API servers before
+1.28) everything works the same, and the API server calls the webhook for each of those. It is called
 in either case when a user creates an object, and for an update that removes the label. With match conditions there is
 another webhook, for updates that change the label's value, which only sharders do, and for their accounts it is not
 called; and for those that change the owners of an object that has a shard.
 
 It is not called for system namespaces, even if the ring shards them: their objects are assigned by the watch, and no
-webhook stands between the control plane and its own objects. With strict parity, the ring's selector is used as it is.
+webhook stands between the control plane and its own objects.
 
 A ring without resources gets `rules: []`, which matches nothing; entries that no ring may shard
 (`classification`) get no rule.
@@ -20,10 +20,9 @@ is no drift, and is kept (`with_narrowing`): an object for which the webhook is 
 watch. A selector is narrower if each of our requirements follows from one of its own. Match conditions that others add
 only narrow as well. All else that others add or change (rules, operations, values of `In`) is drift.
 
-Two annotations say whose configuration this is, and which selector it applied (`names`); with strict parity there are
-none. The reference's sharder applies its own body with the same field manager, so it removes the annotations and the
-condition when it leads, and a kubeshard sharder restores them when it leads: once per change of leader, since only
-leaders write.
+Two annotations say whose configuration this is, and which selector it applied (`names`). The reference's sharder
+applies its own body with the same field manager, so it removes the annotations and the condition when it leads, and a
+kubeshard sharder restores them when it leads: once per change of leader, since only leaders write.
 """
 
 from __future__ import annotations

@@ -104,14 +104,14 @@ class WebhookRegistration:
         self._without = inputs.system_namespaces
         self._ca = ca
         self._sharders = sharders
-        self._election = None if inputs.strict else election
+        self._election = election
         self._others = OtherSharders(clock)
         self._clock = clock
         self._repairs = Repairs(clock)
         self._applied: WeakKeyDictionary[Ring, _Applied] = WeakKeyDictionary()
         self._others_write: WeakKeyDictionary[Ring, str] = WeakKeyDictionary()
         """Who does, as far as that was seen when a configuration was not as it had been applied."""
-        self._match_condition = not inputs.strict
+        self._match_condition = True
         """Whether the webhook configurations get a match condition: not if the API server does not support them."""
 
     async def settle(self, ctx: Context, ring: Ring, obj: ControllerRing) -> Settled:
