@@ -14,8 +14,10 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: $(if $(wildcard $(STAMP)),$(STAMP),$(RUNS)) ## Watch a ring of shards work, grow, crash and recover (ARGS=--real: on a real kube-apiserver, after `make kube`)
-	@PYTHONPATH=src:apiserver/src $(BIN)/python -m kubeshard demo $(ARGS)
+install: $(if $(wildcard $(STAMP)),$(STAMP),$(RUNS)) ## Install the commands into .venv: what they need, and no more
+
+demo: install ## Watch a ring of shards work, grow, crash and recover (ARGS=--real: on a real kube-apiserver, after `make kube`)
+	@$(BIN)/kubeshard demo $(ARGS)
 
 # The tiers of docs/testing.md. Each test is in one of them.
 QUICK   = (main_job or not (system or long)) and not (kube or interop or go or nightly)
@@ -141,28 +143,28 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	  --no-header --no-annotate --no-emit-package kubeshard --no-emit-package kubeshard-apiserver pyproject.toml
 lock: $(STAMP) ## Regenerate requirements.txt, and its subsets for programs and for the image, from pyproject.toml
 	$(LOCK) apiserver/pyproject.toml --all-extras --group dev --group docs --output-file requirements.txt
-	$(LOCK) apiserver/pyproject.toml --extra demo --extra kubectl --extra speed --constraint requirements.txt --output-file requirements-run.txt
+	$(LOCK) apiserver/pyproject.toml --extra demo --extra kubectl --extra speed --group build --constraint requirements.txt --output-file requirements-run.txt
 	$(LOCK) --extra speed --constraint requirements.txt --output-file requirements-image.txt
-
-install: $(STAMP) ## Create the virtual environment with locked dependencies
 
 MAKE_VENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubeshard needs Python 3.11 or newer: make PYTHON=python3.11 ...")' && \
 	{ test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV); } && \
 	{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
-PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP = $(BIN)/python -m pip --disable-pip-version-check
+OURS = $(PIP) install --quiet --no-deps --no-build-isolation --editable . --editable ./apiserver
 
+# What developers need: 133 packages.
 $(STAMP): pyproject.toml apiserver/pyproject.toml requirements.txt
 	@$(MAKE_VENV)
-	@echo "installing locked dependencies into $(VENV)"
-	@$(PIP_INSTALL) --require-hashes --requirement requirements.txt
-	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable . --editable ./apiserver
+	@echo "installing the developers' packages into $(VENV): 1 GB, some minutes"
+	@$(PIP) install --quiet --require-hashes --requirement requirements.txt
+	@$(OURS)
 	@touch $@
 
-# Enough to run the programs here, with much less to download.
-$(RUNS): requirements-run.txt
+# What users need, with pip's progress.
+$(RUNS): pyproject.toml apiserver/pyproject.toml requirements-run.txt
 	@$(MAKE_VENV)
-	@echo "installing locked dependencies into $(VENV)"
-	@$(PIP_INSTALL) --no-compile --require-hashes --requirement requirements-run.txt
+	@$(PIP) install --no-compile --require-hashes --requirement requirements-run.txt
+	@$(OURS)
 	@touch $@
 
 clean: ## Remove the virtual environment and caches

@@ -76,6 +76,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrites links for the site."""
     there = page.file.src_uri
+    if there == "index.md":
+        markdown = markdown.replace("](docs/images/", "](images/")
     parts = _FENCE.split(markdown)
     return "".join(
         part if part.startswith("```") else _LINK.sub(lambda link: _followed(link, there), part)
@@ -179,7 +181,7 @@ def _followed(link: re.Match[str], there: str) -> str:
         page = in_repository.removeprefix("docs/")
     if page is None and in_repository == "docs/design":
         page = "design/README.md"
-    if page is None:
+    if page is None or page == "README.md":  # the list of all pages, which the site has beside them
         return text
     return f"[{text}]({posixpath.relpath(page, posixpath.dirname(there) or '.')}{hash_}{anchor})"
 

@@ -25,14 +25,7 @@ _COMMENT = re.compile(r"(?:^|[ \t]+)# [^\n]*", re.M)
 _FIRST_OPERATOR = (ROOT / "examples" / "first_operator.py").read_text()
 
 BEFORE = {
-    "README.md": """
-        from kubeshard import Context, KubeObject, Sharding, Struct
-        class PageStatus(Struct):
-            url: str | None = None
-        ctx: Context
-        page: KubeObject
-        url: str
-        """,
+    "README.md": "from kubeshard import Sharding",
     "docs/apiserver.md": "import subprocess\nfrom pathlib import Path",
     "docs/design/what-is-sent.md": "from msgspec import UNSET, UnsetType\nfrom kubeshard import Struct",
     "docs/existing-controllers.md": f"{_FIRST_OPERATOR}\nfrom kubeshard import Sharding",

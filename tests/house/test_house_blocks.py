@@ -32,7 +32,6 @@ from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver.testing.memory import MemoryApi
 
 PROVEN = {
-    "README.md": ("sh", "kubectl/test_kubectl_readme.py::test_kubectl_takes_what_the_readme_gives_it"),
     "docs/admission-webhooks.md": (
         "tests",
         "webhook/test_webhook_documents.py::test_the_test_of_the_document_passes",

@@ -88,9 +88,14 @@ def test_the_files_of_the_readme_are_there() -> None:
 
 
 def test_the_readme_installs_before_it_runs_what_is_installed() -> None:
-    """`make demo` alone installs no commands."""
+    """`make demo` installs the commands."""
     commands = "\n".join(_FENCE.findall((ROOT / "README.md").read_text()))
-    assert commands.index("make install") < commands.index(".venv/bin/kubeshard")
+    assert commands.index("make demo") < commands.index(".venv/bin/kubeshard")
+    assert re.search(r"^demo: install ", (ROOT / "Makefile").read_text(), re.M)
+
+
+def test_the_readme_can_be_read_in_two_minutes() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 110
 
 
 def test_nothing_names_the_machine_it_was_written_on() -> None:

@@ -3,7 +3,7 @@
 Guaranteed: the store changes first, then the handlers are called, one delta after another in the order of the
 stream; a handler added late first gets one initial `Added` per stored object and then all later changes, without
 gaps or duplicates, while other tasks get their turns; a handler that raises, or an async one that does not return,
-affects neither other handlers nor the informer (`registration`). An error is logged and counted, and that delta is
+affects neither other handlers nor the informer (`handlers`). An error is logged and counted, and that delta is
 lost for the handler.
 
 Not guaranteed: freshness. `last_heard` is the time until which the store is known to follow the server,

@@ -69,7 +69,7 @@ class Cluster:
         return held
 
     def hold_watched(self, watch: Watch[Any]) -> Informer[Any]:
-        """An informer for one watch, until `cache.release`. Raises ConfigurationError."""
+        """An informer for one watch, until it is let go. Raises ConfigurationError."""
         narrow = watch.scope and narrowed(self.cache.scope_of(watch.form.kind), watch.scope)
         return self.cache._hold(watch.form, narrow)
 

@@ -1,8 +1,9 @@
 """The work queue for asyncio: `QueueCore` with waiting workers, delays, retries, reasons and metrics around
 it.
 
-Guaranteed, in addition to `core`: a ready key never waits while a worker is idle (no lost wake-ups), and cancelling a
-worker loses no key: a waiting worker passes its turn on, and one that has a key returns it by leaving its block.
+Guaranteed, in addition to `state_machine`: a ready key never waits while a worker is idle (no lost wake-ups), and
+cancelling a worker loses no key: a waiting worker passes its turn on, and one that has a key returns it by leaving its
+block.
 
 Not guaranteed: that a cancelled worker's key is processed again. It counts as done; whoever cancels decides whether to
 add it.

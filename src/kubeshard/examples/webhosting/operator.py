@@ -1,6 +1,6 @@
 """The webhosting operator as a process: a shard of its ring, its sharder, both, or a singleton with leader election.
 
-RBAC: `manifests.rbac`; a process that may be the sharder also needs those of `kubeshard.sharder.in_manager`.
+RBAC: `rbac` in `manifests.py`; a process that may be the sharder also needs those of `kubeshard.sharder.in_manager`.
 """
 
 from __future__ import annotations
