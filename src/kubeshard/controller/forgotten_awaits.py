@@ -1,27 +1,28 @@
 """Coroutines that a reconcile created and never awaited: what they were to do did not happen, without an error.
 
-Python reports such a coroutine when it is dropped, as a RuntimeWarning, which is easily missed, and is shown once per
-line. Guaranteed: nothing is noted that was awaited, or closed on purpose. Not guaranteed: that one is noted that a
-reference cycle keeps, or an interpreter other than CPython; there, Python's warning is all. It costs nothing while
+Python reports such a coroutine by a RuntimeWarning when it is dropped. That is easily missed, and shown once per line.
+Here each of these warnings is kept for the run that caused it, and shown only if no run has.
+
+Guaranteed: nothing is noted that was awaited, or closed on purpose. Not guaranteed: that a coroutine is noted that a
+reference cycle keeps; nor, on an interpreter without reference counts, that it is noted in time. It costs nothing while
 nothing is forgotten.
 """
 
 from __future__ import annotations
 
-import sys
+import asyncio
+import re
 import warnings
-from collections.abc import Coroutine
 from contextvars import ContextVar
 from pathlib import Path
-from types import FrameType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 _found: ContextVar[list[str] | None] = ContextVar("kubeshard.unawaited", default=None)
 
-_HOOK = "_warn_unawaited_coroutine"
-"""What CPython calls when it drops a coroutine that was never started."""
+_WARNING = r"coroutine '(.+)' was never awaited"
 
-_HERE = str(Path(__file__).parents[1])
+_LOOPS = tuple(f"{folder}/" for folder in (Path(__file__).parents[1], Path(asyncio.__file__).parent))
+"""What runs a reconcile. A coroutine that is dropped there was in a variable of a reconcile that has ended."""
 
 
 class ForgottenAwait(TypeError):
@@ -34,7 +35,9 @@ class ForgottenAwaits:
     __slots__ = ("_reset", "found")
 
     def __enter__(self) -> Self:
-        _install()
+        if not isinstance(warnings.showwarning, _Notes):  # pytest, for one, restores it after each test
+            warnings.showwarning = _Notes(warnings.showwarning)
+            warnings.filterwarnings("always", _WARNING, RuntimeWarning)
         self.found: list[str] = []
         self._reset = _found.set(self.found)
         return self
@@ -43,31 +46,25 @@ class ForgottenAwaits:
         _found.reset(self._reset)
 
 
-def _install() -> None:
-    before = getattr(warnings, _HOOK, None)
-    if before is None or getattr(before, "notes", False):
-        return
+class _Notes:
+    """A `warnings.showwarning` that keeps these warnings for the run, and leaves all others to the former one."""
 
-    def note(coroutine: Coroutine[Any, Any, Any]) -> None:
-        found = _found.get()
-        if found is not None:
-            found.append(_explained(coroutine, sys._getframe(1)))
-        before(coroutine)
+    def __init__(self, before: Any) -> None:
+        self._before = before
 
-    note.notes = True  # type: ignore[attr-defined]
-    setattr(warnings, _HOOK, note)
-
-
-def _explained(coroutine: Coroutine[Any, Any, Any], frame: FrameType | None) -> str:
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
-        frame = frame.f_back
-    name = getattr(coroutine, "__qualname__", "a coroutine")
-    where = (
-        f" ({frame.f_code.co_filename}, line {frame.f_lineno})" if frame and _is_the_authors(frame) else ""
-    )
-    return f"{name}(...) was never awaited, so it did nothing{where}: write `await`"
-
-
-def _is_the_authors(frame: FrameType) -> bool:
-    """False for a loop that runs the reconcile: it dropped the coroutine in a variable after it had ended."""
-    return frame.f_globals.get("__name__", "").partition(".")[0] not in ("asyncio", "uvloop")
+    def __call__(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        found, about = _found.get(), re.match(_WARNING, str(message))
+        if found is None or about is None:
+            self._before(message, category, filename, lineno, file, line)
+            return
+        authors = filename.endswith(".py") and not filename.startswith(_LOOPS)
+        where = f" ({filename}, line {lineno})" if authors else ""
+        found.append(f"{about[1]}(...) was never awaited, so it did nothing{where}: write `await`")
