@@ -25,7 +25,7 @@ CONSTANTS
     Processes,     \* how many processes are started under each name, one after or beside the other
     Nobody,        \* no shard
     NoChild,       \* the child does not exist
-    Off,           \* the measures that are switched off, named as in kubeshard.simulation.measures
+    Off,           \* the measures that are switched off, named as in tools/measures.py
     Faults,        \* what may go wrong, named as in kubeshard.simulation.faults
     Deletions      \* how many Leases users delete
 

@@ -51,7 +51,7 @@ OUTSIDE = {
     "pause before another shard": "users who change shard labels are not in the model",
     "owner read before a child": "in the model, the read of an owner and the move of its child are one step",
 }
-"""The measures of `kubeshard.simulation.measures` that the model does not have, and why."""
+"""The measures of `tools/measures.py` that the model does not have, and why."""
 
 
 class Configuration(NamedTuple):

@@ -395,12 +395,6 @@ def test_a_picture_shows_owners_work_leases_writes_and_faults() -> None:
     assert "11.10 s: a~1 is refused: PATCH main t1, 422" in tips
 
 
-def test_a_picture_names_the_measures_that_were_switched_off() -> None:
-    timeline = timeline_of(FAILURE, 10.0, "t1", "overlap", without=("fence", "watchdog"))
-    assert as_text(timeline).splitlines()[1] == "switched off: fence, watchdog"
-    assert ">switched off: fence, watchdog</text>" in as_svg(timeline)
-
-
 def test_a_picture_of_what_was_noticed_long_after_it_shows_the_last_that_happened_to_the_object() -> None:
     timeline = timeline_of([*FAILURE, Calm(70.0)], 330.0, "t1", "eventually: t1 has two children")
     assert timeline.end == 13.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import check_model
-from kubeshard.simulation.measures import MEASURES
+from measures import MEASURES
 
 MODEL = check_model.MODEL.read_text()
 PAGE = (check_model.ROOT / "docs" / "design" / "model.md").read_text()

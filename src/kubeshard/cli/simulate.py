@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 EVENTS = 30
 """How many of the events before a violation are shown."""
 
-ABLATION_SEEDS = "601-612"
-
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -50,7 +48,6 @@ def simulate() -> None:
         "# the rings of kubeshard itself",
         "kubeshard simulate run --seeds 1-20 --minutes 30",
         "kubeshard simulate run --faults pause,kill --sharder in-manager",
-        "kubeshard simulate run --without watchdog --faults pause",
     ),
 )
 @click.argument("target", metavar="[MODULE[:MANAGER]]", required=False)
@@ -109,7 +106,6 @@ def simulate() -> None:
     show_default=True,
     help="Factor for the time between faults, and between changes of objects.",
 )
-@click.option("--without", metavar="MEASURES", default="", help="Switch these measures off (see `measures`).")
 @click.option(
     "--output",
     "-o",
@@ -133,7 +129,6 @@ def run(
     sharder: Sharder,
     objects: int | None,
     calm: float,
-    without: str,
     output: Path,
     picture: Path | None,
     whole: bool,
@@ -169,7 +164,6 @@ def run(
             objects=objects or (10 if operator else 30),
             calm=calm,
             sharder=sharder,
-            without=_listed(without),
             operator=operator,
         )
         if faults != "none":
@@ -261,40 +255,6 @@ def faults() -> None:
     for kind in sorted(KINDS):
         only = " (only if it is asked for)" if kind in AIMED else ""
         click.echo(f"{kind:24} {summary(kind)}{only}")
-
-
-@simulate.command(
-    cls=Command,
-    short_help="Switch each measure off, and see whether an oracle notices.",
-    examples=("kubeshard simulate measures", "kubeshard simulate measures --only fence,watchdog"),
-)
-@click.option("--only", metavar="NAMES", default="", help="Only these measures.")
-@click.option("--seeds", metavar="FROM-TO", help="Seeds to try for each (default: 601-612).")
-def measures(only: str, seeds: str | None) -> None:
-    """Prints a table: each measure, what is inflicted, and the oracle that noticed its absence.
-
-    Exits with 1 if the absence of a measure was not noticed.
-    """
-    _require_apiserver()
-    from kubeshard.simulation.measures import MEASURES, measures_named
-    from kubeshard.simulation.running import ablated
-
-    click.get_current_context().with_resource(_silence())
-    clock, missed = SystemClock(), []
-    for measure in measures_named(_listed(only)) if only else MEASURES:
-        began, noticed = clock.monotonic(), "NOT NOTICED"
-        for seed in _numbers(seeds or ABLATION_SEEDS):
-            result = ablated(measure, seed)
-            if result.broken[measure.oracle]:
-                noticed = f"{measure.oracle}, with seed {seed} after {result.violations[0].at:.0f} s"
-                break
-        else:
-            missed.append(measure.name)
-        took = clock.monotonic() - began
-        click.echo(f"{measure.name:30} {'+'.join(measure.faults):40} {noticed} ({took:.0f} s)")
-    if missed:
-        click.echo(f"not noticed: {', '.join(missed)}", err=True)
-        raise SystemExit(1)
 
 
 def _require_apiserver() -> None:
@@ -504,9 +464,7 @@ def _show(script: Script, result: SimulationResult, picture: Path | None, events
 
     main = result.main
     others = [each for each in result.violations if each is not main]
-    timeline = timeline_of(
-        result.history, main.at, main.about, main.title, others=others, without=script.without
-    )
+    timeline = timeline_of(result.history, main.at, main.about, main.title, others=others)
     click.echo(as_text(timeline, events))
     if picture is not None:
         picture.write_text(as_svg(timeline), encoding="utf-8")

@@ -22,7 +22,6 @@ from kubeshard.simulation.cluster import SimulatedCluster, simulate
 from kubeshard.simulation.faults.injection import AIMED, KINDS, Conditions, Injection
 from kubeshard.simulation.faults.users import mended_again
 from kubeshard.simulation.history import Recorder
-from kubeshard.simulation.measures import Measure, switched_off
 from kubeshard.simulation.oracles import Crashes, Oracles, SimulationResult
 from kubeshard.simulation.script import Script, TimedFault, stream
 from kubeshard.simulation.workload import Things, Workload
@@ -79,8 +78,7 @@ def play(
                 elif error := playing.exception():
                     raise error
 
-    with switched_off(script.without):
-        simulate(scene)
+    simulate(scene)
     if subject is things:
         _check_again(result)
     return result
@@ -111,18 +109,6 @@ def explore(
     """Plays a script of random faults; `options` are those of `Script`."""
     script = msgspec.convert({"seed": seed, "minutes": minutes, **options}, Script)
     return play(drawn(script, kinds), recording)
-
-
-def ablated(measure: Measure, seed: int) -> SimulationResult:
-    """Some minutes without the measure, or until its oracle notices that, under the faults that it is there for."""
-    script = Script(
-        seed=seed,
-        minutes=measure.minutes,
-        calm=0.7,
-        sharder=measure.sharder,
-        without=(measure.name, *measure.covered_by),
-    )
-    return play(drawn(script, measure.faults), until=measure.oracle)
 
 
 async def _play(script: Script, workload: Workload, conditions: Conditions) -> None:

@@ -47,8 +47,8 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A run: the same script gives the same run, event by event, with the same version of kubeshard. `calm`: the factor
-    by which changes of an object are further apart than usual. `without`: measures that are switched off. `operator`:
-    what is simulated instead of the Things of a ring. `digest`: of the run that was recorded.
+    by which changes of an object are further apart than usual. `operator`: what is simulated instead of the Things of a
+    ring. `digest`: of the run that was recorded.
     """
 
     seed: int
@@ -56,7 +56,6 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     objects: int = 30
     calm: float = 1.0
     sharder: Sharder = "service"
-    without: tuple[str, ...] = ()
     operator: Operator | None = None
     digest: str = ""
     faults: tuple[TimedFault, ...] = ()

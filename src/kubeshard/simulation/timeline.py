@@ -86,7 +86,6 @@ class Timeline(NamedTuple):
     lanes: list[Lane]
     lines: list[tuple[float, str]]
     """The same events, as text, and the violations."""
-    without: str = ""
     """Which measures were switched off, as a phrase."""
     faults: tuple[str, ...] = ()
     """The kinds of faults that are shown."""
@@ -99,19 +98,16 @@ def timeline_of(
     title: str,
     *,
     others: Iterable[Violation] = (),
-    without: Sequence[str] = (),
 ) -> Timeline:
     """The timeline around a moment; `name` is the object that matters, or empty. If it was left alone for long before
     the moment, the timeline is around the last that happened to it. `others`: the other violations of the run.
-    `without`: measures that were switched off.
     """
     busy = (
         entry.at for entry in history if isinstance(entry, Changed | Began | Ended) and entry.name == name
     )
     last = max((when for when in busy if when <= at), default=at)
     around = at if at - last < BEFORE else last
-    timeline = _Drawing(max(0.0, around - BEFORE), around + AFTER, name).draw(history, at, title, others)
-    return timeline._replace(without=f"switched off: {', '.join(without)}" if without else "")
+    return _Drawing(max(0.0, around - BEFORE), around + AFTER, name).draw(history, at, title, others)
 
 
 class _Drawing:
@@ -341,14 +337,14 @@ def as_text(timeline: Timeline, most: int = sys.maxsize) -> str:
     """
     moment = timeline.lines.index((timeline.moment, f">>> {timeline.title}"))
     lines = timeline.lines[max(0, moment - most) : moment + most // 4 + 1]
-    head = [timeline.title, *([timeline.without] if timeline.without else [])]
+    head = [timeline.title]
     return "\n".join([*head, *(f"{at:9.2f}  {line}" for at, line in lines)])
 
 
 def as_svg(timeline: Timeline) -> str:
     """A document of its own. The mouse shows what each mark is."""
     titles = wrap(timeline.title, int((WIDTH - 2 * MARGIN) / LARGE)) or [""]
-    top = 24 + 20 * len(titles) + (20 if timeline.without else 0) + 34
+    top = 24 + 20 * len(titles) + 34
     left = MARGIN + 10 + LETTER * max((len(lane.title) for lane in timeline.lanes), default=0)
     bottom = top + ROW * len(timeline.lanes)
     scale = (WIDTH - left - 20) / (timeline.end - timeline.begin)
@@ -379,8 +375,6 @@ def as_svg(timeline: Timeline) -> str:
     ]
     for number, line in enumerate(titles):
         out.append(_text(MARGIN, 24 + 20 * number, line, size=15, bold=True))
-    if timeline.without:
-        out.append(_text(MARGIN, 24 + 20 * len(titles), timeline.without, colour=RED))
     step = 5.0
     tick = timeline.begin - timeline.begin % step + step
     while tick < timeline.end:

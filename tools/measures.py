@@ -1,13 +1,19 @@
 """The measures that keep two processes from working on one object, and how each is switched off: a measure whose
 absence no oracle notices is not known to work.
 
-For each there is a mix of faults under which a named oracle notices that it is missing, in a few seeds.
+    python tools/measures.py [NAME ...]
+
+For each there is a mix of faults under which a named oracle notices that it is missing, in a few seeds. Prints a table:
+each measure, what is inflicted, and the oracle that noticed its absence; exits with 1 if that of one was not noticed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+import logging
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -15,7 +21,7 @@ from kubeshard.cache.deltas import Deleted, Delta, current
 from kubeshard.controller import in_flight
 from kubeshard.controller.context import Context
 from kubeshard.core.builtin import Lease
-from kubeshard.core.errors import ConfigurationError, NotFound
+from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
@@ -38,7 +44,9 @@ from kubeshard.sharding import circuit_breaker, confirmations, planner, shard_st
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.simulation import processes
-from kubeshard.simulation.script import Sharder
+from kubeshard.simulation.oracles import SimulationResult
+from kubeshard.simulation.running import drawn, play
+from kubeshard.simulation.script import Script, Sharder
 
 
 class Measure(NamedTuple):
@@ -345,20 +353,50 @@ MEASURES = (
 )
 
 
-def measures_named(names: Collection[str]) -> list[Measure]:
-    """Raises ConfigurationError for names that do not exist."""
-    known = {measure.name: measure for measure in MEASURES}
-    if unknown := [name for name in names if name not in known]:
-        raise ConfigurationError(f"there is no measure {', '.join(unknown)}; there are: {', '.join(known)}")
-    return [known[name] for name in names]
+BY_NAME = {measure.name: measure for measure in MEASURES}
+
+SEEDS = range(601, 613)
 
 
 @contextmanager
 def switched_off(names: Collection[str]) -> Iterator[None]:
-    """The measures are missing in the block. Raises ConfigurationError for names that do not exist."""
+    """The measures are missing in the block."""
     with ExitStack() as stack:
-        for measure in measures_named(names):
-            for owner, attribute, replacement in measure.off:
+        for name in names:
+            for owner, attribute, replacement in BY_NAME[name].off:
                 stack.callback(setattr, owner, attribute, vars(owner)[attribute])
                 setattr(owner, attribute, replacement)
         yield
+
+
+def ablated(measure: Measure, seed: int) -> SimulationResult:
+    """Some minutes without the measure, or until its oracle notices that, under the faults that it is there for."""
+    script = drawn(
+        Script(seed=seed, minutes=measure.minutes, calm=0.7, sharder=measure.sharder), measure.faults
+    )
+    with switched_off((measure.name, *measure.covered_by)):
+        return play(script, until=measure.oracle)
+
+
+def main(names: Sequence[str]) -> int:
+    if unknown := [name for name in names if name not in BY_NAME]:
+        print(f"there is no measure {', '.join(unknown)}; there are: {', '.join(BY_NAME)}", file=sys.stderr)
+        return 2
+    logging.disable()  # what faults make programs say
+    missed = 0
+    for name in names or BY_NAME:
+        measure, began, noticed = BY_NAME[name], time.process_time(), "NOT NOTICED"
+        for seed in SEEDS:
+            result = ablated(measure, seed)
+            if result.broken[measure.oracle]:
+                noticed = f"{measure.oracle}, with seed {seed} after {result.violations[0].at:.0f} s"
+                break
+        else:
+            missed += 1
+        took = time.process_time() - began
+        print(f"{name:30} {'+'.join(measure.faults):40} {noticed} ({took:.0f} s)", flush=True)
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
