@@ -23,6 +23,7 @@ from kubeshard.sharding.names import (
     RING_LABEL,
     SHARDER_IDENTITY,
     STATE_LABEL,
+    UNRELEASED_ANNOTATION,
     WATCHDOG_ANNOTATION,
 )
 
@@ -244,6 +245,16 @@ def test_the_lease_says_that_a_watchdog_is_armed_while_it_is_held() -> None:
     held = claim.renewed_lease(lease(), WALL)
     assert held.metadata.annotation(WATCHDOG_ANNOTATION) == "10"
     assert claim.released(held, WALL).metadata.annotation(WATCHDOG_ANNOTATION) == ""
+
+
+def test_what_it_cannot_release_is_on_its_lease_until_it_can() -> None:
+    claim = Shard().claim
+    claim.unreleased = "no (things team/a)"
+    said = claim.renewed_lease(lease(), WALL)
+    assert said.metadata.annotation(UNRELEASED_ANNOTATION) == "no (things team/a)"
+    assert not claim.released(said, WALL).metadata.annotation(UNRELEASED_ANNOTATION)
+    claim.unreleased = ""
+    assert not claim.renewed_lease(said, WALL).metadata.annotation(UNRELEASED_ANNOTATION)
 
 
 @pytest.mark.parametrize(("written", "waited"), [(2**31 - 1, 120.0), (1, 6.0), (0, 30.0), (None, 30.0)])

@@ -8,9 +8,9 @@ from small_ring import SmallRing
 from kubeshard.core import Forbidden, Invalid
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
-from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.resource_sync import LOGGED_EVERY, UNTIL_EXPLAINED, RingSync
 from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.refusals import Refusals
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 THINGS, MAPS = GroupResource("sim.example", "things"), GroupResource("", "configmaps")

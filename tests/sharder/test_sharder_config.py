@@ -22,7 +22,7 @@ from kubeshard.sharder.config import (
     WebhookConfig,
     load_sharder_config,
 )
-from kubeshard.sharder.ring_conditions import Objects, RingReport, findings, with_findings
+from kubeshard.sharder.ring_conditions import RingReport, findings, with_findings
 from kubeshard.sharder.webhook_config import (
     MutatingWebhookConfiguration,
     in_sync,
@@ -31,6 +31,7 @@ from kubeshard.sharder.webhook_config import (
 )
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.refusals import Objects
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import ShardStates
 from kubeshard_apiserver.admission.expressions import conditions_hold

@@ -44,7 +44,7 @@ from kubeshard.inspection.ring import SeenRing
 from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK, DRAIN_STUCK, PERMITTED, RESOURCES_RESOLVED
 from kubeshard.sharding.hash_ring import point_of
 from kubeshard.sharding.keys import kind_of_key, object_of_key
-from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
+from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION, UNRELEASED_ANNOTATION
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.shard_states import MAX_DURATION
@@ -220,10 +220,13 @@ def _why(
         return "ShardGone", f"its shard {source} is {gone}, and {target} should get it", remedy
     if decision.action is Action.WAIT:
         since = f" {age:.0f} s ago" if age is not None else ""
+        leases = ring.cluster.states.named(ring.name, source)
+        said = [lease.metadata.annotation(UNRELEASED_ANNOTATION) for lease in leases]
         return (
             "DrainPending",
             f"{source} was asked{since} to release it for {target}",
-            f"if this lasts, check the log of {source}: it releases the object when the current reconcile has ended",
+            next((f"{source} says that the API server does not let it: {why}" for why in said if why), "")
+            or f"if this lasts, check the log of {source}: it releases the object when the current reconcile has ended",
         )
     if entry.main:
         return "ToBeDrained", f"{source} will be asked to release it for {target}", remedy

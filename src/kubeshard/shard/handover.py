@@ -36,6 +36,7 @@ from kubeshard.cache.deltas import Updated, current
 from kubeshard.controller.reconciler import Result, RunFn
 from kubeshard.controller.run import Run
 from kubeshard.controller.when import Predicate, always
+from kubeshard.core.conditions import for_people
 from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, metadata_only
@@ -45,6 +46,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.label_restorer import Losses
 from kubeshard.shard.stale_guard import FirstRuns, StaleGuard
 from kubeshard.sharding.names import RETURNING, drain_label, shard_label
+from kubeshard.sharding.refusals import Refusals, by_answer, grouped
 
 _log = get_logger("kubeshard.shard")
 
@@ -57,6 +59,13 @@ PUT_BACK = (
     "error draining object: its labels were put back, so the sharder does not take this client for the shard; "
     "see the ring's shard users and the pod's name"
 )
+
+TOLD_AFTER = 20.0
+"""Seconds for which an object cannot be released before that is told: by the usual back-off it is tried again then
+within half a minute.
+"""
+LONGEST_ANSWER = 500
+"""Characters that are told: a sharder keeps little more of a Lease's annotation."""
 
 TRIES = 6
 TRIES_BY_VERSION = 3
@@ -84,6 +93,10 @@ class Handovers:
         self._acknowledged = acknowledged
         self._asked: dict[tuple[GroupKind, Key], float] = {}
         """When the drain of each object that has not been released yet was first seen."""
+        self._refusals: dict[GroupResource, Refusals] = {}
+        """Of these, those that the API server did not let us release."""
+        self.cannot_release: Callable[[str], None] = lambda why: None
+        """Told why objects cannot be released; "": they can."""
         self._label = label
         self._drain = drain
         self.shard = shard
@@ -98,14 +111,31 @@ class Handovers:
         since = min((cause.since for cause in run.why), default=self._clock.monotonic())
         self._asked.setdefault((kind.group_kind, run.key), since)
 
-    def not_asked_for(self, kind: GroupKind, key: Key) -> None:
-        if self._asked:
-            self._asked.pop((kind, key), None)
+    def not_asked_for(self, kind: Kind, key: Key) -> float | None:
+        """Returns since when it was."""
+        if not self._asked:
+            return None
+        if (refusals := self._refusals.get(kind.group_resource)) is not None and refusals.ended(key):
+            self._tell()
+        return self._asked.pop((kind.group_kind, key), None)
 
     def let_go(self, kind: Kind, key: Key) -> None:
-        since = self._asked.pop((kind.group_kind, key), None)
-        if since is not None:
+        if (since := self.not_asked_for(kind, key)) is not None:
             self._acknowledged(kind.group_resource, self._clock.monotonic() - since)
+
+    def refused(self, kind: Kind, metadata: ObjectMeta, error: BaseException) -> None:
+        """The object could not be released; it is tried again."""
+        refusals = self._refusals.setdefault(kind.group_resource, Refusals(TOLD_AFTER))
+        if refusals.refused(metadata, error, self._clock.monotonic()):
+            self._tell()
+
+    def _tell(self) -> None:
+        found = grouped(
+            (refusal.reason, f"{resource.resource} {key}")
+            for resource, refusals in self._refusals.items()
+            for key, refusal in refusals.lasting()
+        )
+        self.cannot_release(for_people(by_answer(found), LONGEST_ANSWER))
 
     def ours(self, metadata: ObjectMeta) -> bool:
         return metadata.label(self._label) == self.shard
@@ -151,7 +181,7 @@ class _Sharded:
         self._follow(run)
         handovers, kind = self._handovers, run.form.kind.group_kind
         if obj is None or not (handovers.ours(obj.metadata) and handovers.draining(obj.metadata)):
-            handovers.not_asked_for(kind, run.key)
+            handovers.not_asked_for(run.form.kind, run.key)
         if obj is None:
             return await self._work(run, None)
         if not handovers.stale_guard.admits(kind, run.key, obj.metadata.resource_version):
@@ -163,7 +193,11 @@ class _Sharded:
         if run.activities.in_flight.sealed(kind, run.key):
             return Result(requeue_after=COME_BACK)
         if handovers.draining(obj.metadata):
-            return await self._acknowledge(run, obj)
+            try:
+                return await self._acknowledge(run, obj)
+            except ApiError as error:
+                handovers.refused(run.form.kind, obj.metadata, error.__cause__ or error)
+                raise
         handovers.losses.kept(kind, run.key)
         return await self._work(run, obj)
 

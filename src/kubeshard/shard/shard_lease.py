@@ -73,6 +73,7 @@ from kubeshard.sharding.names import (
     REPORTED_SUFFIX,
     RING_LABEL,
     SHARDER_IDENTITY,
+    UNRELEASED_ANNOTATION,
     WATCHDOG_ANNOTATION,
 )
 from kubeshard.sharding.ownership import Belongs, belongs, owner_kinds
@@ -128,6 +129,8 @@ class ShardClaim(Claim):
         """Whether the name may have appeared unused to others before we acquired the Lease."""
         self.reclaimed = False
         """Whether others that saw it unused can no longer take an object from us. May be read from any thread."""
+        self.unreleased = ""
+        """Why objects cannot be released; "" if they can. May be read from any thread."""
         self._shard = shard
         self._takeover = takeover
         self._strict_handover = strict_handover
@@ -242,6 +245,10 @@ class ShardClaim(Claim):
             annotations[WATCHDOG_ANNOTATION] = f"{self.timing.renew_deadline:g}"
         else:
             annotations.pop(WATCHDOG_ANNOTATION, None)
+        if held and self.unreleased:
+            annotations[UNRELEASED_ANNOTATION] = self.unreleased
+        else:
+            annotations.pop(UNRELEASED_ANNOTATION, None)
         annotations.pop(PROOFS_ANNOTATION, None)
         annotations.pop(EVICTED_ANNOTATION, None)
         annotations.pop(CONFIRMED_ANNOTATION, None)
@@ -280,6 +287,10 @@ class HeldShardLease(HeldLease):
     def objects_reclaimed(self) -> None:
         """Call this when nobody who considered us dead can take an object from us any more."""
         self._claim.reclaimed = True
+
+    def cannot_release(self, why: str) -> None:
+        """Says on the Lease why objects cannot be released; "": they can."""
+        self._claim.unreleased = why
 
 
 class ShardLease:

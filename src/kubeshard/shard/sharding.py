@@ -441,6 +441,7 @@ class Sharding:
         rewound = partial(here, caches[HOME_CLUSTER].distrust)
         async with lease.held(health, rewound, partial(here, refused)) as held:
             self._held = held
+            prepared.handovers.cannot_release = held.cannot_release
             if not held.returning:
                 prepared.reclaiming.reclaimed(prepared.kinds.keys())
                 taking_back = asyncio.create_task(

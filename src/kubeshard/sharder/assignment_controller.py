@@ -244,15 +244,18 @@ class Assignments(Reconciler[ControllerRing]):
     def _shards_changed(self, change: ShardChange, enqueue: Enqueue) -> None:
         if change.rewound:
             self._all_outdated.set()
-        if change.availability or change.presence or len(change.rings) > 1:
+        news = change.availability or change.presence or len(change.rings) > 1
+        if news or change.said:
             for name in sorted(change.rings):
-                if (sync := self._syncs.get(name)) is not None:
+                if news and (sync := self._syncs.get(name)) is not None:
                     sync.members_changed()
                     if change.after is None or not change.after.available:
                         # A shard that was not available any more, but might have lived, may be dead now.
                         sync.request(ScanScope.MISPLACED)
                 if self._rings.get(name) is not None:
-                    enqueue(Key("", name), "shards changed")  # when its next shard is lost may have changed
+                    enqueue(
+                        Key("", name), "shards changed"
+                    )  # or it is lost at another time; or there is something to tell
 
     def _ring_changed(self, name: str) -> None:
         """The ring was added, deleted, or changed."""

@@ -61,7 +61,6 @@ from kubeshard.runtime.repairs import Repairs
 from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.pod_reports import PodReports
-from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
@@ -78,6 +77,7 @@ from kubeshard.sharding.names import (
     STATE_LABEL,
     WATCHDOG_ANNOTATION,
 )
+from kubeshard.sharding.refusals import Refusals
 from kubeshard.sharding.shard_states import Shard, ShardChange, ShardState, is_confirmed
 from kubeshard.workqueue.limits import ItemExponential
 

@@ -46,6 +46,7 @@ from kubeshard.sharding.names import (
     PROOFS_ANNOTATION,
     RING_LABEL,
     STATE_LABEL,
+    UNRELEASED_ANNOTATION,
     WATCHDOG_ANNOTATION,
 )
 from kubeshard.sharding.shard_states import MAX_SHARDS, Shard, ShardChange, ShardStates
@@ -67,6 +68,7 @@ _ANNOTATIONS = (
     EVICTED_ANNOTATION,
     CONFIRMED_ANNOTATION,
     WATCHDOG_ANNOTATION,
+    UNRELEASED_ANNOTATION,
 )
 LONGEST = 512
 """Characters of a text of a Lease: more than a name, a time or an incarnation has."""

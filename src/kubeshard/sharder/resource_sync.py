@@ -15,8 +15,7 @@ A crash costs only the task that it is in, which starts again (`supervised`). Ke
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
 from kubeshard.core.errors import Forbidden
@@ -24,9 +23,8 @@ from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
-from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER, Objects
+from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER
 from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
 from kubeshard.sharder.supervised import supervised
 from kubeshard.sharder.waiting_objects import (
@@ -38,6 +36,7 @@ from kubeshard.sharder.waiting_objects import (
 )
 from kubeshard.sharding.keys import kind_of_key
 from kubeshard.sharding.planner import Action, Decision
+from kubeshard.sharding.refusals import Refusals, grouped
 from kubeshard.sharding.ring_resources import RingEntry
 
 LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
@@ -186,15 +185,15 @@ class RingSync:
                 continue  # which the report explains
             for key, refusal in sync.refusals.lasting():
                 (undrained if refusal.drain else stuck)[sync.spoken(key)] = refusal.reason
-        unassigned = _grouped((why, name) for name, why in stuck.items() if name not in waiting)
+        unassigned = grouped((why, name) for name, why in stuck.items() if name not in waiting)
         drains = [
             (each.whom, sync.spoken(each.key))
             for sync in syncs
             for each in sync.drains.older_than(DRAIN_STUCK_AFTER)
         ]
         ring.metrics.unconfirmed(len(unconfirmed))
-        refused = _grouped((why, name) for name, why in undrained.items())
-        ring.report.waiting(_grouped(drains), unassigned, _grouped(unconfirmed), refused)
+        refused = grouped((why, name) for name, why in undrained.items())
+        ring.report.waiting(grouped(drains), unassigned, grouped(unconfirmed), refused)
         ring.evictions.overdue(
             ((sync.entry.resource, each.uid), each.whom, sync.drains.read_at)
             for sync in syncs
@@ -365,14 +364,6 @@ class _AnyOwner:
 
 ANY_OWNER = _AnyOwner()
 """The draining owners for decisions outside of a scan: any owner may be about to be drained."""
-
-
-def _grouped(found: Iterable[tuple[str, str]]) -> dict[str, Objects]:
-    """Groups names of objects by their shards, or by why they wait."""
-    names = defaultdict[str, list[str]](list)
-    for group, name in found:
-        names[group].append(name)
-    return {group: Objects.of(each) for group, each in names.items()}
 
 
 class _DrainingOwners:

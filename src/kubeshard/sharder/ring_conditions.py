@@ -8,7 +8,6 @@ refused or not permitted, is not `Ready`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from kubeshard.core.conditions import Condition, for_people
 from kubeshard.core.kinds import GroupResource
@@ -17,7 +16,9 @@ from kubeshard.sharding.names import (
     SHARD_NAMESPACES_ANNOTATION,
     STRICT_HANDOVER_ANNOTATION,
     SYSTEM_NAMESPACES_ANNOTATION,
+    UNRELEASED_ANNOTATION,
 )
+from kubeshard.sharding.refusals import MENTIONED, Objects, by_answer
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import MAX_DURATION, Shard, duplicates
 
@@ -85,25 +86,6 @@ DRAIN_STUCK_AFTER = 60.0
 """Seconds after which a drain without acknowledgement needs attention."""
 ASSIGNMENT_STUCK_AFTER = 60.0
 """The same for an object without a live shard."""
-MENTIONED = 3
-"""Objects of which a condition says the names; the others are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Objects:
-    """Some objects: how many, and the first names."""
-
-    count: int
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> Objects:
-        all_of_them = sorted(names)
-        return cls(len(all_of_them), tuple(all_of_them[:MENTIONED]))
-
-    def __str__(self) -> str:
-        more = self.count - len(self.names)
-        return ", ".join(self.names) + (f" and {more} more" if more else "")
 
 
 class RingReport:
@@ -395,6 +377,11 @@ def _contested(report: RingReport) -> str:
 def _stuck(report: RingReport, shards: list[Shard]) -> str:
     """Only of shards that hold their Leases: the objects of the others are moved as soon as they are taken over."""
     alive = {shard.key.name for shard in shards if shard.state.available}
+    unreleased = sorted(
+        (shard.key.name, why)
+        for shard in shards
+        if shard.member and (why := shard.lease.metadata.annotation(UNRELEASED_ANNOTATION))
+    )
     stuck = {name: count for name, count in report.stuck_drains.items() if name in alive}
     said = []
     if stuck:
@@ -402,8 +389,12 @@ def _stuck(report: RingReport, shards: list[Shard]) -> str:
             f"{_number(stuck)} carry the drain label for more than {DRAIN_STUCK_AFTER:.0f} s:"
             f" their shards hold their Leases, but do not release them: {_by_shard(stuck)}"
         )
+    said += [
+        f"{shard} says that the API server does not let it release objects: {why}"
+        for shard, why in unreleased[:MENTIONED]
+    ]
     if undrained := report.undrained:
-        said.append(f"{_number(undrained)} cannot be asked to move to another shard: {_by_answer(undrained)}")
+        said.append(f"{_number(undrained)} cannot be asked to move to another shard: {by_answer(undrained)}")
     return "; ".join(said)
 
 
@@ -414,22 +405,13 @@ def _unassigned(report: RingReport, resources: RingResources) -> str:
         found.pop("", None)
     if not found:
         return ""
-    return f"{_number(found)} have had no live shard, and could not be given to one: {_by_answer(found)}"
+    return f"{_number(found)} have had no live shard, and could not be given to one: {by_answer(found)}"
 
 
 def _leases(report: RingReport) -> str:
     found = sorted(report.refused_leases.items())
     more = f" and {len(found) - MENTIONED} more" if len(found) > MENTIONED else ""
     return "; ".join(f"{lease}: {why}" for lease, why in found[:MENTIONED]) + more
-
-
-def _by_answer(found: Mapping[str, Objects]) -> str:
-    """The most frequent answers of the API server, each with objects."""
-    most = sorted(found.items(), key=lambda each: (-each[1].count, each[0]))
-    parts = [f"{why} ({objects})" if why else str(objects) for why, objects in most[:MENTIONED]]
-    return "; ".join(parts) + (
-        f"; and {len(most) - MENTIONED} other reasons" if len(most) > MENTIONED else ""
-    )
 
 
 def _unconfirmed(report: RingReport) -> str:

@@ -91,6 +91,11 @@ WATCHDOG_ANNOTATION = "alpha.sharding.timebertt.dev/watchdog"
 a process that was ended says nothing. Not used for decisions; shards in Go do not have it.
 """
 
+UNRELEASED_ANNOTATION = "alpha.sharding.timebertt.dev/unreleased"
+"""On the Lease of a shard which the API server does not let release objects: what it answers, and which these are. For
+people, who find it in a condition of the ring. Not used for decisions; shards in Go do not have it.
+"""
+
 SHARDER_LABEL = "alpha.sharding.timebertt.dev/sharder"
 """The label of the Lease of a sharder inside an operator, `sharder-<ring>`, with its ring. For people and tools."""
 

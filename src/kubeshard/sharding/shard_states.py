@@ -62,6 +62,7 @@ from kubeshard.sharding.names import (
     INCARNATION_ANNOTATION,
     RING_LABEL,
     SHARDER_IDENTITY,
+    UNRELEASED_ANNOTATION,
 )
 
 DEFAULT_DURATION = 15.0
@@ -191,6 +192,8 @@ class ShardChange(NamedTuple):
     """
     presence: bool
     """Whether the Lease was added or removed."""
+    said: bool = False
+    """Whether the shard says something else about objects that it cannot release."""
     rewound: bool = False
     """Whether the API server's history was rewritten: recent writes were undone, not only to Leases."""
 
@@ -615,6 +618,7 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
     confirmed = new is not None and is_confirmed(new.lease) and not (old is None or is_confirmed(old.lease))
     is_ = after is not None and after.available
     moved = len(rings) > 1 and (was or is_)
+    unreleased = [record and record.lease.metadata.annotation(UNRELEASED_ANNOTATION) for record in (old, new)]
     existed, exists = old is not None and not old.deleted, new is not None and not new.deleted
     return ShardChange(
         key,
@@ -623,6 +627,7 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
         after,
         availability=was != is_ or moved or evicted or confirmed,
         presence=existed != exists,
+        said=len(rings) == 1 and unreleased[0] != unreleased[1],
     )
 
 
