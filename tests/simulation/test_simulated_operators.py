@@ -22,6 +22,7 @@ from kubeshard.cli.loading import load_manager, load_name
 from kubeshard.cli.yaml_files import objects_in
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.simulation.digest import Recorder
+from kubeshard.simulation.history import Changed, Sent
 from kubeshard.simulation.operators import sealing
 from kubeshard.simulation.operators.loading import FreshImports
 from kubeshard.simulation.operators.running import difference, play_operator
@@ -119,6 +120,31 @@ def test_a_sharded_operator_holds_with_its_ring_and_sharders(mode: str) -> None:
     assert result.breaks == []
     shards = {entry.owner[1] for entry in result.history if hasattr(entry, "owner")}
     assert len(shards - {""}) > 1
+
+
+@pytest.mark.nightly
+def test_objects_of_a_ring_that_expire_are_deleted_by_their_owners() -> None:
+    source = """
+    from datetime import timedelta
+    async def reconcile(ctx, desk):
+        await label(ctx, desk, str(desk.spec.legs))
+    def make():
+        desks = Controller(
+            name="desk", reconciler=reconcile, owns=[Watch(ConfigMap, sharded=True)],
+            primary=Watch(Desk, sharded=True, when=when.generation_changed),
+            expires=lambda desk: desk.metadata.created + timedelta(seconds=40),
+        )
+        return Manager([desks], sharding=Sharding("desks", namespace="default", mode="both"))
+    """
+    result = play_operator(script(operator(source, "make"), "kill", "pause", "lost", "stale_front"), AUTHOR)
+    assert result.breaks == []
+    ours = {entry.request for entry in result.history if isinstance(entry, Sent)}
+    deleted = [
+        entry
+        for entry in result.history
+        if isinstance(entry, Changed) and entry.kind == "main" and entry.existed and not entry.exists
+    ]
+    assert len([entry for entry in deleted if entry.request in ours]) > 4
 
 
 @pytest.mark.nightly

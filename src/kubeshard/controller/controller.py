@@ -15,7 +15,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
 from itertools import combinations
 from typing import Any, Generic, TypeVar
@@ -102,8 +102,9 @@ class Controller(ArgumentHints, Generic[T]):
     called for objects that are being deleted. `error_condition`: the type of a condition, such as `Ready`, that shows
     whether and why the last run of an object failed. `give_up_after`: how many failed runs in a row (an int), or how
     long after the first of them (a timedelta), are enough: the object is not retried until it changes or something else
-    triggers it; it gets an event, and the error condition has the reason `GaveUp`. `daemons`: background tasks, one per
-    object for as long as it exists. `clusters`: the names of the manager's clusters in which it works, or
+    triggers it; it gets an event, and the error condition has the reason `GaveUp`. `expires`: returns when an object is
+    to be deleted, from what the object says, or None (`expiry`). `daemons`: background tasks, one per object for as
+    long as it exists. `clusters`: the names of the manager's clusters in which it works, or
     `EVERY_CLUSTER` or `OTHER_CLUSTERS`; default: the home cluster. It has a separate queue, workers and informers in
     each. `sources` run only for the home cluster. `wrappers`: wrap every run, the first one outermost; `guards` wrap
     those.
@@ -130,6 +131,7 @@ class Controller(ArgumentHints, Generic[T]):
     finalizers: Sequence[Finalizer[T]] = ()
     error_condition: str = ""
     give_up_after: GiveUpAfter = None
+    expires: Callable[[T], datetime | None] | None = None
     daemons: Sequence[Daemon[T]] = ()
     clusters: Container[str] = (HOME_CLUSTER,)
     wrappers: tuple[ReconcilerWrapper, ...] = ()
@@ -249,6 +251,11 @@ class Controller(ArgumentHints, Generic[T]):
         daemons: Any = self.daemons
         if isinstance(daemons, Daemon) or not all(isinstance(each, Daemon) for each in daemons):
             raise TypeError(f"controller {self.name}: daemons takes a list of Daemon(function)")
+        expires: Any = self.expires
+        if expires is not None and (not callable(expires) or iscoroutinefunction(expires)):
+            raise TypeError(
+                f"controller {self.name}: expires is a plain function of the object, which returns a datetime or None"
+            )
         keys = [each.key for each in self.finalizers]
         if len(set(keys)) < len(keys):
             raise ValueError(f"controller {self.name}: two finalizers have the same key")

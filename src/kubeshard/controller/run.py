@@ -71,6 +71,10 @@ def _triggers_nothing(_: str) -> None:
     """A run does not trigger its object: it returns a `Result`."""
 
 
+def _never_again(_: float) -> None:
+    """A task that outlives runs has no next one."""
+
+
 def _no_retries(_: Key) -> int:
     return 0
 
@@ -94,6 +98,8 @@ class Run:
     """Whether the object is given up if this run fails (`Controller.give_up_after`)."""
     trigger: Callable[[str], None] = staticmethod(_triggers_nothing)
     """Queues the object again, for a reason. Of tasks that outlive runs only."""
+    again: Callable[[float], None] = staticmethod(_never_again)
+    """Queues the object again in so many seconds, however this run ends."""
     forgotten: Sequence[str] = ()
     """Which coroutines were created so far and not awaited (`forgotten_awaits`)."""
     retries: Callable[[Key], int] = staticmethod(_no_retries)

@@ -22,7 +22,8 @@ at most. Dropped states are logged. A resync only adds keys while fewer keys wai
 waits behind at most that many keys.
 
 A controller with finalizers is triggered when the deletion of an object with one of them begins; one with
-daemons also when `restart_on` changes or the object is gone, whatever the `when` of its primary watch lets pass.
+daemons also when `restart_on` changes or the object is gone, and one with `expires` by objects that expire and when
+their time changes, whatever the `when` of its primary watch lets pass.
 Otherwise every deletion would wait forever. For the same reason, every event of a member triggers while its desired set
 is not complete.
 
@@ -319,7 +320,7 @@ def mapped_watches(
     """The watches in the cluster of the primary objects, in the order of `Controller.all_watches`."""
     of_members = Predicate(unfinished.concerns, "of an unfinished set")
     primary = controller.primary_watch
-    if controller.finalizers or controller.daemons:
+    if controller.finalizers or controller.daemons or controller.expires:
         yield replace(primary, when=primary.when | _lives(controller)), to_itself
     else:
         yield primary, to_itself
@@ -340,11 +341,12 @@ def mapped(watch: Watch[Any], reader: Reader) -> KeysOf:
 
 
 def _lives(controller: Controller[Any]) -> Predicate[Any]:
-    """Passes what finalizers and daemons must not miss. Other changes of an object that is being deleted are left to
-    the watch: a cleanup may write to its object, and would trigger itself.
+    """Passes what finalizers, daemons and `expires` must not miss. Other changes of an object that is being deleted are
+    left to the watch: a cleanup may write to its object, and would trigger itself.
     """
     keys = {finalizer.key for finalizer in controller.finalizers}
-    daemons = controller.daemons
+    daemons, expires = controller.daemons, controller.expires
+    depends = [*(daemon.restart_on for daemon in daemons), *([expires] if expires else [])]
 
     def concerns(obj: Any) -> bool:
         return bool(daemons) or not keys.isdisjoint(obj.metadata.finalizers)
@@ -352,11 +354,13 @@ def _lives(controller: Controller[Any]) -> Predicate[Any]:
     def test(delta: Delta[Any]) -> bool:
         match delta:
             case Added(obj):
-                return obj.metadata.deleting and concerns(obj)
+                if obj.metadata.deleting:
+                    return concerns(obj)
+                return expires is not None and expires(obj) is not None
             case Updated(old, new):
                 if old.metadata.deletion_timestamp != new.metadata.deletion_timestamp:
                     return concerns(new)
-                return any(daemon.restart_on(old) != daemon.restart_on(new) for daemon in daemons)
+                return any(of(old) != of(new) for of in depends)
             case Deleted():
                 return bool(daemons)
 

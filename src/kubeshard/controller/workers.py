@@ -36,6 +36,7 @@ from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.error_condition import GAVE_UP, ErrorCondition
 from kubeshard.controller.event_series import ObjectReference
+from kubeshard.controller.expiry import expiring
 from kubeshard.controller.finalizers import Finalizer, finalized, holding, refuse_cleanup
 from kubeshard.controller.forgotten_awaits import ForgottenAwait, ForgottenAwaits
 from kubeshard.controller.hot_loops import HotLoops, Written
@@ -79,6 +80,7 @@ TRACED_AGAIN = 3600.0
 """Seconds after which the stack trace of an unexpected exception is logged again; in between it is one line."""
 
 _RETRY, _REQUEUED, _RESUMED = Reason("retry"), Reason("requeue_after"), Reason("all kinds are served")
+_EXPIRES = Reason("expires")
 
 
 class Workers:
@@ -356,6 +358,8 @@ class Workers:
             run.last_try = last_try
             run.forgotten = forgotten
             run.retries = self._queue.retries
+            if self.controller.expires is not None:
+                run.again = partial(self._queue.add_after, key, reason=_EXPIRES)
             run.timeout = self._deadlines.seconds
             if undecodable is not None:
                 run.undecodable = undecodable
@@ -455,6 +459,8 @@ def composed(
         return run(ctx, obj)
 
     whole = daemons.ending(checked)
+    if controller.expires is not None:
+        whole = expiring(controller.expires, whole)
     for wrapper in reversed(controller.wrappers):
         whole = wrapper(whole)
     guarded = _decoded(whole, services, controller.finalizers)

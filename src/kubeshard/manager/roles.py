@@ -5,6 +5,7 @@
 | any watch, and an entry of `reads` | get, list, watch |
 | the primary kind, if its class has a `status` | patch of `status`, and update if the class is complete |
 | the primary kind, with finalizers or `applies` | patch |
+| the primary kind, with `expires` | delete |
 | the primary kind, if the controller owns others | update of `finalizers`, which owner references need |
 | an entry of `owns` | create, patch |
 | an entry of `applies` | create, patch, delete |
@@ -79,6 +80,8 @@ def controller_grants(controller: Controller[Any], scope_of: ScopeOf) -> Iterato
         yield from _in(primary, scope_of, Grant.on(primary.target, *verbs, subresource="status"))
     if controller.finalizers or applied:
         yield from _in(primary, scope_of, Grant.on(primary.target, "patch"))
+    if controller.expires is not None:
+        yield from _in(primary, scope_of, Grant.on(primary.target, "delete"))
     owned = [as_watch(watch) for watch in controller.owns]
     if owned or applied:
         yield from _in(primary, scope_of, Grant.on(primary.target, "update", subresource="finalizers"))
