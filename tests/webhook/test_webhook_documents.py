@@ -35,10 +35,10 @@ def names() -> dict[str, Any]:
     return vars(module)
 
 
-async def test_the_test_of_the_document_passes(
-    names: dict[str, Any], kube_api: Any, kube_client: Any, kube_namespace: str
+def test_the_test_of_the_document_passes(
+    names: dict[str, Any], kube_api: Any, kube_operator: Any, kube_namespace: str
 ) -> None:
-    await names["test_an_image_without_a_version_is_refused"](kube_api, kube_client, kube_namespace)
+    names["test_an_image_without_a_version_is_refused"](kube_api, kube_operator, kube_namespace)
 
 
 def test_the_webhooks_of_the_document_are_served_and_registered(names: dict[str, Any]) -> None:

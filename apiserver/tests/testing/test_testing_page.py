@@ -19,12 +19,10 @@ CONFIGURATION = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_sco
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A user's project with the examples of the page in order."""
-    official, handlers, runner, reconciler, in_memory, without = re.findall(
-        r"```python\n(.*?)```", PAGE.read_text(), re.S
-    )
+    official, handlers, *others, without = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     operator = tmp_path / "backups.py"
     operator.write_text(handlers)
-    tests = (official, f"OPERATOR = {str(operator)!r}", runner, reconciler, in_memory)
+    tests = (official, f"OPERATOR = {str(operator)!r}", *others)
     (tmp_path / "test_examples.py").write_text("\n\n".join(tests))
     (tmp_path / "without_pytest.py").write_text(without)
     (tmp_path / "pytest.ini").write_text(CONFIGURATION)
@@ -41,14 +39,14 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_its_examples_pass(project: Path) -> None:
     done = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_examples.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout
 
 
 @pytest.mark.kube
 def test_its_examples_pass_on_both_servers(project: Path) -> None:
     done = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--kube=both", "test_examples.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "7 passed" in done.stdout
+    assert "9 passed" in done.stdout
 
 
 def test_the_server_without_pytest_gives_a_kubeconfig(project: Path) -> None:

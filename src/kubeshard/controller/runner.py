@@ -120,6 +120,10 @@ class ControllerRunner:
     def informers(self) -> Sequence[Informer[Any]]:
         return self._inputs.informers
 
+    @property
+    def has_workers(self) -> bool:
+        return bool(self._workers.tasks)
+
     def waits_for(self) -> Mapping[str, SyncProblem]:
         """The kinds that are missing at the moment, which keep reconciles from running."""
         return self._inputs.problems()

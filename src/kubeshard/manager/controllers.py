@@ -143,6 +143,15 @@ class Controllers:
         parts = (entry.part for entry in self._entries)
         return [part for part in parts if isinstance(part, RemoteWatches) and part.cluster == cluster]
 
+    def waiting(self) -> Sequence[str]:
+        """What keeps controllers from working, for a person."""
+        found = [
+            f"controller {runner.name} waits for {', '.join(map(str, runner.waits_for())) or 'its right to work'}"
+            for runner in self.runners
+            if not runner.has_workers or runner.waits_for()
+        ]
+        return found or ([] if self.always.started else ["nothing has started yet"])
+
     def lasting(self) -> Iterator[str]:
         """A human-readable list of what a stop waits for."""
         yield from self.always.lasting()

@@ -6,6 +6,7 @@ start and stop, and what stops what.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -19,7 +20,7 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.every_kind import EveryKind
 from kubeshard.core.argument_hints import ArgumentHints
-from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.errors import ConfigurationError, Unprepared
 from kubeshard.core.grants import Grant
 from kubeshard.manager.debug import DebugSnapshot
 from kubeshard.manager.declaration import CacheSettings, Declaration, DeploymentNeeds
@@ -34,6 +35,9 @@ from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.servers import AnyServer, Called
 from kubeshard.manager.settings import Settings
 from kubeshard.runtime.world import REAL_WORLD, World
+
+LOOKED_AGAIN = 0.05
+"""Seconds between two looks whether the controllers work."""
 
 _INSTEAD = {
     **{
@@ -103,11 +107,14 @@ class Manager(ArgumentHints):
         self._process = Process(self._declared)
         self.metrics = self._process.metrics
 
-    def connect_to(self, config: ClusterConfig) -> None:
-        """Sets the cluster of a manager that was created without a client. Raises ConfigurationError if it has one."""
+    def connect_to(self, config: ClusterConfig, world: World | None = None) -> None:
+        """Sets the cluster of a manager that was created without a client, and the world of its own client. Raises
+        ConfigurationError if it has one.
+        """
         if self._declared.client is not None:
             raise ConfigurationError("the manager was created with a client: its cluster is already chosen")
         self._declared.client = config
+        self._declared.world = world or self._declared.world
 
     def move_to(
         self, client: Client, adapted: Callable[[Controller[Any]], Controller[Any]] = lambda each: each
@@ -167,6 +174,33 @@ class Manager(ArgumentHints):
         """Returns once the running manager has registered all its webhooks."""
         for server in self._called():
             await server.registered()
+
+    def try_out(self, config: ClusterConfig, world: World) -> None:
+        """Has the manager run beside tests, before it runs: with a cluster that reaches this process, in which its
+        webhooks are registered, strictly, until it ends, and without pages.
+        """
+        self.connect_to(config, world)
+        self.configure(Settings(metrics_address="0", health_address="0"))
+        for server in self._called():
+            server.call_at("https://127.0.0.1", strict=True)
+            server.listen_on(0, "127.0.0.1")
+
+    async def works(self, within: float) -> None:
+        """Returns once the controllers of the running manager work, and the API server calls its webhooks. Raises
+        Unprepared, with the reason, if that takes longer than so many seconds.
+        """
+        waiting = self._process.controllers.waiting
+        try:
+            async with asyncio.timeout(within):
+                while waiting():  # noqa: ASYNC110 - for tests only: production does not pay for an event
+                    await asyncio.sleep(LOOKED_AGAIN)
+                await self.webhooks_registered()
+        except TimeoutError:
+            why = "; ".join(waiting()) or "the webhooks are not registered, see the log"
+            raise Unprepared(f"not ready after {within:g} s: {why}") from None
+        for server in self._called():
+            if server.uncalled:
+                raise Unprepared(f"the API server does not call the webhooks: {server.uncalled}")
 
     def configure(self, settings: Settings) -> None:
         """Applies settings before the manager runs, except those of the log, which `run` sets up.

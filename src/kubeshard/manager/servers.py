@@ -74,8 +74,11 @@ class Called(Protocol):
     served: bool
     """Whether it serves anything; set before it runs."""
 
-    def listen_on(self, port: int) -> None:
-        """Serves at this port instead, 0 for a free one; before it runs."""
+    uncalled: str
+    """Why the API server does not call it, if that was tried."""
+
+    def listen_on(self, port: int, host: str | None = None) -> None:
+        """Serves at this port instead, 0 for a free one, and at this address; before it runs."""
         ...
 
     def call_at(
@@ -85,6 +88,7 @@ class Called(Protocol):
         certificates: Any = None,
         ca_bundle: str | None = None,
         temporary: bool = True,
+        strict: bool = False,
     ) -> None:
         """Has the API server call this process at `url` (`kubeshard.webhook.Webhooks.call_at`)."""
         ...

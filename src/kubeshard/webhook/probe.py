@@ -6,7 +6,10 @@ it is not created. It is removed at the end, or, if this process is killed or th
 the next probe of that name. Until then it has the annotation of all that leads to a program under development
 (`kubeshard.webhook.registrar.BEFORE`).
 
-RBAC, of whoever probes: create and delete on validatingwebhookconfigurations, create on configmaps.
+API servers learn of both kinds of webhook configurations separately, but of all of a kind in the order in which they
+were written. So a server that calls a probe calls what was registered before in configurations of its kind.
+
+RBAC, of whoever probes: create and delete on the kind of webhook configurations, create on configmaps.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from kubeshard.runtime.rng import letters
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, TransportError
 from kubeshard.runtime.world import World
-from kubeshard.webhook.registrar import BEFORE, ValidatingWebhookConfiguration
+from kubeshard.webhook.registrar import BEFORE, Configuration, ValidatingWebhookConfiguration
 from kubeshard.webhook.registration import Address
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
 
@@ -45,10 +48,13 @@ _LOG = get_logger("kubeshard.webhook")
 
 
 class RegistrationProbe:
-    """One probe, of the webhooks of that name. Serve `handler` at `path`."""
+    """One probe, of the webhooks of that name in configurations of that class. Serve `handler` at `path`."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(
+        self, client: Client, name: str, cls: type[Configuration] = ValidatingWebhookConfiguration
+    ) -> None:
         self._client = client
+        self._cls = cls
         self._id = letters(client.world.rng, 10)
         self._name = f"{name}-kubeshard-probe"
         self._called = asyncio.Event()
@@ -85,7 +91,7 @@ class RegistrationProbe:
         await self._check_rights()
         await self._remove(quiet)
         try:
-            await quiet.create(ValidatingWebhookConfiguration(metadata=meta, webhooks=(webhook,)))
+            await quiet.create(self._cls(metadata=meta, webhooks=(webhook,)))
             return await self._is_called(quiet)
         finally:
             await self._clean_up(quiet)
@@ -101,7 +107,7 @@ class RegistrationProbe:
         return problem or "another program answers"
 
     async def _check_rights(self) -> None:
-        group, resource = "admissionregistration.k8s.io", "validatingwebhookconfigurations"
+        group, resource = self._cls.KIND.group_resource
         missing = [
             f"{verb} {resource}"
             for verb, group, resource, scope in (
@@ -130,7 +136,7 @@ class RegistrationProbe:
             async with asyncio.timeout(_REMOVED_WITHIN):
                 await self._remove(client)
         except (KubeshardError, TimeoutError) as error:
-            kind = ValidatingWebhookConfiguration.KIND.kind
+            kind = self._cls.KIND.kind
             _LOG.warning(
                 "Cannot remove the probe's registration; the next probe does",
                 kind=kind,
@@ -140,7 +146,7 @@ class RegistrationProbe:
 
     async def _remove(self, client: Client) -> None:
         with suppress(NotFound):
-            await client.delete(ValidatingWebhookConfiguration, self._name)
+            await client.delete(self._cls, self._name)
 
 
 def decoded(ca_bundle: str) -> str | None:

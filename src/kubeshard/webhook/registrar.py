@@ -4,9 +4,10 @@ Guaranteed: a configuration then has the given webhooks and no others, and they 
 whoever wrote it before; a `caBundle` that somebody else injects is kept.
 
 A temporary registration never blocks a cluster when its program cannot be called: all its webhooks have the failure
-policy `Ignore`. `restore` puts back what was there before. That is noted first, in an annotation of each object
-(`BEFORE`): after a crash, the next temporary registration that ends well puts it back, and a registration for good
-replaces it and removes the note. Not guaranteed: that a conversion works meanwhile, which has no failure policy.
+policy `Ignore`, unless it is `strict`, for a cluster of tests. `restore` puts back what was there before. That is noted
+first, in an annotation of each object (`BEFORE`): after a crash, the next temporary registration that ends well puts it
+back, and a registration for good replaces it and removes the note. Not guaranteed: that a conversion works meanwhile,
+which has no failure policy.
 
 RBAC: that of `kubeshard.webhook.webhooks`; `restore` also needs `delete` on a configuration that was not there before,
 and empties it without.
@@ -47,17 +48,17 @@ T = TypeVar("T", bound=KubeObject)
 _LOG = get_logger("kubeshard.webhook")
 
 
-class _Configuration(KubeObject):
+class Configuration(KubeObject):
     webhooks: tuple[Mapping[str, Any], ...] = ()
 
 
 class ValidatingWebhookConfiguration(
-    _Configuration, group="admissionregistration.k8s.io", version="v1", namespaced=False
+    Configuration, group="admissionregistration.k8s.io", version="v1", namespaced=False
 ): ...
 
 
 class MutatingWebhookConfiguration(
-    _Configuration, group="admissionregistration.k8s.io", version="v1", namespaced=False
+    Configuration, group="admissionregistration.k8s.io", version="v1", namespaced=False
 ): ...
 
 
@@ -65,7 +66,7 @@ class CustomResourceDefinition(KubeObject, group="apiextensions.k8s.io", version
     spec: Mapping[str, Any] = field(default_factory=dict)
 
 
-_CLASSES: Mapping[str, type[_Configuration]] = {
+CLASSES: Mapping[str, type[Configuration]] = {
     cls.KIND.kind: cls for cls in (ValidatingWebhookConfiguration, MutatingWebhookConfiguration)
 }
 
@@ -74,16 +75,21 @@ class Registrar:
     """`annotations` are those by which somebody else injects the authority; a temporary registration suspends them."""
 
     def __init__(
-        self, client: Client, *, annotations: Mapping[str, str] | None = None, temporary: bool = False
+        self,
+        client: Client,
+        *,
+        annotations: Mapping[str, str] | None = None,
+        temporary: bool = False,
+        strict: bool = False,
     ) -> None:
         self._client = client
         self._annotations = dict(annotations or {})
-        self._temporary = temporary
+        self._temporary, self._strict = temporary, strict
         self._before: dict[tuple[type[KubeObject], str], str] = {}
 
     async def configure(self, manifest: Manifest) -> None:
         """Writes a webhook configuration; without webhooks, empties the one that is there."""
-        cls, name = _CLASSES[manifest["kind"]], manifest["metadata"]["name"]
+        cls, name = CLASSES[manifest["kind"]], manifest["metadata"]["name"]
         while True:
             try:
                 found = await self._client.get(cls, name)
@@ -181,9 +187,9 @@ class Registrar:
         suspended = dict.fromkeys(self._annotations) if found is not None else {}
         return {**suspended, BEFORE: note}
 
-    def _webhook(self, webhook: Mapping[str, Any], found: _Configuration | None) -> Mapping[str, Any]:
+    def _webhook(self, webhook: Mapping[str, Any], found: Configuration | None) -> Mapping[str, Any]:
         if self._temporary:
-            return {**webhook, "failurePolicy": "Ignore"}
+            return webhook if self._strict else {**webhook, "failurePolicy": "Ignore"}
         config = webhook["clientConfig"]
         injected = _bundle_of(webhook["name"], found.webhooks if found is not None else ())
         if "caBundle" in config or not injected:

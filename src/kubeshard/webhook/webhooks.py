@@ -39,7 +39,7 @@ from kubeshard.webhook.app import Routes
 from kubeshard.webhook.certificates import CertificateSource
 from kubeshard.webhook.conversion import Conversion
 from kubeshard.webhook.probe import RegistrationProbe
-from kubeshard.webhook.registrar import Registrar
+from kubeshard.webhook.registrar import CLASSES, Registrar
 from kubeshard.webhook.registration import (
     CONFIGURATIONS,
     Address,
@@ -131,10 +131,12 @@ class Webhooks:
         self._client_authority = client_authority
         self._annotations = dict(annotations or {})
         self._register = register
-        self._temporary = False
+        self._temporary = self._strict = False
         self._names_are_known = True
         self._ca_bundle: str | None = None
         self._registered_once = asyncio.Event()
+        self.uncalled = ""
+        """Why the API server does not call a temporary registration, if it was tried and does not."""
         self._registry = registry
         self._server: WebhookServer | None = None
         self.routes: Routes = self._routes()
@@ -162,23 +164,25 @@ class Webhooks:
         certificates: CertificateSource | None = None,
         ca_bundle: str | None = None,
         temporary: bool = True,
+        strict: bool = False,
     ) -> None:
         """Has the API server call this process at `url`, wherever it was to be called; before it runs. `certificates`:
         instead of a certificate for the URL's host that is made at the start. `ca_bundle`: what the API server has to
         trust instead of that certificate's authority, base64 of PEM; `""` are the authorities that its host trusts.
 
         `temporary`: all webhooks are registered with the failure policy `Ignore`, also without `register`, and when
-        this process ends, what was registered before is registered again (`kubeshard.webhook.registrar`).
+        this process ends, what was registered before is registered again (`kubeshard.webhook.registrar`). `strict`:
+        their own failure policies hold all the same, for a cluster of tests.
 
         Raises ValueError for a `url` that cannot be called.
         """
         self._url, self._given, self._ca_bundle = _checked(url), certificates, ca_bundle
-        self._temporary = temporary
+        self._temporary, self._strict = temporary, strict
         self._register = self._register or temporary
 
-    def listen_on(self, port: int) -> None:
-        """Serves at this port instead, 0 for a free one; before it runs."""
-        self._place = self._place[0], port
+    def listen_on(self, port: int, host: str | None = None) -> None:
+        """Serves at this port instead, 0 for a free one, and at this address; before it runs."""
+        self._place = self._place[0] if host is None else host, port
 
     def only_serve(self, certificates: CertificateSource) -> None:
         """Serves with these certificates, for whatever names they are, and registers nothing; before it runs. For
@@ -187,7 +191,9 @@ class Webhooks:
         self._given, self._register, self._names_are_known = certificates, False, False
 
     async def registered(self) -> None:
-        """Returns once the API server knows where to call."""
+        """Returns once the API server knows where to call; of a temporary registration, once it has been tried whether
+        it calls (`uncalled`).
+        """
         if self._register and self.served:
             await self._registered_once.wait()
 
@@ -258,9 +264,9 @@ class Webhooks:
             )
         certificates = self._certificates(client, namespace)
         host, port = self._place
-        probe = RegistrationProbe(client, self.name) if self._temporary else None
+        probes = list(self._probes(client)) if self._temporary else []
         self._server = server = WebhookServer(
-            {**self.routes, **({probe.path: probe.handler} if probe else {})},
+            {**self.routes, **{probe.path: probe.handler for probe in probes}},
             certificates,
             host=host,
             port=port,
@@ -270,7 +276,7 @@ class Webhooks:
         )
         async with server.running(world):
             if self._register:
-                await self._registering(client, certificates, namespace, probe)
+                await self._registering(client, certificates, namespace, probes)
             await asyncio.Event().wait()
 
     async def _registering(
@@ -278,14 +284,16 @@ class Webhooks:
         client: Client,
         certificates: CertificateSource,
         namespace: str | None,
-        probe: RegistrationProbe | None = None,
+        probes: Sequence[RegistrationProbe] = (),
     ) -> None:
         rng, changed = client.world.rng, asyncio.Event()
         own = certificates if isinstance(certificates, SharedCertificate | LocalCertificate) else None
         if own is not None:
             own.on_change(changed.set)
         writer = client.with_field_manager(f"{self.name}-webhooks")
-        registrar = Registrar(writer, annotations=self._annotations, temporary=self._temporary)
+        registrar = Registrar(
+            writer, annotations=self._annotations, temporary=self._temporary, strict=self._strict
+        )
         notices = Notices()
         try:
             while True:
@@ -294,16 +302,18 @@ class Webhooks:
                     await self._write(registrar, own.ca_bundle if own else "", namespace)
                     pause = REGISTERED_EVERY
                     notices.clear()
-                    if probe is not None:
+                    if probes:
                         address = self._address(namespace)
                         _LOG.info(
                             "Webhooks lead to this program until it ends",
                             url=address.url,
-                            failure_policy="Ignore",
+                            failure_policy="as declared" if self._strict else "Ignore",
                             registered=registrar.registered,
                         )
-                        await _probe(probe, address, self._trusted(own.ca_bundle if own else ""))
-                        probe = None
+                        trusted = self._trusted(own.ca_bundle if own else "")
+                        self.uncalled = await _probe(probes, address, trusted)
+                        probes = ()
+                    self._registered_once.set()
                 except KubeshardError as error:
                     if notices.due("registering", str(error)):
                         _LOG.warning("Cannot register the webhooks yet; trying again", error=error)
@@ -319,8 +329,12 @@ class Webhooks:
             await registrar.configure(made.get(kind) or {"kind": kind, "metadata": {"name": self.name}})
         for name in self._conversions:
             await registrar.convert(name, self.conversion(name, ca_bundle, namespace=namespace))
-        if not self._registered_once.is_set():
-            self._registered_once.set()
+
+    def _probes(self, client: Client) -> Iterator[RegistrationProbe]:
+        """One for each kind of configuration, and one if there is only a conversion."""
+        does = [does for does, functions in self._functions.items() if functions] or ["validate"]
+        for kind in (CONFIGURATIONS[each] for each in does):
+            yield RegistrationProbe(client, self.name, CLASSES[kind])
 
     def _trusted(self, made: str) -> str:
         """What the API server has to trust: what was given instead of what is `made`."""
@@ -367,21 +381,27 @@ class Webhooks:
         return found | {conversion_path(conversion): conversion for conversion in self._conversions.values()}
 
 
-async def _probe(probe: RegistrationProbe, address: Address, ca_bundle: str) -> None:
-    """Says whether the API server calls this program; if it does not, nobody else notices under "Ignore"."""
-    try:
-        called = await probe.by_api_server(address, ca_bundle)
-    except ApiError as error:
-        _LOG.info("Not probed whether the API server calls this program", error=error)
-        return
-    if called:
+async def _probe(probes: Sequence[RegistrationProbe], address: Address, ca_bundle: str) -> str:
+    """Says whether the API server calls this program; if it does not, nobody else notices under "Ignore". Returns why
+    it does not.
+    """
+    for probe in probes:
+        try:
+            called = await probe.by_api_server(address, ca_bundle)
+        except ApiError as error:
+            _LOG.info("Not probed whether the API server calls this program", error=error)
+            return ""
+        if not called:
+            break
+    else:
         _LOG.info("The API server calls this program", url=address.url)
-        return
+        return ""
     cause = await probe.from_here(address, ca_bundle)
     cause = f"a call from here fails, too: {cause}" if cause else "a call from here arrives"
     _LOG.warning(
         "The API server does not call this program; nothing is checked", url=address.url, cause=cause
     )
+    return cause
 
 
 def _that(does: str, functions: Sequence[Any]) -> Iterator[Any]:

@@ -6,6 +6,7 @@
 |---|---|---|
 | `kube_api` | the session | a `kubeshard_apiserver.testing.kube_api.KubeApi`: kubeconfig, clients, manifests |
 | `kube_namespace` | the test | the name of a namespace for this test alone |
+| `kube_operator` | the test | a function that runs a manager on that API server until the end of the test |
 | `kube_client` | the test | a kubeshard Client; needs pytest-asyncio, or anyio's plugin |
 | `kube_memory` | the test | a `kubeshard_apiserver.testing.memory.MemoryApi`: no socket, no thread, nothing shared |
 
@@ -18,13 +19,15 @@ Guaranteed: a test run that uses none of these fixtures imports nothing but this
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
+    from kubeshard.manager.manager import Manager
     from kubeshard.testing.control_plane import ControlPlane
     from kubeshard_apiserver.testing.kube_api import KubeApi
     from kubeshard_apiserver.testing.memory import MemoryApi
@@ -121,6 +124,31 @@ def kube_namespace(kube_api: KubeApi) -> Iterator[str]:
     name = kube_api.new_namespace()
     yield name
     kube_api.delete_namespace(name)
+
+
+class RunOperator(Protocol):
+    """The type of `kube_operator`."""
+
+    def __call__(self, manager: Manager, *, within: float = 60.0) -> None:
+        """Returns once the manager's controllers work, and the API server calls its webhooks; raises Unprepared, with
+        the reason, if it takes longer than `within` seconds.
+        """
+        ...
+
+
+@pytest.fixture
+def kube_operator(kube_api: KubeApi) -> Iterator[RunOperator]:
+    """Runs managers, which were created without a client, each in a thread of its own. At the end of the test they
+    stop, and what they registered is removed: webhook configurations, and the conversion of definitions.
+    """
+    from kubeshard_apiserver.testing.operators import running_operator
+
+    with ExitStack() as stack:
+
+        def run(manager: Manager, *, within: float = 60.0) -> None:
+            stack.enter_context(running_operator(manager, kube_api.config, within))
+
+        yield run
 
 
 def _asynchronous(fixture: Callable[[KubeApi], AsyncIterator[Client]]) -> Any:
