@@ -36,6 +36,7 @@ class SmallRing:
         resources: tuple[RingResource, ...] = (RingResource(resource="secrets"),),
         selector: LabelSelector | None = None,
         on_deletion: OnDeletion = "nothing",
+        system_namespaces: tuple[str, ...] = (),
         registry: CollectorRegistry | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -60,6 +61,7 @@ class SmallRing:
                 clock=self.clock,
                 default_selector=LabelSelector(),
                 on_deletion=on_deletion,
+                system_namespaces=system_namespaces,
                 namespaces=self._all_namespaces,
             )
         )

@@ -15,7 +15,7 @@ from prometheus_client import generate_latest
 from small_api import SmallApi, ok, status
 from small_ring import SmallRing
 
-from kubeshard.core.kinds import GroupResource
+from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.late_assignment import LateAssignment
@@ -29,6 +29,8 @@ from kubeshard.sharder.waiting_objects import ASSIGNMENT_DELAY
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
+from kubeshard.sharding.ownership import OwnerKind
+from kubeshard.sharding.planner import NOT_SHARDED
 from kubeshard.sharding.refusals import Objects
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -57,12 +59,18 @@ class World:
         resources: tuple[RingResource, ...] = RESOURCES,
         selector: LabelSelector | None = None,
         on_deletion: OnDeletion = "nothing",
+        system_namespaces: tuple[str, ...] = (),
     ) -> None:
         self.api, clock = SmallApi(), VirtualClock()
         client = self.api.client(clock)
         kinds = ResourceKinds(client)
         self.small = SmallRing(
-            *shards, resources=resources, selector=selector, on_deletion=on_deletion, clock=clock
+            *shards,
+            resources=resources,
+            selector=selector,
+            on_deletion=on_deletion,
+            system_namespaces=system_namespaces,
+            clock=clock,
         )
         self.ring, self.registry = self.small.ring, self.small.registry
         self.report = self.ring.report
@@ -97,6 +105,12 @@ class World:
 
     async def scan(self, resource: str, group: str = "", scope: ScanScope = ScanScope.ALL) -> ScanResult:
         return await self.resync.scan(self.small.sync(resource, group), scope)
+
+    def not_sharded(self, resource: str) -> dict[str, float]:
+        """The numbers of objects that are not, by reason."""
+        of = {"resource": resource, "group": ""}
+        found = {why: self.number("objects_not_sharded", reason=why, **of) for why in NOT_SHARDED}
+        return {why: number for why, number in found.items() if number}
 
     async def _is_dead(self, ring: str, shard: str, since: float) -> Still:
         return lambda: True
@@ -168,6 +182,84 @@ async def test_controlled_objects_wait_for_the_drain_of_their_owner_and_then_fol
     w.api.relabel(secret, **{SHARD: "shard-1", DRAIN: None})  # acknowledged, and assigned by the webhook
     assert (await w.run(ScanScope.CONTROLLED)).waiting == 0
     assert w.api.labels(child) == {SHARD: "shard-1"}
+
+
+SECRET_OWNERS = {GroupKind("", "Secret"): OwnerKind(GroupResource("", "secrets"), main=True, namespaced=True)}
+MAPS_TOO = {
+    GroupKind("", "ConfigMap"): OwnerKind(GroupResource("", "configmaps"), main=False, namespaced=True)
+}
+
+
+def controlled_by(kind: str, name: str = "foo", api_version: str = "v1") -> dict[str, Any]:
+    owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+    return {"ownerReferences": [owner]}
+
+
+PLACES: Mapping[str, tuple[str, str, dict[str, Any]]] = {
+    "assigned": (SECRETS, "", {"labels": {SHARD: "a"}}),
+    "unassigned": (SECRETS, "", {}),
+    "of a dead shard": (SECRETS, "", {"labels": {SHARD: "gone"}}),
+    "draining": (SECRETS, "", {"labels": {SHARD: "b", DRAIN: "true"}}),
+    "to be drained": (SECRETS, "", {"labels": {SHARD: "b"}}),
+    "namespace": (SECRETS.replace("default", "other"), "namespace", {"labels": {SHARD: "a"}}),
+    "unknown namespace": (SECRETS.replace("default", "new"), "namespace", {}),
+    "system namespace": (SECRETS.replace("default", "system"), "system_namespace", {}),
+    "child": (CONFIG_MAPS, "", controlled_by("Secret")),
+    "child elsewhere": (CONFIG_MAPS.replace("default", "other"), "namespace", controlled_by("Secret")),
+    "no controller": (CONFIG_MAPS, "no_controller", {"labels": {SHARD: "a"}}),
+    "another controller": (CONFIG_MAPS, "foreign_controller", controlled_by("Deployment")),
+    "a chain": (CONFIG_MAPS, "owner_unknown", controlled_by("ConfigMap", "above")),
+    "an owner without a name": (CONFIG_MAPS, "key", controlled_by("Secret", "")),
+    "an owner of no version": (CONFIG_MAPS, "key", controlled_by("Secret", api_version="")),
+    "an owner of a bad version": (
+        CONFIG_MAPS,
+        "key",
+        controlled_by("Secret", api_version="a/b/c"),
+    ),
+}
+
+
+@virtual_time
+async def test_each_object_that_is_listed_is_counted_once_as_assigned_waiting_or_not_sharded() -> None:
+    selector = LabelSelector(match_labels={"space": "default"})
+    w = World("a", resources=RESOURCES[:1], selector=selector, system_namespaces=("system",))
+    w.small.namespaces |= {"other": {"space": "other"}, "system": {"space": "default"}}
+    w.small.kinds = {GroupResource("", "configmaps"): SECRET_OWNERS | MAPS_TOO}
+    w.small.learned += 1
+    expected: dict[str, Counter[str]] = {"secrets": Counter(), "configmaps": Counter()}
+    for name, (place, why, fields) in PLACES.items():
+        w.api.put(place, name.replace(" ", "-"), **fields)
+        if why:
+            expected[place.rsplit("/", 1)[1]][why] += 1
+    w.api.faults.append(lambda request: status(403, "Forbidden") if request.method == "PATCH" else None)
+    await w.run()
+    for resource, reasons in expected.items():
+        assert w.not_sharded(resource) == reasons
+        kind = [name for name, (place, _, _) in PLACES.items() if place.endswith(resource)]
+        ours = w.small.sync(resource)
+        waiting = ours.unassigned.count + ours.drains.count
+        at_home = sum(name == "assigned" for name in kind)
+        assert len(kind) == at_home + waiting + sum(reasons.values()), resource
+
+
+@virtual_time
+async def test_what_is_not_sharded_is_told_as_of_the_last_list_of_all_that_was_complete() -> None:
+    w = World("a")
+    w.config_map("x", "foo")
+    w.api.put(CONFIG_MAPS, "plain")
+    await w.run()
+    assert w.not_sharded("configmaps") == {"no_controller": 1}
+    w.api.put(CONFIG_MAPS, "more")
+    await w.run(ScanScope.MISPLACED)
+    w.api.faults.append(lambda request: status(500, "InternalError") if request.method == "GET" else None)
+    await w.run()
+    assert w.not_sharded("configmaps") == {"no_controller": 1}
+    w.api.faults.clear()
+    await w.run()
+    assert w.not_sharded("configmaps") == {"no_controller": 2}
+    del w.api.objects[f"{CONFIG_MAPS}/plain"], w.api.objects[f"{CONFIG_MAPS}/more"]
+    await w.run()
+    assert w.not_sharded("configmaps") == {}
 
 
 @pytest.mark.parametrize("name", ["foo/bar", "/", "..", "x" * 300, "a b?c#d%2F"])

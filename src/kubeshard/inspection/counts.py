@@ -15,10 +15,9 @@ from kubeshard.core.errors import ApiError, Forbidden
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, metadata_only
-from kubeshard.core.owners import controller_of
 from kubeshard.inspection.cluster import server_error
 from kubeshard.inspection.ring import SeenRing
-from kubeshard.sharding.planner import NOT_ASSIGNABLE, NOT_SELECTED, OWNER_UNKNOWN, Action, Decision, RingView
+from kubeshard.sharding.planner import Action, Decision, RingView, not_sharded
 from kubeshard.sharding.ring_resources import RingEntry
 
 NOBODY: Mapping[str, str] = MappingProxyType({})
@@ -81,13 +80,13 @@ class Counts:
         """Adds one object with the sharder's decision. `leaving`: the keys of main objects that have not left their
         shards yet, and these.
         """
-        if decision.reason in (NOT_SELECTED, NOT_ASSIGNABLE, OWNER_UNKNOWN):
-            self.beyond += 1
-            if decision.reason == NOT_ASSIGNABLE and controller_of(meta) is not None:
+        if why := not_sharded(decision, meta):
+            if why == "key":
+                self.refused.add(meta)
+            else:
+                self.beyond += 1
+            if why == "foreign_controller":
                 self.foreign.add(meta)
-            return
-        if decision.action is Action.REFUSED:
-            self.refused.add(meta)
             return
         if not decision.source:
             self.unassigned.add(meta)

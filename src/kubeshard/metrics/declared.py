@@ -72,6 +72,12 @@ RINGS = table(
         "Objects without an available shard that could not be assigned one, as of the last resync.",
     ),
     (
+        "controller_sharding_objects_not_sharded",
+        "gauge",
+        "controllerring group resource reason",
+        "Objects that the ring's resource lists and the ring does not shard, as of the last full resync.",
+    ),
+    (
         "controller_sharding_oldest_unassigned_seconds",
         "gauge",
         "controllerring",

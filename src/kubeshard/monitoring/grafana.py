@@ -55,6 +55,7 @@ SHARDER = (
             "Drains that are pending": "controller_sharding_drains_pending",
             "Age of the oldest drain": "controller_sharding_oldest_drain_seconds",
             "Objects without a shard": "controller_sharding_objects_unassigned",
+            "Objects that are not sharded": "controller_sharding_objects_not_sharded",
             "Moves that failed": "controller_sharding_move_failures_total",
         },
     ),

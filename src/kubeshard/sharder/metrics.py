@@ -15,7 +15,7 @@ re-create it. Gauges of a process that does not lead any more are zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
@@ -35,6 +35,7 @@ from kubeshard.metrics.families import gauge
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.planner import NOT_SHARDED
 from kubeshard.sharding.shard_states import ShardState
 
 PREFIX = "controller_sharding"
@@ -65,6 +66,7 @@ class SharderMetrics:
         self.drains_pending = make(Levels, "drains_pending")
         self.oldest_drain = make(Levels, "oldest_drain_seconds")
         self.objects_unassigned = make(Levels, "objects_unassigned")
+        self.not_sharded = make(Levels, "objects_not_sharded")
         self.oldest_unassigned = make(Levels, "oldest_unassigned_seconds")
         self.resyncs = Durations(*declared(f"{PREFIX}_resync_duration_seconds"), RESYNC_BUCKETS)
         registry.register(self.resyncs)
@@ -128,6 +130,11 @@ class RingMetrics:
     def unassigned(self, resource: GroupResource, count: int) -> None:
         self._set(self._metrics.objects_unassigned, count, resource)
 
+    def not_sharded(self, resource: GroupResource, counts: Mapping[str, int]) -> None:
+        """By reason (`NOT_SHARDED`)."""
+        for reason in NOT_SHARDED:
+            self._set(self._metrics.not_sharded, counts.get(reason, 0), resource, reason)
+
     def oldest_unassigned(self, seconds: float) -> None:
         self._set(self._metrics.oldest_unassigned, seconds)
 
@@ -170,9 +177,11 @@ class RingMetrics:
         self._ended = True
         self._remove(list(self._series))
 
-    def _set(self, metric: Levels, value: float, resource: GroupResource | None = None) -> None:
-        if value or (metric, resource, "") in self._series:
-            self._of(metric, resource).value = value
+    def _set(
+        self, metric: Levels, value: float, resource: GroupResource | None = None, more: str = ""
+    ) -> None:
+        if value or (metric, resource, more) in self._series:
+            self._of(metric, resource, more).value = value
 
     def _of(self, metric: _Metric, resource: GroupResource | None = None, more: str = "") -> Number:
         series = self._series.get((metric, resource, more))

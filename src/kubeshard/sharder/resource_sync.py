@@ -280,6 +280,7 @@ class ResourceSync:
         # The ring may have it in another role now, and be unable to read it.
         self.ring.metrics.pending(self.entry.resource, 0)
         self.ring.metrics.unassigned(self.entry.resource, 0)
+        self.ring.metrics.not_sharded(self.entry.resource, {})
         self.notify()
         for task in tuple(self._tasks):
             task.cancel()

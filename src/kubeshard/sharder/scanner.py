@@ -48,7 +48,7 @@ from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharder.waiting_objects import WaitingSnapshot
 from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.names import RETURNING, shard_label
-from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
+from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, not_sharded, plan
 from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingEntry
 
 MANY_NAMESPACES = 50
@@ -94,6 +94,8 @@ class _Scan:
     progressed: float = 0.0
     unread: dict[str, ApiError] = field(default_factory=dict)
     """Namespaces that could not be read."""
+    not_sharded: Counter[str] = field(default_factory=Counter)
+    """How many objects the ring does not shard, by why."""
     kept: bool = False
     """Whether a drain was seen that may end with the object where it is (`RETURNING`): it may have to be drained."""
     leaves_some: bool = False
@@ -151,11 +153,14 @@ class Scanner:
             if isinstance(error, KindNotServed):  # no object is left, so none waits
                 scan.drains.commit()
                 scan.unassigned.commit()
+                ring.metrics.not_sharded(sync.entry.resource, {})
                 sync.pending_drains.uninstalled()
                 self._tell(sync)
             return ScanResult(failed=True, moved=scan.moved)
         if scan.tells_drains:
             scan.drains.commit()
+        if scope is ScanScope.ALL and not scan.unread:
+            ring.metrics.not_sharded(sync.entry.resource, scan.not_sharded)
         if scope is not ScanScope.CONTROLLED and not scan.leaves_some:
             scan.unassigned.commit()
         self._tell(sync)
@@ -222,8 +227,11 @@ class Scanner:
         kind, draining, delayed, handled = reading.kind, reading.draining, sync.delayed, sync.handled
         type_ = TypeMeta(kind.api_version, kind.kind)
 
+        left_out = Counter[str]()
+
         def restarted() -> None:  # deciding twice on an object is harmless
             reading.read = None
+            left_out.clear()
 
         objects = self._client.list(
             metadata_only(kind), reading.place, label_selector=reading.selector, on_restart=restarted
@@ -256,6 +264,8 @@ class Scanner:
                 read_at = math.inf
                 decision = plan(view, entry, type_, meta, draining=draining)
                 action = decision.action
+            if not decision.key and (why := not_sharded(decision, meta, ring.report.unconfirmed_namespaces)):
+                left_out[why] += 1
             if action is Action.NOTHING or action is Action.LOOK_UP:
                 if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
                     sync.skipped_namespaces.add(meta.namespace)
@@ -284,6 +294,7 @@ class Scanner:
                     scan.unassigned.add(meta, self._clock.monotonic(), decision.source)
                 continue
             await tasks.start(self._carry_out(job, scan))
+        scan.not_sharded.update(left_out)
 
     def _drains(self, scan: _Scan, meta: ObjectMeta, decision: Decision, view: RingView) -> None:
         """The object is being drained, or waits for its owner's drain."""

@@ -62,7 +62,6 @@ from kubeshard.sharding.names import (
     INCARNATION_ANNOTATION,
     RING_LABEL,
     SHARDER_IDENTITY,
-    UNRELEASED_ANNOTATION,
 )
 
 DEFAULT_DURATION = 15.0
@@ -193,7 +192,7 @@ class ShardChange(NamedTuple):
     presence: bool
     """Whether the Lease was added or removed."""
     said: bool = False
-    """Whether the shard says something else about objects that it cannot release."""
+    """Whether the Lease has other annotations: the shard may say that it cannot release objects."""
     rewound: bool = False
     """Whether the API server's history was rewritten: recent writes were undone, not only to Leases."""
 
@@ -618,7 +617,6 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
     confirmed = new is not None and is_confirmed(new.lease) and not (old is None or is_confirmed(old.lease))
     is_ = after is not None and after.available
     moved = len(rings) > 1 and (was or is_)
-    unreleased = [record and record.lease.metadata.annotation(UNRELEASED_ANNOTATION) for record in (old, new)]
     existed, exists = old is not None and not old.deleted, new is not None and not new.deleted
     return ShardChange(
         key,
@@ -627,7 +625,9 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
         after,
         availability=was != is_ or moved or evicted or confirmed,
         presence=existed != exists,
-        said=len(rings) == 1 and unreleased[0] != unreleased[1],
+        said=old is not None
+        and new is not None
+        and old.lease.metadata.annotations != new.lease.metadata.annotations,
     )
 
 
