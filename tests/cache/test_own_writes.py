@@ -15,7 +15,6 @@ from kubeshard.cache.own_writes import LOST, OwnWrites, WriteBook, record_own_wr
 from kubeshard.client import Client
 from kubeshard.client.write_records import WriteRecord
 from kubeshard.core.builtin import Namespace
-from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key, form_of
 from kubeshard.core.selectors import Selector
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
@@ -267,10 +266,11 @@ async def test_a_write_that_is_forgotten_while_it_is_looked_up_is_no_error() -> 
     clock = VirtualClock()
 
     class Slow:
-        async def get(self, *_: object) -> object:
+        async def list(self, *_: object, **__: object) -> AsyncIterator[object]:
             await asyncio.sleep(LOST)
             writes.prune(slow.cache)  # by another key's run
-            raise NotFound("gone")
+            for gone in ():
+                yield gone
 
     async with SlowCache().running() as slow:
         writes = OwnWrites(clock)

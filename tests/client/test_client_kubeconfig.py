@@ -2,13 +2,14 @@ import base64
 import json
 import re
 import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from kubeshard.client import load_config
+from kubeshard.client import kubeconfig, load_config
 from kubeshard.client.config import BasicAuth, BearerToken, ExecPlugin, Tls, TokenFile
 from kubeshard.client.kubeconfig import in_cluster_config, load_kubeconfig
 from kubeshard.core.errors import ConfigurationError
@@ -260,6 +261,13 @@ def test_an_exec_plugin_gets_what_the_cluster_says_for_it(write):
     found = load_kubeconfig([write(text.replace("server:", extension))]).auth
     assert isinstance(found, ExecPlugin)
     assert (found.provide_cluster_info, found.cluster_config) == (True, {"audience": "x"})
+
+
+def test_names_that_are_there_twice_are_found_in_time_that_grows_with_their_number():
+    contexts = tuple(kubeconfig._NamedContext(f"c{number}") for number in range(20_000))
+    began = time.process_time()
+    kubeconfig._Merged().add(Path("config"), kubeconfig._File(contexts=contexts))
+    assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize(

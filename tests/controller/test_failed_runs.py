@@ -104,6 +104,13 @@ def writes(**data: Any) -> Act:
     return act
 
 
+def nested(times: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(times):
+        value = [value]
+    return value
+
+
 FAILURES = [
     (forgets_an_await, "ForgottenAwait", "never awaited"),
     (returns_a_number, "TypeError", "a reconcile returned int: return None or a Result"),
@@ -128,6 +135,11 @@ FAILURES = [
         states(conditions=(Condition(type="Up", status="Perhaps", reason="X"),)),
         "ValueError",
         "not True, False",
+    ),
+    (
+        writes(size=nested(3000)),
+        "ValueError",
+        "App['spec'] has a value that cannot be sent: it is nested too",
     ),
     (writes(size=float("nan")), "ValueError", "App['spec']['size'] has a value that cannot be sent: nan"),
     (writes(size=2**63), "ValueError", "is beyond 64 bits"),

@@ -111,4 +111,5 @@ async def test_after_a_write_without_an_answer_the_next_run_sees_what_became_of_
         async with cluster.running(controller):
             assert stored[0] > seen[0]
             assert all(version >= stored[0] for version in seen[1:])
-            assert cluster.sent.count("GET a") == 1
+            # With the cache's right, list: a role by hand may lack get.
+            assert [each for each in cluster.sent if each.startswith("GET")] == ["GET apps"]

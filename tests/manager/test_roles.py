@@ -23,6 +23,7 @@ from kubeshard.cache import Scope
 from kubeshard.controller import Finalizer
 from kubeshard.controller.controller import Generator
 from kubeshard.core import Grant, GroupResource
+from kubeshard.core.selectors import Selector
 from kubeshard.manager.roles import roles
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.webhook import Webhooks, converts, validates
@@ -157,6 +158,14 @@ def test_where_the_manager_works_in_some_namespaces_it_needs_roles_there_only() 
     assert [place for place in found if place.startswith("ClusterRole")] == ["ClusterRole themes.example.com"]
     one = Manager([sites()], cache=CacheSettings(scopes={Site.KIND: Scope(frozenset({"c"}))}))
     assert granted(one)["Role c sites.example.com"] == "get list watch"
+
+
+def test_a_watch_of_some_labels_needs_no_rights_beyond_the_managers_namespaces() -> None:
+    scope = CacheSettings(default_scope=Scope(frozenset({"a"})))
+    labelled = sites(owns=[Watch(ConfigMap, scope=Scope(labels=Selector.parse("app=web")))])
+    found = granted(Manager([labelled], cache=scope))
+    assert found["Role a configmaps"] == "get list watch create patch"
+    assert not [place for place in found if place.startswith("ClusterRole")]
 
 
 def test_leader_election_needs_its_own_lease() -> None:

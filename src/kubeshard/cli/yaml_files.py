@@ -80,6 +80,9 @@ def _objects(source: str, document: Any) -> Iterator[dict[str, Any]]:
     metadata = document.get("metadata") if isinstance(document, dict) else None
     if not (isinstance(metadata, dict) and document.get("kind") and metadata.get("name")):
         raise ConfigurationError(f"{source}: a document has no kind or no metadata.name")
+    for field, given in (("kind", document["kind"]), ("metadata.name", metadata["name"])):
+        if not isinstance(given, str):
+            raise ConfigurationError(f"{source}: {field}: {given!r} is not text; write it in quotes")
     try:
         split_api_version(document.get("apiVersion") or "")
     except (ValueError, AttributeError):

@@ -21,6 +21,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -201,8 +202,8 @@ class _Merged:
     def add(self, path: Path, file: _File) -> None:
         """Raises ConfigurationError for a name that is twice in the file."""
         for what, given in (("clusters", file.clusters), ("users", file.users), ("contexts", file.contexts)):
-            names = [each.name for each in given]
-            if twice := next((name for name in names if names.count(name) > 1), None):
+            names = Counter(each.name for each in given)
+            if twice := next((name for name, times in names.items() if times > 1), None):
                 raise ConfigurationError(f"{path}: {what}: {twice!r} is there twice: remove one")
         self.clusters = {each.name: (path, each.cluster) for each in file.clusters} | self.clusters
         self.users = {each.name: (path, each.user) for each in file.users} | self.users

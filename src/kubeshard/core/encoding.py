@@ -208,9 +208,15 @@ def _unsendable(value: object, path: str, within: tuple[int, ...] = ()) -> Itera
         return
     found = False
     for where, each in inner:
-        for problem in _unsendable(each, where, (*within, id(value))):
-            found = True
-            yield problem
+        try:
+            for problem in _unsendable(each, where, (*within, id(value))):
+                found = True
+                yield problem
+        except RecursionError:
+            if within:
+                raise
+            found = True  # of the outermost: the path of the innermost is as long as it is deep
+            yield where, "is nested too deeply", each
     if not found:
         try:
             msgspec.json.encode(value)

@@ -33,7 +33,7 @@ from kubeshard.runtime.world import World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """What a manager's caches keep, the same in each of its clusters; a watch's own scope goes before.
+    """What a manager's caches keep, the same in each of its clusters; a watch's own scope narrows it.
 
     `scopes`: the objects that are read and cached, by kind. `default_scope`: those of kinds that are not in `scopes`;
     by default all. `transforms`: called with each object before it is cached, by kind. `on_watch_error`: called when a
@@ -46,7 +46,7 @@ class CacheSettings:
     on_watch_error: OnError | None = None
 
     def scope_of(self, kind: Kind) -> Scope | None:
-        """The scope in which a kind is cached, unless a watch has its own."""
+        """The scope in which a kind is cached."""
         return self.scopes.get(kind) or self.scopes.get(kind.group_kind) or self.default_scope
 
     def new_cache(self, client: Client, cluster: str, shares: Mapping[GroupKind, Scope]) -> Cache:

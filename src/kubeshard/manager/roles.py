@@ -27,14 +27,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from kubeshard.cache.scope import Scope
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.watch import Watch, as_watch
+from kubeshard.controller.watch import Watch, as_watch, narrowed
 from kubeshard.core.grants import READ, WRITE, Grant
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 
 Manifest = dict[str, Any]
 ScopeOf = Callable[[Kind], Scope | None]
-"""Returns the scope in which the manager caches a kind, unless a watch has its own."""
+"""Returns the scope in which the manager caches a kind; a watch's own narrows it."""
 
 Needed = Mapping[tuple[GroupResource, str], set[str]]
 """Verbs by resource and name."""
@@ -106,8 +106,8 @@ def _in(watch: Watch[Any], scope_of: ScopeOf, grant: Grant) -> Iterator[Grant]:
 
 def places(watch: Watch[Any], scope_of: ScopeOf) -> Sequence[str | AllNamespaces]:
     """Where a manager reads the objects of a watch."""
-    scope = watch.scope or scope_of(watch.form.kind)
-    if scope is None or isinstance(scope.namespaces, AllNamespaces) or not watch.form.kind.namespaced:
+    scope = narrowed(scope_of(watch.form.kind) or Scope(), watch.scope or Scope())
+    if isinstance(scope.namespaces, AllNamespaces) or not watch.form.kind.namespaced:
         return (ALL,)
     return sorted(scope.namespaces)
 
