@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kubeshard.cli.kubectl import program
+from kubeshard.testing.assets import find_assets
 
 
 class Done(NamedTuple):
@@ -41,3 +44,24 @@ class KubectlShard:
         except SystemExit as end:
             code = end.code
         return Done(code, *self._captured.readouterr())
+
+
+async def typed(command: str, kubeconfig: Path, answer: str = "") -> None:
+    """Runs the command as a user who types it, with kubectl; the editor changes nothing."""
+    paths = (Path(sys.executable).parent, find_assets(["kubectl"]), os.environ["PATH"])
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig),
+        "PATH": os.pathsep.join(map(str, paths)),
+        "EDITOR": "true",
+    }
+    done = await asyncio.create_subprocess_shell(
+        command,
+        env=environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await done.communicate(answer.encode())
+    found = 2 if command == "kubectl shard doctor" else 0  # it has found something
+    assert done.returncode in (0, found), f"{command}: {said.decode()}"

@@ -57,20 +57,13 @@ class Installation:
 
     async def install(self) -> None:
         objects = sharder_objects(SharderValues())
-        ring = {
-            "apiVersion": "sharding.timebertt.dev/v1alpha1",
-            "kind": "ControllerRing",
-            "metadata": {"name": RING},
-            "spec": {"resources": SECRETS, "namespaceSelector": TEAM},
-        }
         namespaces = [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             for name in ("team", "other")
         ]
-        async for _ in install(
-            self.client, [*objects, *namespaces, *ring_objects(ring, (SYSTEM, "sharder"))]
-        ):
+        async for _ in install(self.client, [*objects, *namespaces]):
             pass
+        await self.apply_ring(TEAM)
         if not self._called:
             await until(self._has_pods)
         for name in ("a", "b"):
@@ -81,6 +74,17 @@ class Installation:
         for number in range(3):
             await self.cluster.secret(f"s{number}")
         await until(self._is_assigned)
+
+    async def apply_ring(self, selector: Mapping[str, Any]) -> None:
+        """With the sharder's rights on it."""
+        ring = {
+            "apiVersion": "sharding.timebertt.dev/v1alpha1",
+            "kind": "ControllerRing",
+            "metadata": {"name": RING},
+            "spec": {"resources": SECRETS, "namespaceSelector": selector},
+        }
+        async for _ in install(self.client, ring_objects(ring, (SYSTEM, "sharder"))):
+            pass
 
     async def renew(self) -> None:
         """The Leases of the shards; nobody else does."""
@@ -108,7 +112,14 @@ class Installation:
             called = msgspec.structs.replace(webhook.config, client_config=self._called)
             webhook = msgspec.structs.replace(webhook, config=called)
         config = msgspec.structs.replace(SharderConfig(), health=off, metrics=off, webhook=webhook)
-        self._sharder = asyncio.create_task(build_sharder(config, self.client).run())
+        self._sharder = asyncio.create_task(self._sharding(config))
+
+    async def _sharding(self, config: SharderConfig) -> None:
+        """With the rights of its account."""
+        user = {"Impersonate-User": f"system:serviceaccount:{SYSTEM}:sharder"}
+        own = dataclasses.replace(self.config, impersonate=user)
+        async with Client(own, world=self.client.world) as client:
+            await build_sharder(config, client).run()
 
     async def stop_sharder(self) -> None:
         if self._sharder:

@@ -4,13 +4,10 @@ well.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import dataclasses
 import json
-import os
 import re
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from commands import KubectlShard
+from commands import KubectlShard, typed
 from installation import RING, SYSTEM, Installation, installation, real_installation, until
 
 from kubeshard.cli.kubectl.doctor import standard
@@ -39,7 +36,6 @@ from kubeshard.runtime.certificate_authority import new_authority, new_server_le
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
 from kubeshard.sharding.names import RING_LABEL, webhook_config_name
 from kubeshard.testing import ControlPlane
-from kubeshard.testing.assets import find_assets
 from kubeshard_apiserver.testing import EmbeddedApi
 
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/controllerrings.sharding.timebertt.dev"
@@ -373,7 +369,7 @@ MISTAKES: Mapping[str, Mistake] = {
         f"ring {RING}",
         "warning",
         "has not been released for 90 s",
-        f"kubectl shard status {RING}",
+        f"kubectl get leases --all-namespaces -l {RING_LABEL}={RING}",
     ),
     "an object without a shard": Mistake(
         unassigned_object,
@@ -462,20 +458,7 @@ async def test_a_command_that_mends_nothing_says_so(here: Installation, name: st
 async def is_mended(here: Installation, mistake: Mistake, kubeconfig: Path) -> None:
     found = await finds(here, mistake)
     assert found.mends
-    paths = (Path(sys.executable).parent, find_assets(["kubectl"]), os.environ["PATH"])
-    environment = {
-        **os.environ,
-        "KUBECONFIG": str(kubeconfig),
-        "PATH": os.pathsep.join(map(str, paths)),
-    }
-    done = await asyncio.create_subprocess_shell(
-        found.command,
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await done.communicate()
-    assert done.returncode == 0, f"{found.command}: {said.decode()}"
+    await typed(found.command, kubeconfig)
 
     async def is_gone() -> bool:
         return not any(each.problem == found.problem for each in (await diagnosed(here)).findings)

@@ -7,8 +7,8 @@ Every part is examined for itself, so a right that the user lacks leaves out one
 | part | what must hold |
 |---|---|
 | definition | the CustomResourceDefinition of ControllerRing is served, and knows all fields |
-| leader | a sharder holds and renews the Lease of the election |
 | deployment | its pods are available, and of the version of this program |
+| leader | if so, a sharder holds and renews the Lease of the election |
 | rights | the sharder's account may do what the sharder does |
 | policies | the admission policies that confine this account are installed, bound and current |
 | clocks | this machine, the leader and the shards have the API server's time |
@@ -180,9 +180,11 @@ class _Doctor:
             self.unchecked.append(Unchecked("rings", str(error)))
         if cluster is None or await self._has_service(cluster):
             await self._part("definition", self._definition)
-            if cluster and cluster.defined:
-                await self._part("leader", self._leader, cluster)
             await self._part("deployment", self._deployment)
+            if any(each.part == "deployment" and each.severity == "error" for each in self.findings):
+                self.unchecked.append(Unchecked("leader", "without pods of its Deployment no sharder leads"))
+            elif cluster and cluster.defined:
+                await self._part("leader", self._leader, cluster)
             rights, account = self._standard.rights, (self._namespace, self._account)
             await self._part("rights", self._rights, rights, account, self._install("rights"))
             await self._part("policies", self._policies)

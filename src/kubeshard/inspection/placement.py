@@ -41,10 +41,11 @@ from kubeshard.core.selectors import FieldSelector
 from kubeshard.inspection.drain_age import drain_of
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing
+from kubeshard.inspection.status import EXAMINE, log_of
 from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK, DRAIN_STUCK, PERMITTED, RESOURCES_RESOLVED
 from kubeshard.sharding.hash_ring import point_of
 from kubeshard.sharding.keys import kind_of_key, object_of_key
-from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION, UNRELEASED_ANNOTATION
+from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACES_ANNOTATION, UNRELEASED_ANNOTATION
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.shard_states import MAX_DURATION
@@ -74,7 +75,7 @@ class Owner(msgspec.Struct, rename="camel", frozen=True):
 class Placement(msgspec.Struct, rename="camel", frozen=True):
     """An object in a ring. `key` is what is hashed and `point` the hash in hexadecimal; both are "" if the object is
     not sharded. `desired` is the hash ring's choice. `successors` are the shards that get the object if that one
-    leaves, in this order.
+    leaves, in this order. `command` is what to begin with, and `mends` whether that is all.
     """
 
     ring: str
@@ -94,6 +95,8 @@ class Placement(msgspec.Struct, rename="camel", frozen=True):
     reason: str
     message: str
     remedy: str
+    command: str
+    mends: bool
     owner: Owner | None
     children: list[Child]
 
@@ -116,9 +119,9 @@ async def placement_of(
     key = decision.key
     owner = await _owner(client, ring, entry, key) if family and not entry.main else None
     successors = [shard for shard in ring.view.hashring.successors(key) if key][1 : 1 + SUCCESSORS]
-    reason, message, remedy = _why(ring, entry, meta, decision, owner, age)
+    why = _why(ring, entry, kind, meta, decision, owner, age)
     if found is None:
-        reason, message, remedy = "NotFound", "it does not exist", ""
+        why = _Why("NotFound", "it does not exist")
     return Placement(
         ring=ring.name,
         resource=str(entry.resource),
@@ -134,9 +137,11 @@ async def placement_of(
         key=key,
         point=f"{point_of(key):016x}" if key else "",
         successors=successors,
-        reason=reason,
-        message=message,
-        remedy=remedy,
+        reason=why.reason,
+        message=why.message,
+        remedy=why.remedy,
+        command=why.command,
+        mends=why.mends,
         owner=owner,
         children=await _children(client, ring, entry, found) if family and found and entry.main else [],
     )
@@ -150,109 +155,158 @@ def state_of(ring: SeenRing, shard: str) -> str:
     return str(max(states)) if states else "gone"
 
 
+class _Why(NamedTuple):
+    """The reason is the planner's; see `Placement`."""
+
+    reason: str
+    message: str
+    remedy: str = ""
+    command: str = ""
+    mends: bool = False
+
+
 def _why(
     ring: SeenRing,
     entry: RingEntry,
+    kind: Kind,
     meta: ObjectMeta,
     decision: Decision,
     owner: Owner | None,
     age: float | None,
-) -> tuple[str, str, str]:
-    """The reason, message and remedy. The reasons are those of the planner."""
+) -> _Why:
     source, target = decision.source, decision.target
     place = meta.namespace or meta.name  # a Namespace is in itself
-    if decision.reason == NOT_SELECTED and place in ring.left_out:
-        return (
-            "NamespaceNotSelected",
-            f"{place} is a system namespace, which the ring does not confirm",
-            f"annotate the ring with {SYSTEM_NAMESPACES_ANNOTATION}: {', '.join(ring.left_out)}",
-        )
     if decision.reason == NOT_SELECTED:
-        return (
-            "NamespaceNotSelected",
-            f"the ring's namespaceSelector does not select the namespace {place}",
-            "label the namespace, or change the ring's namespaceSelector",
-        )
+        return _not_selected(ring, place)
     if decision.action is Action.REFUSED:
-        return "NotAssignable", decision.reason, "give it a name, or a complete controller reference"
+        remedy = "give it a name, or a complete controller reference"
+        return _Why("NotAssignable", decision.reason, remedy, _get(kind, meta))
     if not decision.key:
         return _without_key(ring, entry, meta)
+    leases = f"kubectl get leases --all-namespaces -l {RING_LABEL}={ring.name}"
     if not target:
-        return (
+        return _Why(
             "NoShardAvailable",
             "no shard of the ring is available",
-            "start an instance of the controller; `kubectl shard status` shows its Leases",
+            "start an instance of the controller",
+            leases,
         )
     blocked = _blocked(ring, entry.resource)
-    remedy = blocked or "the sharder does that in its next resync, after five minutes at the latest"
+    status = f"kubectl shard status {ring.name}"
+    waits = (
+        blocked or "the sharder does that in its next resync, after five minutes at the latest",
+        status if blocked else EXAMINE,
+    )
+    why_owner = (
+        f"kubectl shard why {owner.kind}/{owner.name}{_in_namespace(object_of_key(decision.key).namespace)}"
+        if owner
+        else ""
+    )
     if source == target and meta.has_label(ring.view.drain_label):
-        return (
+        return _Why(
             "DrainPending",
             f"{source} was asked to release it, and the hash ring assigns it to {target} again",
             "nothing: the shards of the ring changed again after the drain was requested, or somebody set the label",
         )
     if source == target and owner and owner.exists and owner.shard not in ("", source):
-        return (
+        return _Why(
             "AheadOfOwner",
             f"its owner, {owner.kind} {owner.name}, is on {owner.shard}, and will be on {source}, too",
-            f"`kubectl shard why` of {owner.kind} {owner.name} says what it waits for",
+            "see what its owner waits for",
+            why_owner,
         )
     if source == target and owner and owner.exists:
-        return "Placed", f"{source} is the shard of its owner, {owner.kind} {owner.name}", ""
+        return _Why("Placed", f"{source} is the shard of its owner, {owner.kind} {owner.name}")
     if source == target:
-        return "Placed", f"{source} is the shard that the hash ring assigns it to", ""
+        return _Why("Placed", f"{source} is the shard that the hash ring assigns it to")
     if not source:
         remedy = blocked or "the sharder does that within seconds; if not, a condition of the ring says why"
-        return "Unassigned", f"it has no shard, and {target} should get it", remedy
+        return _Why("Unassigned", f"it has no shard, and {target} should get it", remedy, status)
     if source not in ring.view.available:
         gone = state_of(ring, source)
         if source in ring.unconfirmed or (ring.strict_handover and gone == "gone"):
-            return (
+            return _Why(
                 "NotConfirmed",
                 f"its shard {source} is {gone}, and {target} gets it when it is confirmed that {source} has ended",
-                f"if you know that it has: `kubectl shard release {source}`",
+                "if you know that it has, confirm it",
+                f"kubectl shard release {source} --ring {ring.name}",
+                mends=True,
             )
+        remedy, command = waits
         if gone == "gone" and not blocked:
             remedy = (
                 "if its Lease was deleted a short time ago: nothing, the sharder gives it up after twice the Lease's"
                 f" duration, at most {2 * MAX_DURATION:.0f} s; otherwise {remedy}"
             )
-        return "ShardGone", f"its shard {source} is {gone}, and {target} should get it", remedy
+        return _Why("ShardGone", f"its shard {source} is {gone}, and {target} should get it", remedy, command)
     if decision.action is Action.WAIT:
         since = f" {age:.0f} s ago" if age is not None else ""
-        leases = ring.cluster.states.named(ring.name, source)
-        said = [lease.metadata.annotation(UNRELEASED_ANNOTATION) for lease in leases]
-        return (
+        leases_of_it = ring.cluster.states.named(ring.name, source)
+        said = [lease.metadata.annotation(UNRELEASED_ANNOTATION) for lease in leases_of_it]
+        return _Why(
             "DrainPending",
             f"{source} was asked{since} to release it for {target}",
             next((f"{source} says that the API server does not let it: {why}" for why in said if why), "")
             or f"if this lasts, check the log of {source}: it releases the object when the current reconcile has ended",
+            log_of(source, ring),
         )
     if entry.main:
-        return "ToBeDrained", f"{source} will be asked to release it for {target}", remedy
+        return _Why("ToBeDrained", f"{source} will be asked to release it for {target}", *waits)
     if owner and owner.exists and owner.shard == source:
-        return "WaitsForOwner", f"its owner is still on {source}; then it moves to {target}", remedy
-    return "ToBeMoved", f"its owner belongs to {target}, but it is on {source}", remedy
+        remedy = blocked or "see what its owner waits for"
+        return _Why(
+            "WaitsForOwner", f"its owner is still on {source}; then it moves to {target}", remedy, why_owner
+        )
+    return _Why("ToBeMoved", f"its owner belongs to {target}, but it is on {source}", *waits)
 
 
-def _without_key(ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> tuple[str, str, str]:
+def _not_selected(ring: SeenRing, place: str) -> _Why:
+    declared = ring.cluster.is_declared(ring.name)
+    if place in ring.left_out:
+        confirmed = ring.resource.metadata.annotation(SYSTEM_NAMESPACES_ANNOTATION)
+        wanted = sorted({name.strip() for name in confirmed.split(",")} - {""} | {place})
+        annotation = f"{SYSTEM_NAMESPACES_ANNOTATION}={','.join(wanted)}"
+        return _Why(
+            "NamespaceNotSelected",
+            f"{place} is a system namespace, which the ring does not confirm",
+            "confirm it, if you mean it; others that the selector selects are left out as well",
+            "" if declared else f"kubectl annotate --overwrite controllerring {ring.name} {annotation}",
+            mends=not declared,
+        )
+    return _Why(
+        "NamespaceNotSelected",
+        f"the ring's namespaceSelector does not select the namespace {place}",
+        "label the namespace, or change the ring's namespaceSelector",
+        f"kubectl get namespace/{place}{'' if declared else f' controllerring/{ring.name}'} -o yaml",
+    )
+
+
+def _get(kind: Kind, meta: ObjectMeta) -> str:
+    return f"kubectl get {kind.group_resource}/{meta.name}{_in_namespace(meta.namespace)} -o yaml"
+
+
+def _in_namespace(namespace: str) -> str:
+    return f" --namespace {namespace}" if namespace else ""
+
+
+def _without_key(ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> _Why:
     reference, shard = controller_of(meta), meta.label(ring.view.shard_label)
     owners = " or ".join(sorted(str(owner) for owner in entry.owners))
     label = f"; its label, {shard}, says nothing: any shard may write it" if shard else ""
     if reference is None:
-        return (
+        return _Why(
             "NoController",
             f"it is sharded with its controller, but has none ({owners}){label}",
             "nothing, unless it should have an owner reference with controller: true",
         )
     kind = group_kind_of(reference)
     if kind in ring.view.owner_kinds.get(entry.resource, {}):
-        return (
+        return _Why(
             "ForeignController",
             f"its controller, {kind} {reference.name}, is gone or not controlled by {owners}{label}",
             "nothing, unless that should have an owner reference with controller: true",
         )
-    return (
+    return _Why(
         "ForeignController",
         f"its controller is a {kind}, but the ring {ring.name} shards what {owners} control{label}",
         "nothing, unless the ring should list that resource",

@@ -239,7 +239,7 @@ def troubles(
     do = _Commands(ring, sharder)
     found = [
         *(_inside(sharder, do) if sharder.inside else _service(ring, sharder.problem, do)),
-        *_conditions(ring, do),
+        *_conditions(ring, counted, do),
         *_specification(ring, counted, do),
         *_shard_troubles(ring, do),
         *(() if sharder.inside else _webhook(ring, do)),
@@ -257,7 +257,6 @@ class _Commands:
         self.leases = f"kubectl get leases --all-namespaces -l {RING_LABEL}={ring.name}"
         who = sharder.leader if sharder.inside else "deployment/sharder"
         self.log = f"kubectl --namespace {namespace} logs {who}" if who else self.leases
-        self.scale = f"kubectl --namespace {namespace} scale deployment/sharder --replicas=2"
         self.edit = (
             "# in the operator's program: change its watches with sharded=True, or Sharding(namespace_selector=)"
             if ring.cluster.is_declared(ring.name)
@@ -289,7 +288,7 @@ def _service(ring: SeenRing, leaderless: str | None, do: _Commands) -> Iterator[
         yield Trouble(
             f"no sharder has seen the ring{f': {leaderless}' if leaderless else ''}",
             "run the sharder with two replicas; if it runs, check its log",
-            do.scale if leaderless else do.log,
+            EXAMINE if leaderless else do.log,
             "error",
         )
     elif status.observed_generation < generation:
@@ -304,19 +303,20 @@ def _service(ring: SeenRing, leaderless: str | None, do: _Commands) -> Iterator[
         yield Trouble(
             leaderless,
             "make sure that two replicas of the sharder run; until one leads, nothing is moved",
-            do.scale,
+            EXAMINE,
             "error",
         )
 
 
-def _conditions(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
+def _conditions(ring: SeenRing, counted: Sequence[Counts], do: _Commands) -> Iterator[Trouble]:
     wrong = _wrong_conditions(ring)
+    slow = _slow(ring, counted)
     alone = [each.type for each in wrong] == [READY] and wrong[0].reason == "ReconciliationFailed"
     commands = {
         PERMITTED: do.grant,
-        DRAIN_STUCK: f"kubectl shard status {ring.name}",
-        CLEANED_UP: f"kubectl shard status {ring.name}",
-        CONFIRMATION_AWAITED: f"kubectl shard status {ring.name}",
+        DRAIN_STUCK: log_of(slow[0], ring) if slow else do.leases,
+        CLEANED_UP: do.leases,
+        CONFIRMATION_AWAITED: _release(ring) or do.leases,
         ASSIGNMENT_STUCK: do.log,
         WEBHOOK_REACHED: EXAMINE,
         LEASES_WRITTEN: do.leases,
@@ -339,7 +339,9 @@ def _conditions(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
             remedy,
             commands.get(condition.type, do.edit),
             "error" if condition.type == READY else "warning",
-            mends=condition.type == PERMITTED or (condition.type == READY and alone),
+            mends=condition.type == PERMITTED
+            or (condition.type == READY and alone)
+            or (condition.type == CONFIRMATION_AWAITED and bool(ring.unconfirmed)),
         )
 
 
@@ -387,7 +389,7 @@ def _shard_troubles(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
             yield Trouble(
                 f"shard {member.name} has not renewed its Lease for {member.renewed or 0:.0f} s",
                 "check its log; the sharder takes the Lease after twice its duration",
-                _log_of(member.name, ring),
+                log_of(member.name, ring),
             )
 
 
@@ -409,8 +411,7 @@ def _webhook(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
         yield Trouble(
             "the ring's webhook has no caBundle: the API server cannot call it",
             remedy,
-            do.webhook,
-            mends=True,
+            do.writers,
         )
 
 
@@ -440,13 +441,15 @@ def _objects(
                 "error",
             )
         if counts.stranded.count and ring.view.available:
+            release = _release(ring)
             yield Trouble(
                 f"{counts.resource} on shards that are gone: {_some(counts.stranded)}",
-                "they wait until it is confirmed that these have ended: `kubectl shard release`"
+                "they wait until it is confirmed that these have ended"
                 if ring.strict_handover
                 else "the leading sharder moves them; if they remain, check its log",
-                log,
+                release or log,
                 "error",
+                mends=bool(release),
             )
         if counts.misplaced.count and counts.main:
             yield Trouble(
@@ -460,18 +463,28 @@ def _objects(
                 "the sharder's next resync moves them",
                 _why(counts.resource, counts.misplaced),
             )
-    if oldest_drain is not None and oldest_drain > DRAIN_STUCK_AFTER:
-        draining = {shard for counts in counted for shard, drains in counts.draining.items() if drains}
-        alive = {each.name for each in ring.members if each.held and each.state is ShardState.READY}
-        if slow := sorted(draining & alive):
-            yield Trouble(
-                f"a drain has been pending for {oldest_drain:.0f} s on {', '.join(slow)}",
-                "the shard runs but does not release the objects: check its log, or restart it",
-                _log_of(slow[0], ring),
-            )
+    if oldest_drain is not None and oldest_drain > DRAIN_STUCK_AFTER and (slow := _slow(ring, counted)):
+        yield Trouble(
+            f"a drain has been pending for {oldest_drain:.0f} s on {', '.join(slow)}",
+            "the shard runs but does not release the objects: check its log, or restart it",
+            log_of(slow[0], ring),
+        )
 
 
-def _log_of(shard: str, ring: SeenRing) -> str:
+def _slow(ring: SeenRing, counted: Sequence[Counts]) -> list[str]:
+    """Shards that are at work, and have objects to release."""
+    draining = {shard for counts in counted for shard, drains in counts.draining.items() if drains}
+    alive = {each.name for each in ring.members if each.held and each.state is ShardState.READY}
+    return sorted(draining & alive)
+
+
+def _release(ring: SeenRing) -> str:
+    """Confirms that one of the shards that are waited for has ended; "" if none is."""
+    shard = min(ring.unconfirmed, default="") if ring.strict_handover else ""
+    return f"kubectl shard release {shard} --ring {ring.name}" if shard else ""
+
+
+def log_of(shard: str, ring: SeenRing) -> str:
     """Shards are named after their pods."""
     namespace = next(member.namespace for member in ring.members if member.name == shard)
     return f"kubectl --namespace {namespace} logs {shard}"

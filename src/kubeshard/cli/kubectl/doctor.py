@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubeshard.cli.kubectl.asking import Access, access_options, ask, output_option, print_value, say
+from kubeshard.cli.kubectl.questions import advised
 from kubeshard.cli.names import label
 from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 from kubeshard.core.errors import ApiError
@@ -71,8 +72,8 @@ def _print(found: Diagnosis) -> None:
         if part not in wrong and part not in unknown:
             say(f"ok       {part}")
     for finding in found.findings:
-        shows = "" if finding.mends else "  # mends nothing, but shows the cause"
-        say(f"{finding.severity:<8} {finding.part}: {finding.problem}\n           {finding.command}{shows}")
+        say(f"{finding.severity:<8} {finding.part}: {finding.problem}")
+        say(f"           {advised(finding.command, finding.mends)}")
     for each in found.unchecked:
         say(f"unknown  {each.part}: {each.reason}")
 

@@ -97,6 +97,7 @@ def _print_status(rings: Sequence[RingStatus], without: Sequence[str], orphans: 
         _print_shards(ring)
         for trouble in ring.troubles:
             say(f"\n  ! {one_line(trouble.problem)}\n    {one_line(trouble.remedy)}")
+            say(f"    {advised(trouble.command, trouble.mends)}")
     for name in without:
         if name in orphans:
             say(
@@ -246,7 +247,13 @@ def facts_of(found: Placement) -> list[tuple[str, str]]:
         *(("controls", _children(child.resource, child.shards, child.error)) for child in found.children),
         ("why", f"{found.reason}: {found.message}"),
         ("do", found.remedy),
+        ("command", advised(found.command, found.mends)),
     ]
+
+
+def advised(command: str, mends: bool) -> str:
+    """A command as it can be typed, which says if it is not all that is needed."""
+    return command if mends or not command else f"{command}  # mends nothing, but shows the cause"
 
 
 def _children(resource: str, shards: dict[str, int], error: str) -> str:
