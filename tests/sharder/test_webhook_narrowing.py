@@ -76,6 +76,8 @@ def test_a_new_selector_of_ours_keeps_what_was_added_to_the_former_one_and_nothi
     assert narrows(now, ours)
     both = [labels for labels in selected(there["namespaceSelector"]) if labels in selected(ours)]
     assert all(labels in selected(now) for labels in both)
+    beyond = [labels for labels in selected(ours) if labels in selected(added)]
+    assert all(labels in selected(now) for labels in beyond), "what only the former one left out"
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def keeper_of(actual: MutatingWebhookConfiguration) -> Key | None:
 
 def _narrowed(ours: Any, found: Any, former: Any) -> Any:
     """Our selector with what others have added to the one that is there, where our `former` one was."""
-    if narrows(found, ours):
+    if narrows(found, ours) and narrows(ours, former):
         return found
     if not narrows(found, former):
         return ours  # they have not added, but changed it
