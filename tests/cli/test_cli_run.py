@@ -89,6 +89,14 @@ def test_a_function_that_cannot_be_called_for_the_manager_is_told_so(folder: Pat
         load_manager("mine")
 
 
+def test_a_manager_that_opens_something_itself_is_told_where_that_belongs(folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "from contextlib import asynccontextmanager\n@asynccontextmanager\nasync def manager():\n    yield 1\n"
+    )
+    with pytest.raises(ConfigurationError, match=r"^mine: .* Manager\(\[\.\.\.\], opens=\[\.\.\.\]\)"):
+        load_manager("mine")
+
+
 def test_yaml_that_cannot_be_read_is_one_line_that_says_where(folder: Path) -> None:
     (folder / "bad.yaml").write_text("a: 1\nb: [\n")
     with pytest.raises(ConfigurationError, match=r"^bad\.yaml: not YAML on line 3: .*$"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -38,6 +40,18 @@ def noting(order: list[str], name: str, *, fails: BaseException | None = None) -
     return run
 
 
+def opening(order: list[str], name: str) -> Any:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[None]:
+        order.append(f"{name} opened")
+        try:
+            yield
+        finally:
+            order.append(f"{name} closed")
+
+    return opened
+
+
 class NotingServer:
     def __init__(self, order: list[str], fails: BaseException | None = None) -> None:
         self._run = noting(order, "server", fails=fails)
@@ -63,12 +77,15 @@ async def test_parts_start_in_order_and_stop_in_reverse() -> None:
         [controller("sharded", act)],
         sharding=FakeMembership(bench.order),
         servers=[NotingServer(bench.order)],
+        opens=[opening(bench.order, "pool"), opening(bench.order, "session")],
         runnables=[Runnable("runnable", noting(bench.order, "runnable"))],
     )
     run = await started(manager)
     manager.stop()
     await run
     assert bench.order == [
+        "pool opened",
+        "session opened",
         "server started",
         "prepared",
         "cache started",
@@ -80,7 +97,47 @@ async def test_parts_start_in_order_and_stop_in_reverse() -> None:
         "left",
         "cache stopped",
         "server stopped",
+        "session closed",
+        "pool closed",
     ]
+
+
+@virtual_time
+async def test_what_cannot_be_opened_ends_the_process_before_anything_works_and_the_rest_is_closed() -> None:
+    @asynccontextmanager
+    async def refused() -> AsyncIterator[None]:
+        raise OSError("no database")
+        yield
+
+    bench, act = ManagerBench(item()), Act(5)
+    opens = [opening(bench.order, "session"), refused, opening(bench.order, "never")]
+    manager = bench.manager([controller("sharded", act)], opens=opens)
+    with pytest.raises(OSError, match="no database"):
+        await manager.run()
+    assert bench.order == ["session opened", "session closed"]
+    assert not act.began
+
+
+@virtual_time
+async def test_what_is_open_stays_open_until_all_runs_have_ended() -> None:
+    bench, act = ManagerBench(item()), Act(20)
+    manager = bench.manager([controller("sharded", act)], opens=[opening(bench.order, "pool")])
+    run = await started(manager)
+    manager.stop()
+    await asyncio.sleep(10)
+    assert "pool closed" not in bench.order
+    await run
+    assert bench.order[-1] == "pool closed"
+
+
+@virtual_time
+async def test_what_is_open_is_closed_when_the_process_fails() -> None:
+    bench = ManagerBench()
+    broken = Runnable("broken", noting(bench.order, "broken", fails=OSError("it broke")))
+    manager = bench.manager(opens=[opening(bench.order, "pool")], runnables=[broken])
+    with pytest.raises(OSError, match="it broke"):
+        await manager.run()
+    assert bench.order[-1] == "pool closed"
 
 
 # -- graceful stop

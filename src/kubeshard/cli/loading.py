@@ -16,6 +16,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from inspect import Parameter, iscoroutinefunction, isfunction, signature
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -68,6 +69,10 @@ def load_manager(reference: str) -> Manager:
             f"{reference}: a function that makes the Manager must not be `async def` and takes no arguments"
         )
     manager = calling(found) if callable(found) else found
+    if isinstance(manager, AbstractAsyncContextManager):
+        raise ConfigurationError(
+            f"{reference}: declare what is opened where the manager runs: return Manager([...], opens=[...])"
+        )
     if not isinstance(manager, Manager):
         raise ConfigurationError(
             f"{reference} is {type(manager).__name__}, not a Manager: write manager = Manager([...])"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -97,6 +98,7 @@ class Declaration:
     cache: CacheSettings | Cache | None
     leader_election: LeaderElection | None
     sharding: Membership | None
+    opens: Sequence[Callable[[], AbstractAsyncContextManager[Any]]]
     runnables: Sequence[Runnable]
     servers: Sequence[AnyServer]
     status_pages: StatusPages | None
@@ -119,9 +121,13 @@ class Declaration:
             raise TypeError("leader_election takes a LeaderElection(name=..., namespace=...)")
         if isinstance(self.sharding, str):
             raise TypeError(f"sharding takes a Sharding: Sharding({self.sharding!r})")
-        for name, parts in (("servers", self.servers), ("runnables", self.runnables)):
+        for name, parts in (("servers", self.servers), ("runnables", self.runnables), ("opens", self.opens)):
             if not isinstance(parts, Iterable):
                 raise TypeError(f"{name} takes a list: {name}=[{type(parts).__name__}(...)]")
+        if not all(map(callable, self.opens)):
+            raise TypeError(
+                "opens takes functions without arguments that return an async context manager: opens=[lambda: session]"
+            )
 
     @property
     def cache_settings(self) -> CacheSettings:

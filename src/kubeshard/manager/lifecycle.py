@@ -4,6 +4,7 @@ Each line depends on those above it; they start from top to bottom, and stop fro
 
     client, Kubernetes events
     health and metrics pages
+    what the program opens: pools, sessions
     servers (admission webhooks)
     the ring is read, if sharded
     caches start to fill
@@ -15,7 +16,7 @@ Each line depends on those above it; they start from top to bottom, and stop fro
     ------------------------------------------------------------------------
     stop: no further reconcile starts; running ones may end within the grace period; then the rest is cancelled
     leadership and membership are released, if nothing had to be cancelled
-    caches, servers, pages, events, client stop
+    caches, servers, what was opened, pages, events, client stop
 
 Who stops whom:
 
@@ -190,6 +191,8 @@ class Process:
             await stack.enter_async_context(self.metrics.watched(events).running())
             await stack.enter_async_context(beside("process health", self.health.run(), self._end))
             await self.pages.open(stack, client)
+            for opened in declared.opens:
+                await stack.enter_async_context(opened())
             for server in declared.servers:
                 await stack.enter_async_context(beside("server", serving(server, client), self._end))
             await stack.enter_async_context(self.other_clusters.connected())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
@@ -60,7 +61,9 @@ class Manager(ArgumentHints):
 
     `leader_election`: controllers and runnables that need leadership run in one process at a time; without it, they run
     in every process. `sharding`: makes the process a shard of a ring, so that controllers of the ring's kinds reconcile
-    its share. `servers`: webhook servers and similar ones. `status_pages`: metrics, health and debug; None for none.
+    its share. `opens`: functions that return async context managers, such as a pool of connections: they are entered in
+    this order before anything works, and left when everything has ended. `runnables`: what runs beside the controllers.
+    `servers`: webhook servers and similar ones. `status_pages`: metrics, health and debug; None for none.
     `graceful_timeout`: how many seconds reconciles get to end after a stop; negative means unlimited. `registry`: for
     the manager's metrics, instead of prometheus_client's default one.
 
@@ -81,6 +84,7 @@ class Manager(ArgumentHints):
         cache: CacheSettings | Cache | None = None,
         leader_election: LeaderElection | None = None,
         sharding: Membership | None = None,
+        opens: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = (),
         runnables: Sequence[Runnable] = (),
         servers: Sequence[AnyServer] = (),
         status_pages: StatusPages | None = STATUS_PAGES,
@@ -97,6 +101,7 @@ class Manager(ArgumentHints):
             cache=cache,
             leader_election=leader_election,
             sharding=sharding,
+            opens=opens,
             runnables=runnables,
             servers=servers,
             status_pages=status_pages,
