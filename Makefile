@@ -95,10 +95,10 @@ cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with a
 manifests: $(STAMP) ## Generate deploy/ again, which is never edited by hand
 	$(BIN)/python tools/render_manifests.py
 
-isolation: $(STAMP) ## Write docs/isolation.md from the table of tests/isolation
+isolation: $(STAMP) ## Write docs/guarantees.md from the table of tests/isolation
 	PYTHONPATH=tests/regression:tests/webhook $(BIN)/python tests/isolation/isolation_page.py
 
-traces: $(STAMP) ## Run the traces of tests/traces on the Go project's protocol and on ours, print what was noticed, and write docs/traces.md
+traces: $(STAMP) ## Run the traces of tests/traces on the Go project's protocol and on ours, print what was noticed, and write docs/guarantees.md
 	PYTHONPATH=tests/traces $(BIN)/python tests/traces/traces_page.py
 
 chaos: $(STAMP) kube ## Break sharders, shards, API servers, etcd and the network between them on a real control plane (ARGS="--scenario C1 --repeat 10"; --list)
@@ -131,7 +131,7 @@ budget: $(STAMP) ## Count the calls, requests and bytes of every operation, besi
 trips: $(STAMP) ## Count the modules that a watch event, a membership change, ctx.status and ctx.apply pass (ARGS=--modules: list them)
 	@$(BIN)/python tools/trips.py $(ARGS)
 
-evaluation: $(STAMP) ## Repeat the published evaluation in about an hour, and write its tables to docs/evaluation.md (ARGS=--full: at full rates)
+evaluation: $(STAMP) ## Repeat the published evaluation in about an hour, and write its tables to docs/project/performance.md (ARGS=--full: at full rates)
 	$(BIN)/python tools/evaluation.py $(ARGS)
 
 # The benchmarks of one part run in one process. docs/project/performance.md lists the others, which need a control plane and longer.

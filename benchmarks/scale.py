@@ -2,7 +2,7 @@
 
 | part | what |
 |---|---|
-| instances | the experiment *scale-out* of docs/evaluation.md with --instances of the example operator, \
+| instances | the experiment *scale-out* of docs/project/performance.md with --instances of the example operator, \
 one worker each: what becomes ready per second, and the requests and events of all processes |
 | changes | how long it takes until all objects are where they belong when --instances shards are one more, and when \
 one of them has died, with --objects objects for each shard, each of which controls another one |
@@ -60,7 +60,7 @@ from kubeshard.testing.virtual_world import SeededRng
 WEBSITES = GroupResource("webhosting.timebertt.dev", "websites")
 PER_INSTANCE = 0.4
 """The scale of the scenario for each instance without --load: four websites are created per second, as in
-docs/evaluation.md.
+docs/project/performance.md.
 """
 RING_READY = 8.0
 

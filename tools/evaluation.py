@@ -1,5 +1,5 @@
 """Repeats the evaluation: runs every set-up one after the other, compares them, and writes the tables of
-`docs/evaluation.md`.
+`docs/project/performance.md`.
 
     make evaluation                      # scaled to fit an hour on two cores
     make evaluation ARGS=--full          # at the published rates, 15 minutes a run: about five hours
@@ -30,7 +30,7 @@ from kubeshard.experiment.report.words import digits, percent, seconds, size
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "build" / "evaluation"
-PAGE = ROOT / "docs" / "evaluation.md"
+PAGE = ROOT / "docs" / "project" / "performance.md"
 BEGIN, END = "<!-- begin: {} -->\n", "<!-- end: {} -->"
 GO = ("KUBESHARD_GO_SHARDER", "KUBESHARD_GO_OPERATOR")
 INVALID, MISSED = 3, 1

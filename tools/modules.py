@@ -10,7 +10,7 @@ the next; modules that import each other within functions count as one step.
 
 A module with one importer may be a fragment of it. Others have one by design: what is listed in one place, as commands
 and built-in kinds are (`REGISTRIES`), and what one command does, of which the command is only the face. So these are
-counted apart; `--single` names all, by cause. docs/project/modules.md says what the figures are.
+counted apart; `--single` names all, by cause. docs/tour.md says what the figures are.
 """
 
 from __future__ import annotations

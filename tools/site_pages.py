@@ -179,8 +179,6 @@ def _followed(link: re.Match[str], there: str) -> str:
     page = FROM_THE_ROOT.get(in_repository)
     if page is None and in_repository.startswith("docs/") and in_repository.endswith(".md"):
         page = in_repository.removeprefix("docs/")
-    if page is None and in_repository == "docs/design":
-        page = "design/README.md"
     if page is None or page == "README.md":  # the list of all pages, which the site has beside them
         return text
     return f"[{text}]({posixpath.relpath(page, posixpath.dirname(there) or '.')}{hash_}{anchor})"

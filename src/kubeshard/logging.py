@@ -8,7 +8,7 @@
 handler on the root logger yet. A program that sets up the standard library's `logging` itself keeps its set-up: every
 record says everything in its message, and has its fields in `record.fields`. `JsonFormatter` and `TextFormatter` are
 for handlers of its own. `get_logger` and `context` are for lines with fields outside a reconcile, where there is
-no `ctx.log`. See docs/how-to/logging.md.
+no `ctx.log`. See docs/how-to/observe.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leases that are wrong, hostile or odd, each next to a good one, row by row of docs/bad-input.md.
+"""Leases that are wrong, hostile or odd, each next to a good one, row by row of docs/guarantees.md.
 
 Leases that the API server accepts are in `kube/test_bad_input_kube.py`; states, times and durations are in
 `sharding/test_sharding_leases.py`.

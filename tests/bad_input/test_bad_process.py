@@ -1,4 +1,4 @@
-"""Shard processes in odd surroundings. The other rows of `docs/bad-input.md` are tested next to the code that they are
+"""Shard processes in odd surroundings. The other rows of `docs/guarantees.md` are tested next to the code that they are
 about.
 """
 

@@ -1,4 +1,4 @@
-"""ControllerRings that are wrong, hostile or odd, row by row of docs/bad-input.md.
+"""ControllerRings that are wrong, hostile or odd, row by row of docs/guarantees.md.
 
 Tests that need the API server are in `kube/test_bad_input_kube.py`. Elsewhere: two roles of one resource
 (`sharding/test_sharding_planner.py`), unknown resources and missing rights (`sharder/test_sharder_scanner.py`).

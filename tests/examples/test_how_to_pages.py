@@ -1,5 +1,5 @@
-"""The how-to pages, and those for users of other frameworks: the examples of each page form a module that can be
-imported unchanged, and whose tests pass.
+"""The how-to pages, and those for users of other frameworks: the examples of each chapter of a how-to page, and of each
+other page, form a module that can be imported unchanged, and whose tests pass.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ import pytest
 pytestmark = pytest.mark.system
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted([*DOCS.glob("how-to/*.md"), *DOCS.glob("coming-from/*.md")])
+PAGES = sorted([*DOCS.glob("how-to/*.md"), *DOCS.glob("coming-from/*.md"), DOCS / "project" / "features.md"])
 CONFIGURATION = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
 
 
 def test_the_examples_of_all_pages_pass(tmp_path: Path) -> None:
     tests = 0
     for page in PAGES:
-        blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
-        tests += len(re.findall(r"^(?:async )?def test_", "".join(blocks), re.M))
-        (tmp_path / f"test_{page.stem.replace('-', '_')}.py").write_text("\n\n".join(blocks))
+        text = page.read_text()
+        chapters = re.split(r"^## ", text, flags=re.M) if page.parent.name == "how-to" else [text]
+        for number, chapter in enumerate(chapters):
+            blocks = re.findall(r"^```python\n(.*?)^```", chapter, re.M | re.S)
+            tests += len(re.findall(r"^(?:async )?def test_", "".join(blocks), re.M))
+            module = tmp_path / f"test_{page.stem.replace('-', '_')}_{number}.py"
+            module.write_text("\n\n".join(blocks))
     (tmp_path / "pytest.ini").write_text(CONFIGURATION)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(

@@ -10,6 +10,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 from source_tree import ROOT, tracked
@@ -27,7 +28,7 @@ _FIRST_OPERATOR = (ROOT / "examples" / "first_operator.py").read_text()
 BEFORE = {
     "README.md": "from kubeshard import Sharding",
     "docs/apiserver.md": "import subprocess\nfrom pathlib import Path",
-    "docs/design/what-is-sent.md": "from msgspec import UNSET, UnsetType\nfrom kubeshard import Struct",
+    "docs/design/reads-and-writes.md": "from msgspec import UNSET, UnsetType\nfrom kubeshard import Struct",
     "docs/existing-controllers.md": f"{_FIRST_OPERATOR}\nfrom kubeshard import Sharding",
     "docs/in-manager-sharding.md": f"{_FIRST_OPERATOR}\nfrom kubeshard import Sharding",
     "docs/informers.md": "async def send_elsewhere(delta: object) -> None: ...",
@@ -37,12 +38,14 @@ BEFORE = {
 """Names that the reader of a page has when the programs begin, and that the page does not repeat."""
 
 ALONE = {"docs/work-queue.md"}
-"""Pages on which each program is independent; elsewhere each one continues the previous ones."""
+"""Pages on which each program is independent; elsewhere each one continues the previous ones of its chapter."""
 
 
 class Block(NamedTuple):
     page: str
     line: int
+    chapter: int
+    """How many headings of the second level are above it, on a page of chapters; otherwise 0."""
     language: str
     title: str | None
     text: str
@@ -72,10 +75,12 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: str, text: str) -> list[Block]:
+    chapters = [heading.start() for heading in re.finditer(r"^## ", text, re.M)] if of_chapters(page) else []
     found = [
         Block(
             page,
             text.count("\n", 0, match.start("text")) + 1,
+            sum(start < match.start() for start in chapters),
             match["language"],
             match["title"],
             match["text"],
@@ -88,6 +93,11 @@ def blocks_of(page: str, text: str) -> list[Block]:
         f"{page}: a fence that is not at the beginning of its line, or not closed"
     )
     return found
+
+
+def of_chapters(page: str) -> bool:
+    """Whether the programs of a section of the second level do not continue those of the sections above it."""
+    return page.startswith("docs/how-to/")
 
 
 def all_blocks() -> list[Block]:
@@ -105,7 +115,11 @@ def programs(page: str, blocks: Iterable[Block]) -> Iterator[tuple[str, int]]:
         for block in blocks
         if block.language == "python" and block.title is None and block.excuse is None
     ]
-    for together in [[part] for part in parts] if page in ALONE else filter(None, [parts]):
+    if page in ALONE:
+        groups = [[part] for part in parts]
+    else:
+        groups = [list(group) for _, group in groupby(parts, key=lambda part: part.chapter)]
+    for together in groups:
         lines: list[str] = []
         for part in together:
             lines += [""] * (part.line - 2 - len(lines))

@@ -39,6 +39,10 @@ PROVEN = {
     "docs/coming-from/": ("tests", "examples/test_how_to_pages.py::test_the_examples_of_all_pages_pass"),
     "docs/coming-from/kopf.md": ("py", "examples/test_how_to_pages.py::test_what_is_shown_of_kopf_is_kopf"),
     "docs/how-to/": ("tests", "examples/test_how_to_pages.py::test_the_examples_of_all_pages_pass"),
+    "docs/project/features.md": (
+        "tests",
+        "examples/test_how_to_pages.py::test_the_examples_of_all_pages_pass",
+    ),
     "docs/install.md": (
         "sh console",
         "install/test_install_page.py::test_every_block_is_in_a_section_that_is_run",

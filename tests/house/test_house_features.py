@@ -115,18 +115,6 @@ def test_the_counts_are_those_of_the_rows() -> None:
     assert counted == expected
 
 
-def test_every_statement_and_every_failure_has_its_test() -> None:
-    """`test_house_proofs` finds tests that do not exist."""
-    text = PAGE.read_text()
-    tables = [
-        *_tables(text, "| of | statement | test |"),
-        *_tables(text, "| of | instead | test |"),
-        *_tables(text, "| of | what happens, and what is expected | test |"),
-    ]
-    assert [section for section, _ in tables] == ["Exact semantics"] * 2 + ["Failures that users report"]
-    assert not [line for _, table in tables for line in table if len(line) != 3 or not list(proofs(line[2]))]
-
-
 _PROOF = "`house/test_house_features.py::test_a_row_that_claims_too_much_is_found`"
 
 

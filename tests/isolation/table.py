@@ -1,7 +1,7 @@
 """What the others are guaranteed while one of them misbehaves: a cell for every unit and every misbehaviour.
 
 A cell is either a scene that shows the guarantee (`test_isolation.py` walks them all) or a sentence that says why there
-is none. `isolation_page.py` makes docs/isolation.md of it.
+is none. `isolation_page.py` makes docs/guarantees.md of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What misbehaves costs the others nothing: every cell of the table (docs/isolation.md), walked on virtual time."""
+"""What misbehaves costs the others nothing: every cell of the table (docs/guarantees.md), walked on virtual time."""
 
 from __future__ import annotations
 

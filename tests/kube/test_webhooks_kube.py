@@ -504,7 +504,7 @@ DEVELOPER = (
     Grant.on(GroupResource("apiextensions.k8s.io", "customresourcedefinitions"), "patch"),
     Grant.on(ConfigMap, "create"),
 )
-"""The rights that docs/how-to/webhooks-in-development.md names."""
+"""The rights that docs/how-to/ship.md names."""
 
 
 async def test_the_rights_of_the_page_are_enough_to_have_a_program_called_and_to_put_back_what_was_before(

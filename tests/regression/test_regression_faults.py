@@ -1,8 +1,6 @@
 """Each kind of fault of a simulation can be asked for by itself, happens then, and violates nothing."""
 
 import asyncio
-import re
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +8,7 @@ from kubeshard.core.errors import NotFound
 from kubeshard.sharder.schedule import SETTLE
 from kubeshard.sharding.names import SYNC_PERIOD
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, simulate
-from kubeshard.simulation.faults.injection import AIMED, KINDS, Conditions, Injection, summary
+from kubeshard.simulation.faults.injection import AIMED, KINDS, Conditions, Injection
 from kubeshard.simulation.faults.users import created_again, mended_again
 from kubeshard.simulation.oracles import THINGS, SimulationResult
 from kubeshard.simulation.running import explore, things
@@ -165,16 +163,3 @@ def test_a_restore_brings_back_whether_a_kind_is_served_and_users_create_what_is
             assert workload.unsettled() == []
 
     simulate(scene)
-
-
-@pytest.mark.quick
-def test_the_page_lists_the_faults_by_family() -> None:
-    def family(kind: str) -> str:
-        return KINDS[kind].__module__.rpartition(".")[2]
-
-    page = Path(__file__).parents[2] / "docs" / "reliability.md"
-    rows = [line for line in page.read_text().splitlines() if re.match(r"\| `\w+` ", line)]
-    assert rows == [
-        f"| `{kind}` | {family(kind)}{', aimed' if kind in AIMED else ''} | {summary(kind)} |"
-        for kind in sorted(KINDS, key=lambda kind: (family(kind), kind))
-    ]

@@ -1,4 +1,4 @@
-"""An operator that had leader election becomes sharded, and goes back, while its instances run (docs/switching.md)."""
+"""An operator with leader election becomes sharded, and goes back, while its instances run (docs/how-to/rollout.md)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def _param(trace: Trace, side: Side) -> Any:
     elif trace.number == "01":
         marks = [pytest.mark.quick]
     if side is Side.KUBESHARD and not trace.held:
-        marks.append(pytest.mark.xfail(strict=True, reason="not held yet: docs/traces.md"))
+        marks.append(pytest.mark.xfail(strict=True, reason="not held yet: docs/guarantees.md"))
     return pytest.param(trace, side, id=f"trace_{trace.number}-{side.value}", marks=marks)
 
 

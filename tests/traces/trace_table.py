@@ -1,7 +1,7 @@
 """What may happen to a ring, what the Go project's protocol makes of it, and what kubeshard does: the traces.
 
-Each is a script on virtual time, which `test_traces.py` runs on both. `traces_page.py` makes docs/reliability.md of the
-table, and prints what the oracles noticed.
+Each is a script on virtual time, which `test_traces.py` runs on both. `traces_page.py` renders them in
+docs/guarantees.md, and prints what the oracles noticed.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 A predicate tests deltas (`kubeshard.cache.deltas`). Those that compare (`changed`, `generation_changed`, ...) let
 additions and deletions pass, because there is nothing to compare with. So every object passes once when a process
 starts, and again in every resync. A change that a full list shows is also tested as an addition: after a restore of
-etcd, the numbers that are compared come again with other contents (docs/design/after-a-restore.md).
+etcd, the numbers that are compared come again with other contents (docs/design/outages.md).
 
 In a controller with finalizers or daemons, the start of a deletion, and what daemons depend on, always pass; and so do
 all changes of the members of a desired set that is not complete.

@@ -49,7 +49,7 @@ resolved. A probe that finds the server at or past the position resolves it only
 later the new history may have passed the position, and then only a full list can tell, as after a silence. Throttled
 (429, or 503 with Retry-After) comes from a server that is up: it raises no doubt, and the seconds of an earlier doubt
 count from the end of the pause after it. A list/watch that notices a restore informs the others (`SharedKnowledge`),
-which then list everything again (docs/design/after-a-restore.md).
+which then list everything again (docs/design/outages.md).
 
 The states are classes, each with the data that exist only in it, so a version cannot be used in a state that has none.
 "start" is Streaming, or Listing if the server does not support streaming lists: after it refused one as Invalid, or

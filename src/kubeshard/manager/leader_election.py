@@ -117,7 +117,7 @@ class LeaderElection:
     process 1 of a container that `kubeshard.manager.run` cannot move under an init.
 
     `replaces`: the election or sharding (`kubeshard.shard.Sharding`) that earlier instances of the program had. This
-    one does not compete before nobody has a right of that any more (`ReplacedRight`). See docs/switching.md.
+    one does not compete before nobody has a right of that any more (`ReplacedRight`). See docs/how-to/rollout.md.
 
     `fence`: for the program's own clients that only the leader may write with, `client.fenced(election.fence)`. It
     follows whichever manager of this declaration became the leader last. Reconcilers do not need it: their clients

@@ -15,7 +15,7 @@ compares with the clock. A blocked loop publishes nothing, which is how it is no
 What concerns one kind or one object never makes the process unfit, because others would pay for it. A process that
 hears about no kind is useless to its objects: as a dead shard, it lets others have them, if they hear more. A kind that
 cannot be read, whether the server responds with errors or not at all, costs its own objects only: its controllers pause
-(`controller.syncing`, docs/design/a-kind-that-cannot-be-read.md).
+(`controller.syncing`, docs/design/outages.md).
 """
 
 from __future__ import annotations

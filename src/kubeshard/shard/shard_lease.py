@@ -38,7 +38,7 @@ author.
 work (`Client.fenced`): it adds to each write of a sharded kind the condition that the API server checks in the same
 transaction: the resourceVersion of an object that had our label, or a `test` of the label itself.
 
-The Lease is renewed in a separate thread with its own connection: see docs/design/lease-thread-and-watchdog.md.
+The Lease is renewed in a separate thread with its own connection: see docs/design/leases.md.
 """
 
 from __future__ import annotations

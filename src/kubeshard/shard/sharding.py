@@ -101,10 +101,10 @@ class Sharding:
     `drain_timeout` (seconds): settings of the ring's sharder while this process is the sharder, as in the configuration
     of a sharder service. `strict_handover`: others begin with this shard's objects only when it is confirmed that its
     process has ended; True, or for how many seconds they wait at most. It is needed where no ControllerRing is read,
-    whose annotation says so otherwise (docs/design/strict-handover.md). `replaces`: what kept instances of this program
+    whose annotation says so otherwise (docs/how-to/late-calls.md). `replaces`: what kept instances of this program
     apart before. With a LeaderElection, the ring's processes begin when its Lease is free, and hold it together while
     any of them works, so that no instance with that election acts beside them, also after a roll-back. With another
-    ring's Sharding, they begin when no shard of that ring is left. See docs/switching.md.
+    ring's Sharding, they begin when no shard of that ring is left. See docs/how-to/rollout.md.
 
     Raises ConfigurationError for names that cannot work, here or in `prepare`.
     """
