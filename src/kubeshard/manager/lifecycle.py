@@ -101,7 +101,9 @@ class Process:
         self._cache: Cache | None = None
         self._elector: LeaderElector | None = None
         self._events: EventRecorder | None = None
-        self._kinds = Kinds(lambda: self._cache, self.controllers, clock, record=self._record)
+        self._kinds = Kinds(
+            lambda: self._cache, self.controllers, clock, client=lambda: self._client, record=self._record
+        )
         self.other_clusters = others = OtherClusters(
             declared.clusters or {},
             self.controllers,

@@ -177,7 +177,14 @@ class OtherClusters(Collector):
         client = self._connect(name)
         cache = self._make_cache(client, name)
         events = EventRecorder(client.sparing(), "manager", self._world.host.name(), clock=client.world.clock)
-        kinds = Kinds(lambda: cache, self._controllers, client.world.clock, name, record=self._record)
+        kinds = Kinds(
+            lambda: cache,
+            self._controllers,
+            client.world.clock,
+            name,
+            client=lambda: client,
+            record=self._record,
+        )
         cluster = _OtherCluster(name, client, cache, events, kinds)
         self._controllers.engage(*self._assemble(client, cache, events))
         self._clusters[name] = cluster

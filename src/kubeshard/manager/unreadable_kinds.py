@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.handlers import Registration
 from kubeshard.cache.informer import Informer
+from kubeshard.client.client import Client
 from kubeshard.controller.remote_watches import RemoteWatches
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import (
@@ -35,7 +36,8 @@ from kubeshard.controller.syncing import (
     until_filled,
 )
 from kubeshard.core.clusters import HOME_CLUSTER
-from kubeshard.core.errors import Forbidden, Unauthorized
+from kubeshard.core.errors import ApiError, Forbidden, Unauthorized
+from kubeshard.core.kinds import Kind
 from kubeshard.manager.controllers import Controllers
 from kubeshard.metrics.families import gauge
 from kubeshard.runtime.clock import Clock
@@ -52,10 +54,32 @@ RECOVERY = 60.0
 START_PATIENCE = 30.0
 """Seconds for which work waits for a kind about which the server has not responded."""
 
+LOOKED_UP_WITHIN = 5.0
+
 RecordEvent = Callable[[Literal["Normal", "Warning"], str, str], None]
 """Called with the type, the reason and the message of a Kubernetes event."""
 
 _log = get_logger("kubeshard.manager")
+
+
+def served_otherwise(declared: Kind, served: Iterable[Kind]) -> Kind | None:
+    """How the server serves a kind that it does not serve as declared: in its own group, or else in another one."""
+    alike = [each for each in served if each.kind == declared.kind and each != declared]
+    return min(alike, key=lambda each: each.group != declared.group, default=None)
+
+
+def advised(declared: Kind, found: Kind, otherwise: str) -> str:
+    """What to write in the class. A kind of another group may be another one of that name."""
+    names = ("group", "version", "plural", "namespaced")
+    wrong = [name for name in names if getattr(found, name) != getattr(declared, name)]
+    write = ", ".join(f"{name}={getattr(found, name)!r}".replace("'", '"') for name in wrong)
+    scope = "namespaced" if found.namespaced else "cluster-scoped"
+    where = f"{found.plural}.{found.group}" if found.group else found.plural
+    told = (
+        f"the server serves {found.kind} as {where} in version {found.version}, {scope}: write {write} in the class "
+        f"{declared.kind}"
+    )
+    return told if found.group == declared.group else f"{otherwise}; or, if that is meant: {told}"
 
 
 async def until_shared(informers: Sequence[Informer[Any]]) -> None:
@@ -106,7 +130,8 @@ def _check_credentials(informers: Sequence[Informer[Any]]) -> None:
 
 class Kinds:
     """The kinds of one cluster. `cache` returns the current one; there may be none yet. `run` writes the log, and
-    calls `record` for what people should see in the cluster, too.
+    calls `record` for what people should see in the cluster, too. `client` looks up how the server serves a kind
+    that it does not serve as declared.
     """
 
     def __init__(
@@ -116,8 +141,10 @@ class Kinds:
         clock: Clock,
         cluster: str = HOME_CLUSTER,
         *,
+        client: Callable[[], Client | None] = lambda: None,
         record: RecordEvent = lambda type, reason, message: None,
     ) -> None:
+        self._client = client
         self._record = record
         self._cache = cache
         self._cluster = cluster
@@ -128,6 +155,8 @@ class Kinds:
         """When each informer was first found not to be live."""
         self._notices = Notices()
         """Causes by informer."""
+        self._served_as: dict[Informer[Any], Kind | None] = {}
+        """How the server serves each kind that it does not serve as declared, as far as it is known."""
         self._well: set[Informer[Any]] = set()
         """The informers that were fine at the last check."""
         self._hanging = Notices()
@@ -139,6 +168,7 @@ class Kinds:
         if (cache := self._cache()) is not None:
             cache.leave_reporting()
         while True:
+            await self._look_up()
             self._check()
             quiet = not (self._since or self._notices or self._hanging or self._outage)
             await asyncio.sleep(CHECK_LIVE if quiet else CHECK)
@@ -178,6 +208,21 @@ class Kinds:
                 f"handler {handler.name} of {informer} has not returned for {now - since:.0f} s; "
                 f"{handler.waiting} objects wait for it"
             )
+
+    async def _look_up(self) -> None:
+        """Once for each kind that is not served: whether its declaration is wrong, rather than the cluster."""
+        unserved = [each for each in self.informers() if not is_served(each)]
+        self._served_as = {each: self._served_as[each] for each in unserved if each in self._served_as}
+        missing = [each for each in unserved if each not in self._served_as]
+        client = self._client()
+        if not missing or client is None:
+            return
+        served: list[Kind] = []
+        with suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(LOOKED_UP_WITHIN):
+                served, _ = await client.discovery.all_kinds()
+        for informer in missing:
+            self._served_as[informer] = served_otherwise(informer.form.kind, served)
 
     # The log
 
@@ -234,10 +279,12 @@ class Kinds:
             return
         if not self._notices.due(informer, found.cause):
             return
+        served = self._served_as.get(informer)
+        advice = found.advice if served is None else advised(informer.form.kind, served, found.advice)
         self._record(
             "Warning",
             "KindUnreadable",
-            f"{informer} cannot be read ({found.cause}): its objects wait; {found.advice}",
+            f"{informer} cannot be read ({found.cause}): its objects wait; {advice}",
         )
         self._log.warning(
             "A kind cannot be read; the controllers that need it wait",
@@ -245,7 +292,7 @@ class Kinds:
             cause=found.cause,
             controllers=self._users(informer),
             error=found.error,
-            advice=found.advice,
+            advice=advice,
         )
 
     def _report_recovered(self, well: Sequence[Informer[Any]]) -> None:
