@@ -20,8 +20,9 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.core import Lease, MergePatch, Secret
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.errors import NotFound
+from kubeshard.core.selectors import Selector
 from kubeshard.core.times import micro_time
-from kubeshard.inspection.doctor import Deployment
+from kubeshard.inspection.doctor import Deployment, Pod
 from kubeshard.manager.config_file import Endpoint
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
@@ -120,6 +121,22 @@ class Installation:
         own = dataclasses.replace(self.config, impersonate=user)
         async with Client(own, world=self.client.world) as client:
             await build_sharder(config, client).run()
+
+    async def start_with_new_pods(self) -> None:
+        """Starts a sharder when the Deployment has other pods, as they would."""
+        before = await self._pods()
+
+        async def are_new() -> bool:
+            now = await self._pods()
+            return bool(now) and not now & before
+
+        await until(are_new)
+        await self.stop_sharder()
+        self.start_sharder()
+
+    async def _pods(self) -> set[str]:
+        chosen = Selector.equals("app.kubernetes.io/component", "sharder")
+        return {each.metadata.uid for each in await self.client.list_all(Pod, SYSTEM, label_selector=chosen)}
 
     async def stop_sharder(self) -> None:
         if self._sharder:

@@ -4,6 +4,7 @@ well.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import json
@@ -98,7 +99,6 @@ async def wrong_authority(here: Installation) -> None:
 
 
 async def wrong_service(here: Installation) -> None:
-    await here.stop_sharder()
     await here.webhooks(
         service={
             "namespace": SYSTEM,
@@ -109,8 +109,31 @@ async def wrong_service(here: Installation) -> None:
     )
 
 
+async def service_of_another_namespace(here: Installation) -> None:
+    path = f"/webhooks/sharder/controllerring/{RING}"
+    await here.webhooks(service={"namespace": "other", "name": "sharder", "port": 443, "path": path})
+
+
+async def expired_authority(here: Installation) -> None:
+    past = new_authority("sharder", time.time() - 10 * 86400, 86400.0).certificate
+    await here.webhooks(caBundle=base64.b64encode(past).decode())
+
+
+async def no_right_to_patch_the_controlled_objects(here: Installation) -> None:
+    path = f"{ROLES}/sharding:controllerring:{RING}"
+    role = json.loads((await here.client.raw("GET", path)).body)
+    rules = [{**each, "verbs": [verb for verb in each["verbs"] if verb != "patch"]} for each in role["rules"]]
+    await here.patch(path, {"rules": rules})
+
+
+async def shard_of_a_misspelt_ring(here: Installation) -> None:
+    now = micro_time(time.time())
+    spec = LeaseSpec(holder_identity="x", lease_duration_seconds=60, acquire_time=now, renew_time=now)
+    meta = ObjectMeta(name="x", namespace="team", labels={RING_LABEL: "rr"})
+    await here.client.create(Lease(metadata=meta, spec=spec))
+
+
 async def wrong_port(here: Installation) -> None:
-    await here.stop_sharder()
     await here.patch(
         SERVICE, {"spec": {"ports": [{"name": "webhook", "port": 8443, "targetPort": "webhook"}]}}
     )
@@ -236,7 +259,7 @@ async def no_shard(here: Installation) -> None:
 
 async def deleted_ring(here: Installation) -> None:
     now = micro_time(time.time())
-    spec = LeaseSpec(holder_identity="x", lease_duration_seconds=15, acquire_time=now, renew_time=now)
+    spec = LeaseSpec(holder_identity="", lease_duration_seconds=15, acquire_time=now, renew_time=now)
     meta = ObjectMeta(name="x", namespace="other", labels={RING_LABEL: "forgotten"})
     await here.client.create(Lease(metadata=meta, spec=spec))
 
@@ -319,10 +342,42 @@ MISTAKES: Mapping[str, Mistake] = {
         f"webhook of ring {RING}",
         "error",
         f"there is no Service {SYSTEM}/shard",
-        "expose deployment/sharder --name=shard",
+        f"kubectl delete mutatingwebhookconfiguration controllerring-{RING}",
     ),
     "a Service without the port": Mistake(
-        wrong_port, f"webhook of ring {RING}", "error", "at port 444 of the Service", "patch service sharder"
+        wrong_port,
+        f"webhook of ring {RING}",
+        "error",
+        "at port 444 of the Service",
+        f"kubectl delete mutatingwebhookconfiguration controllerring-{RING}",
+    ),
+    "a webhook at the Service of another namespace": Mistake(
+        service_of_another_namespace,
+        f"webhook of ring {RING}",
+        "error",
+        "is that of the Service other/sharder",
+        f"kubectl delete mutatingwebhookconfiguration controllerring-{RING}",
+    ),
+    "an authority that has expired": Mistake(
+        expired_authority,
+        f"certificates of ring {RING}",
+        "error",
+        "webhook has expired 9 days ago",
+        f"kubectl delete mutatingwebhookconfiguration controllerring-{RING}",
+    ),
+    "a role of a ring without patch": Mistake(
+        no_right_to_patch_the_controlled_objects,
+        f"rights on ring {RING}",
+        "error",
+        "the sharder may not patch configmaps",
+        "kubeshard manifests ring -",
+    ),
+    "a shard of a ring that does not exist": Mistake(
+        shard_of_a_misspelt_ring,
+        "deleted rings",
+        "warning",
+        "shards run for the ring rr, which does not exist",
+        "kubectl get leases",
     ),
     "an expired certificate": Mistake(
         expired_certificate,
@@ -427,8 +482,16 @@ MENDED = (
     "a namespace of shards that is missing",
     "a ring that was deleted",
     "a webhook of no ring",
+    "a webhook at another Service",
+    "a webhook at the Service of another namespace",
+    "a Service without the port",
+    "an authority that has expired",
+    "a role of a ring without patch",
+    "a leader that is silent",
 )
-"""Whose command is all that is needed. Others need a sharder that runs in a pod, or only show what is wrong."""
+"""Whose command is all that is needed. Two others, an expired certificate and an authority that is not that of the
+certificate, are put right by any sharder that runs.
+"""
 
 SHOWN = (
     "a shard whose clock is fast",
@@ -436,6 +499,7 @@ SHOWN = (
     "an object without a shard",
     "a ring without shards",
     "a resource that is not served",
+    "a shard of a ring that does not exist",
 )
 
 
@@ -458,12 +522,14 @@ async def test_a_command_that_mends_nothing_says_so(here: Installation, name: st
 async def is_mended(here: Installation, mistake: Mistake, kubeconfig: Path) -> None:
     found = await finds(here, mistake)
     assert found.mends
+    pods = asyncio.create_task(here.start_with_new_pods())
     await typed(found.command, kubeconfig)
 
     async def is_gone() -> bool:
         return not any(each.problem == found.problem for each in (await diagnosed(here)).findings)
 
     await until(is_gone, 30.0)
+    pods.cancel()
 
 
 ON_A_REAL_SERVER = (

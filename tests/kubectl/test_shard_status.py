@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 from ring_cluster import RING, SECRETS, RingCluster, name_on
 
-from kubeshard.cli.kubectl.questions import _print_status
-from kubeshard.core import Lease, LeaseSpec, MergePatch, ObjectMeta
+from kubeshard.cli.kubectl.questions import _print_status, facts_of
+from kubeshard.core import Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
 from kubeshard.core.times import micro_time
+from kubeshard.inspection import counts
 from kubeshard.inspection.cluster import ELECTION, Sharder, read_cluster
 from kubeshard.inspection.counts import count
 from kubeshard.inspection.errors import Unanswerable
+from kubeshard.inspection.placement import placement_of
 from kubeshard.inspection.ring import see
 from kubeshard.inspection.status import RingStatus, ShardStatus, status_of, troubles
 from kubeshard.sharding.api import ControllerRing
@@ -244,6 +246,29 @@ async def test_a_shard_that_does_not_renew_its_lease(cluster: RingCluster) -> No
     assert any(
         problem.startswith("shard a has not renewed its Lease for 2") for problem in await problems(cluster)
     )
+
+
+async def test_an_object_beyond_the_ring_that_a_finalizer_holds_is_told_with_who_holds_it(
+    cluster: RingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts, "HELD_AFTER", -1.0)
+    for namespace, keys in (
+        ("other", ("example.com/bucket",)),
+        ("team", ("example.com/bucket",)),
+        ("other", ("orphan",)),
+    ):
+        meta = ObjectMeta(name=f"held-{keys[0][:3]}", namespace=namespace, finalizers=keys)
+        await cluster.client.create(Secret(metadata=meta))
+        await cluster.client.delete(Secret, meta.name, namespace)
+    found = await read_cluster(cluster.client)
+    (trouble,) = (
+        each for each in (await status_of(cluster.client, found, "r")).troubles if "finalizer" in each.problem
+    )
+    assert "the ring does not shard: 1 (other/held-exa)" in trouble.problem
+    assert trouble.command == "kubeshard release-finalizers --finalizer example.com/bucket --kind secrets"
+    seen = await see(cluster.client, found, "r")
+    placed = await placement_of(cluster.client, seen, Secret.KIND, "held-exa", "other")
+    assert ("held by", "example.com/bucket") in facts_of(placed)
 
 
 async def test_a_ring_that_was_deleted_is_not_taken_for_one_with_a_sharder_of_its_own(

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, Forbidden
+from kubeshard.core.finalizers import deletion_age, is_kubernetes_own
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, metadata_only
@@ -21,6 +22,9 @@ from kubeshard.sharding.planner import Action, Decision, RingView, not_sharded
 from kubeshard.sharding.ring_resources import RingEntry
 
 NOBODY: Mapping[str, str] = MappingProxyType({})
+
+HELD_AFTER = 300.0
+"""Seconds after which an object is not being deleted any more, but held."""
 
 REMEMBERED = 10
 """The largest number of names reported for one group of objects."""
@@ -64,6 +68,10 @@ class Counts:
     """Objects that the ring does not shard: in another namespace, or without an owner in the ring."""
     foreign: Some = field(default_factory=Some)
     """Those of them that something else controls."""
+    held: Some = field(default_factory=Some)
+    """Objects that the ring does not shard, and that a finalizer keeps from being deleted."""
+    finalizer: str = ""
+    """That of the first of them."""
     error: str = ""
     """Why the objects, or some of them, could not be read."""
     forbidden: bool = False
@@ -132,6 +140,10 @@ async def _count(
             if entry.main and is_leaving(decision):
                 leaving[decision.key] = decision.source
             counts.add(decision, obj.metadata, ring.view, leaving)
+            long = deletion_age(obj.metadata, ring.cluster.now) > HELD_AFTER
+            if long and (keys := held_by(obj.metadata)) and not_sharded(decision, obj.metadata):
+                counts.held.add(obj.metadata)
+                counts.finalizer = counts.finalizer or keys[0]
     except ApiError as error:
         counts.error = server_error(entry.resource, error)
         counts.forbidden = isinstance(error, Forbidden)
@@ -141,6 +153,11 @@ async def _count(
 def is_leaving(decision: Decision) -> bool:
     """Whether a main object is on the wrong available shard."""
     return decision.action in (Action.DRAIN, Action.WAIT)
+
+
+def held_by(meta: ObjectMeta) -> list[str]:
+    """The finalizers that an object waits for before it is deleted, without those of Kubernetes itself."""
+    return [key for key in meta.finalizers if not is_kubernetes_own(key)] if meta.deleting else []
 
 
 def named(meta: ObjectMeta) -> str:

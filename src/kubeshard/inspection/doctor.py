@@ -65,6 +65,7 @@ from kubeshard.sharding.api import VERSION, ControllerRing
 from kubeshard.sharding.crd import NAME as DEFINITION
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, WEBHOOK_PATH_PREFIX, webhook_config_name
+from kubeshard.sharding.shard_states import ShardState
 from kubeshard.version import __version__
 
 SHARDER = "sharder"
@@ -527,11 +528,17 @@ class _Doctor:
 
     async def _deleted_rings(self, part: str, cluster: ClusterSnapshot) -> AsyncIterator[Finding]:
         for name in cluster.orphans():
+            # One that runs would make its Lease again.
+            runs = any(each.held and each.state is ShardState.READY for each in cluster.members(name))
+            does = "get" if runs else "delete"
             yield Finding(
                 part,
                 "warning",
-                f"Leases of shards name the ring {name}, which does not exist: nobody assigns its objects",
-                f"kubectl delete leases --all-namespaces -l {RING_LABEL}={name}  # if it was deleted on purpose",
+                f"{'shards run for' if runs else 'Leases of shards name'} the ring {name}, which does not exist:"
+                " nobody assigns its objects",
+                f"kubectl {does} leases --all-namespaces -l {RING_LABEL}={name}"
+                f"{'' if runs else '  # if it was deleted on purpose'}",
+                mends=not runs,
             )
         with needing("list", MutatingWebhookConfiguration.KIND.group_resource):
             found = await self._client.list_all(MutatingWebhookConfiguration)

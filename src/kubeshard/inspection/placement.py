@@ -38,6 +38,7 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import FieldSelector
+from kubeshard.inspection.counts import held_by
 from kubeshard.inspection.drain_age import drain_of
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing
@@ -75,7 +76,8 @@ class Owner(msgspec.Struct, rename="camel", frozen=True):
 class Placement(msgspec.Struct, rename="camel", frozen=True):
     """An object in a ring. `key` is what is hashed and `point` the hash in hexadecimal; both are "" if the object is
     not sharded. `desired` is the hash ring's choice. `successors` are the shards that get the object if that one
-    leaves, in this order. `command` is what to begin with, and `mends` whether that is all.
+    leaves, in this order. `held_by`: the finalizers that keep it from being deleted. `command` is what to begin with,
+    and `mends` whether that is all.
     """
 
     ring: str
@@ -92,6 +94,7 @@ class Placement(msgspec.Struct, rename="camel", frozen=True):
     key: str
     point: str
     successors: list[str]
+    held_by: list[str]
     reason: str
     message: str
     remedy: str
@@ -137,6 +140,7 @@ async def placement_of(
         key=key,
         point=f"{point_of(key):016x}" if key else "",
         successors=successors,
+        held_by=held_by(meta),
         reason=why.reason,
         message=why.message,
         remedy=why.remedy,

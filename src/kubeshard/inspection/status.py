@@ -433,6 +433,14 @@ def _objects(
                 "list what controls them as a main resource with these, or remove the resource from the ring",
                 _why(counts.resource, counts.foreign),
             )
+        if counts.held.count:
+            yield Trouble(
+                f"{counts.resource} that a finalizer keeps from being deleted, but the ring does not shard: "
+                f"{_some(counts.held)}",
+                "if the ring's operator has set it, it cleans up when the ring shards them again; or clean up "
+                "yourself, and run the command with --release",
+                f"kubeshard release-finalizers --finalizer {counts.finalizer} --kind {counts.resource}",
+            )
         if counts.unassigned.count and ring.view.available:
             yield Trouble(
                 f"{counts.resource} without a shard: {_some(counts.unassigned)}",

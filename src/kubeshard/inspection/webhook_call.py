@@ -30,6 +30,7 @@ from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing
 from kubeshard.runtime.tls import Tls
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
+from kubeshard.sharder.webhook_registration import FIELD_MANAGER
 from kubeshard.sharding.names import WEBHOOK_NAME, webhook_config_name
 from kubeshard.webhook.probe import called_from_here
 
@@ -91,7 +92,11 @@ async def is_called(client: Client, ring: SeenRing) -> bool:
 async def causes(client: Client, ring: str, namespace: str, part: str) -> AsyncIterator[Finding]:
     """What keeps the API server from calling it. `namespace` is the sharder's. Raises MissingRight, ApiError."""
     again = f"kubectl delete mutatingwebhookconfiguration {webhook_config_name(ring)}"
-    config = await _client_config(client, ring)
+    with needing("get", MutatingWebhookConfiguration.KIND.group_resource):
+        found = await client.get(MutatingWebhookConfiguration, webhook_config_name(ring))
+    config = next(
+        (each.get("clientConfig") or {} for each in found.webhooks if each.get("name") == WEBHOOK_NAME), None
+    )
     if config is None:
         yield Finding(part, "error", f"ring {ring} has no webhook named {WEBHOOK_NAME}", again)
         return
@@ -117,15 +122,11 @@ async def causes(client: Client, ring: str, namespace: str, part: str) -> AsyncI
             again,
         )
         return
+    others = found.metadata.writers(FIELD_MANAGER)
     async for problem, command, mends in _service(client, place, name, port):
+        if others and mends:  # a Service of that name would show another certificate than its own
+            problem, command = f"{problem}; {others[0].manager} has written the configuration, too", again
         yield Finding(part, "error", problem, command, mends)
-
-
-async def _client_config(client: Client, ring: str) -> Mapping[str, Any] | None:
-    with needing("get", MutatingWebhookConfiguration.KIND.group_resource):
-        found = await client.get(MutatingWebhookConfiguration, webhook_config_name(ring))
-    entries = [each for each in found.webhooks if each.get("name") == WEBHOOK_NAME]
-    return entries[0].get("clientConfig") or {} if entries else None
 
 
 async def _service(

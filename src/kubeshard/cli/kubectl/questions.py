@@ -243,6 +243,7 @@ def facts_of(found: Placement) -> list[tuple[str, str]]:
         ("hash ring", found.desired),
         ("hash key", f"{found.key} -> {found.point}" if found.key else ""),
         ("next", ", ".join(found.successors)),
+        ("held by", ", ".join(found.held_by)),
         ("owner", f"{owner.kind} {owner.name}: {where_owner}" if owner else ""),
         *(("controls", _children(child.resource, child.shards, child.error)) for child in found.children),
         ("why", f"{found.reason}: {found.message}"),
