@@ -13,7 +13,7 @@ import pytest
 from source_tree import ROOT, is_a_test, proofs
 
 PAGE = ROOT / "docs" / "project" / "features.md"
-HEAD = "| capability | who | here | where | proof, or what is missing |"
+HEAD = "| capability | here | where | proof, or what is missing |"
 STATES = ("yes", "in part", "no")
 _NAME = re.compile(r"`([\w.]+)`")
 _REASON = 25
@@ -23,7 +23,6 @@ _REASON = 25
 class Row(NamedTuple):
     section: str
     capability: str
-    who: str
     here: str
     where: str
     said: str
@@ -40,8 +39,6 @@ def mistakes(row: Row) -> Iterator[str]:
     """Yields what is wrong with a row, whatever it claims."""
     named, tests = _NAME.findall(row.where), list(proofs(row.said))
     _, _, lacking = row.said.partition("; lacks ")
-    if not re.fullmatch(r"[Cc]?( ?[Rr])?( ?[Ll])?", row.who) or not row.who.strip():
-        yield f"nobody has it: {row.who!r}"
     if row.here not in STATES:
         yield f"state {row.here!r}"
     if row.here == "no":
@@ -121,21 +118,20 @@ _PROOF = "`house/test_house_features.py::test_a_row_that_claims_too_much_is_foun
 @pytest.mark.parametrize(
     ("row", "mistake"),
     [
-        ("| a | C | yes | `kubeshard.Manager` | |", "has no test"),
-        (f"| a | C | yes | | {_PROOF} |", "has no name"),
-        (f"| a | C | yes | `kubeshard.Manger` | {_PROOF} |", "kubeshard.Manger is not there"),
-        (f"| a | C | yes | `kubeshard.Manager.rum` | {_PROOF} |", "kubeshard.Manager.rum is not there"),
-        ("| a | C | yes | `kubeshard.Manager` | `a.py::test_x` |", "a.py::test_x is not there"),
+        ("| a | yes | `kubeshard.Manager` | |", "has no test"),
+        (f"| a | yes | | {_PROOF} |", "has no name"),
+        (f"| a | yes | `kubeshard.Manger` | {_PROOF} |", "kubeshard.Manger is not there"),
+        (f"| a | yes | `kubeshard.Manager.rum` | {_PROOF} |", "kubeshard.Manager.rum is not there"),
+        ("| a | yes | `kubeshard.Manager` | `a.py::test_x` |", "a.py::test_x is not there"),
         (
-            f"| a | C | in part | `kubeshard.Manager` | {_PROOF} |",
+            f"| a | in part | `kubeshard.Manager` | {_PROOF} |",
             "is here in part, and does not say what it lacks, or the other way round",
         ),
-        ("| a | C | no | | |", "is not here, and nothing says why"),
-        (f"| a | C | no | | {_PROOF} |", "is not here, and has a name or a test"),
-        ("| a | C | maybe | | |", "state 'maybe'"),
-        ("| a | | no | | nobody has asked for it in all the years |", "nobody has it: ''"),
+        ("| a | no | | |", "is not here, and nothing says why"),
+        (f"| a | no | | {_PROOF} |", "is not here, and has a name or a test"),
+        ("| a | maybe | | |", "state 'maybe'"),
     ],
 )
 def test_a_row_that_claims_too_much_is_found(row: str, mistake: str) -> None:
-    (found,) = rows(f"## A section\n\n{HEAD}\n|---|---|---|---|---|\n{row}\n")
+    (found,) = rows(f"## A section\n\n{HEAD}\n|---|---|---|---|\n{row}\n")
     assert mistake in list(mistakes(found))

@@ -17,7 +17,7 @@ SCENES = (scenes_of_servers, scenes_of_rings, scenes_of_authors)
 
 _SECTION = re.compile(r"(?<=make isolation`\) -->\n).*?(?=<!-- end: isolation -->)", re.S)
 
-COLUMNS = "| misbehaviour | what happens | others within | back within | said |\n|---|---|---|---|---|\n"
+COLUMNS = "| misbehaviour | others within | back within | said |\n|---|---|---|---|\n"
 
 
 def rendered() -> str:
@@ -30,9 +30,9 @@ def rendered() -> str:
             if isinstance(entry, Cell):
                 back = f"{entry.back[1]:g} s" if entry.back else ""
                 said = "; ".join(f"{where} `{what}`" for where, what in entry.said)
-                text += f"| {misbehaviour.value} | {entry.what} | {entry.within:g} s | {back} | {said} |\n"
+                text += f"| {misbehaviour.value}: {entry.what} | {entry.within:g} s | {back} | {said} |\n"
             elif isinstance(entry, Shown):
-                text += f"| {misbehaviour.value} | {entry.what} | | | |\n"
+                text += f"| {misbehaviour.value}: {entry.what} | | | |\n"
     return _SECTION.sub(lambda _: f"{text}\n", PAGE.read_text())
 
 
