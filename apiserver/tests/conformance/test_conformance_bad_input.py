@@ -58,6 +58,8 @@ async def test_metadata_of_another_type_is_explained(api, maps):
         (JSON_PATCH, b"[1]", BAD_REQUEST),
         (APPLY, b"- a", BAD_REQUEST),
         (APPLY, b"x", BAD_REQUEST),
+        (APPLY, b'{"apiVersion": null, "kind": "ConfigMap", "metadata": {"name": "a"}}', BAD_REQUEST),
+        (APPLY, b'{"apiVersion": "v1", "kind": null, "metadata": {"name": "a"}}', BAD_REQUEST),
     ],
 )
 async def test_a_patch_that_makes_no_object_of_the_kind_is_refused(api, maps, content_type, body, refusal):

@@ -114,7 +114,7 @@ class Writes:
     def _apply(self, target: Target, config: Object, options: WriteOptions) -> Steps[Answer]:
         kind = target.resource.kind
         check_type_meta(config, kind.kind)
-        given = (config.get("apiVersion", ""), config.get("kind", ""))
+        given = (config.get("apiVersion") or "", config.get("kind") or "")
         if given != (kind.api_version, kind.kind):
             group, _, version = given[0].rpartition("/")
             raise bad_request(f"invalid object type: {group}/{version}, Kind={given[1]}")
