@@ -17,23 +17,25 @@ SCENES = (scenes_of_servers, scenes_of_rings, scenes_of_authors)
 
 _SECTION = re.compile(r"(?<=make isolation`\) -->\n).*?(?=<!-- end: isolation -->)", re.S)
 
-COLUMNS = "| misbehaviour | others within | back within | said |\n|---|---|---|---|\n"
-
 
 def rendered() -> str:
-    """The text of the page, with the tables of this folder."""
-    text = ""
+    """The text of the page, with the table of this folder: what happens to the others in the worst case of a row."""
+    text = "\n| unit | what happens | others within | back within | said by |\n|---|---|---|---|---|\n"
     for unit in Unit:
-        text += f"\n### {unit.value[0].upper()}{unit.value[1:]}\n\n{COLUMNS}"
-        for misbehaviour in Misbehaviour:
-            entry = TABLE[unit, misbehaviour]
-            if isinstance(entry, Cell):
-                back = f"{entry.back[1]:g} s" if entry.back else ""
-                said = "; ".join(f"{where} `{what}`" for where, what in entry.said)
-                text += f"| {misbehaviour.value}: {entry.what} | {entry.within:g} s | {back} | {said} |\n"
-            elif isinstance(entry, Shown):
-                text += f"| {misbehaviour.value}: {entry.what} | | | |\n"
+        entries = {each: TABLE[unit, each] for each in Misbehaviour}
+        cells = {each: entry for each, entry in entries.items() if isinstance(entry, Cell)}
+        ways = [cell.what for cell in cells.values()]
+        ways += [each.value for each, entry in entries.items() if isinstance(entry, Shown)]
+        back = max((cell.back[1] for cell in cells.values() if cell.back), default=0)
+        said = dict.fromkeys(f"{where} `{what}`" for cell in cells.values() for where, what in cell.said)
+        within = max((cell.within for cell in cells.values()), default=0)
+        row = (unit.value, "; ".join(ways), _seconds(within), _seconds(back), "; ".join(said))
+        text += f"| {' | '.join(row)} |\n"
     return _SECTION.sub(lambda _: f"{text}\n", PAGE.read_text())
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds else ""
 
 
 if __name__ == "__main__":
