@@ -85,8 +85,8 @@ class Metrics:
         self._queues = Queues(self.registry)
         self._reconciles = _Reconciles(self.registry)
         self._events = _Events(self.registry)
-        self._requests = Counter(*declared("rest_client_requests_total"), registry=self.registry)
-        self._answered: dict[tuple[int, str, str], Counter] = {}
+        self._requests = Counts(*declared("rest_client_requests_total"))
+        self.registry.register(self._requests)
         self._durations = Durations(*declared("rest_client_request_duration_seconds"), REQUEST_BUCKETS)
         self.registry.register(self._durations)
         self._leading = Gauge(*declared("leader_election_master_status"), registry=self.registry)
@@ -136,12 +136,7 @@ class Metrics:
 
     def request(self, method: str, host: str, code: int, seconds: float) -> None:
         """A client observer."""
-        answered = (code, method, host)
-        counter = self._answered.get(answered)
-        if counter is None:  # looking up a series by its labels costs more than everything else
-            labels = self._requests.labels(str(code or "<error>"), method, host)
-            counter = self._answered[answered] = labels
-        counter.inc()
+        self._requests.series(str(code or "<error>"), method, host).value += 1
         self._durations.series(method, host).observe(seconds)
 
     def holding(self, name: str, holds: bool) -> None:

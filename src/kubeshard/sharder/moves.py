@@ -225,7 +225,7 @@ class Mover:
         return job._replace(entry=entry, meta=meta, decision=decision, draining=draining, view=view)
 
     async def _carry_out(self, job: Job) -> MoveResult:
-        error: ApiError = Conflict("the object keeps changing", code=409, reason="Conflict")
+        error: ApiError | None = None
         tries, conflicts, throttled, renewed = 0, 0, 0, False
         if job.read is None:
             job = job._replace(read=self._clock.monotonic())
@@ -279,7 +279,7 @@ class Mover:
                     now = await self._decided_again(job)
                     continue
                 now = self._decided(job, job.meta)
-            raise error
+            raise error or Conflict("the object keeps changing", code=409, reason="Conflict")
         except (NotOurs, NotFound):
             raise
         except ApiError as failure:
