@@ -8,7 +8,7 @@ import pytest
 from ring_cluster import RING, SECRETS, RingCluster, name_on
 
 from kubeshard.cli.kubectl.questions import _print_status, facts_of
-from kubeshard.core import Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
+from kubeshard.core import ConfigMap, Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
 from kubeshard.core.times import micro_time
 from kubeshard.inspection import counts
 from kubeshard.inspection.cluster import ELECTION, Sharder, read_cluster
@@ -18,7 +18,7 @@ from kubeshard.inspection.placement import placement_of
 from kubeshard.inspection.ring import see
 from kubeshard.inspection.status import RingStatus, ShardStatus, status_of, troubles
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import SHARDER_LABEL
+from kubeshard.sharding.names import RETURNING, SHARDER_LABEL, drain_label
 from kubeshard_apiserver.testing import MemoryApi
 
 
@@ -144,6 +144,23 @@ async def test_a_drain_that_lasts_is_blamed_on_shards_that_run_only(cluster: Rin
     found = [trouble.problem for trouble in troubles(ring, counted, Sharder(ELECTION), 100.0)]
     assert "a drain has been pending for 100 s on a" in found
     assert "secrets on shards that are gone: 1 (team/t)" in found
+
+
+async def test_a_mark_of_a_shard_that_is_back_is_no_drain_and_goes_with_a_restart(
+    cluster: RingCluster,
+) -> None:
+    await cluster.shard("a")
+    owner = await cluster.secret("s", "a")
+    await cluster.child("c", owner, "a")
+    patch = MergePatch({"metadata": {"labels": {drain_label(RING): RETURNING}}})
+    await cluster.client.patch(ConfigMap, "c", "team", patch)
+    ring = await see(cluster.client, await read_cluster(cluster.client), RING)
+    counted = [counts async for counts in count(cluster.client, ring)]
+    found = [each for each in troubles(ring, counted, Sharder(ELECTION), 100.0) if " 100 s " in each.problem]
+    why = await placement_of(cluster.client, ring, ConfigMap.KIND, "c", "team")
+    restart = "kubectl --namespace team delete pod a"
+    assert [(each.command, each.mends) for each in found] == [(restart, True)]
+    assert (why.reason, why.command, why.mends) == ("Marked", restart, True)
 
 
 async def test_a_ring_that_no_sharder_has_seen(cluster: RingCluster) -> None:

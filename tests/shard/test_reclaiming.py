@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from itertools import product
 from typing import Any, cast
 
 import pytest
@@ -11,10 +12,13 @@ import pytest
 from failing_groups import FOREVER
 from kubeshard.client import Client
 from kubeshard.core import Kind, ObjectMeta
-from kubeshard.core.errors import Unavailable
+from kubeshard.core.errors import Conflict, PatchTestFailed, Unavailable
 from kubeshard.core.objects import PartialObject
+from kubeshard.core.patches import JsonPatch, MergePatch, pointer
+from kubeshard.core.selectors import Selector
 from kubeshard.shard.identity import Incarnation, ShardIdentity
-from kubeshard.shard.reclaiming import PATIENCE, reclaim
+from kubeshard.shard.reclaiming import PATIENCE, clear, reclaim
+from kubeshard.sharding.names import RETURNING
 from kubeshard.testing.virtual_time import virtual_time
 
 SHARD = ShardIdentity("r", "s0", "ns", Incarnation("", "", "x"))
@@ -73,3 +77,88 @@ def test_a_process_that_ends_as_its_list_fails_ends(turns: int) -> None:
         assert api.writes == 1
 
     scene()
+
+
+class Stored:
+    """One object of the shard. Each write meets the next of the faults, and none after the last."""
+
+    def __init__(self, faults: Sequence[str] = (), drain: str = "") -> None:
+        self._faults = list(faults)
+        self.labels = {SHARD.label: SHARD.name, **({SHARD.drain: drain} if drain else {})}
+        self.version = 1
+
+    async def list(self, *_: object, label_selector: Selector, **__: object) -> AsyncIterator[PartialObject]:
+        meta = ObjectMeta(
+            name="a", namespace="x", resource_version=str(self.version), labels=dict(self.labels)
+        )
+        if label_selector.matches(self.labels):
+            yield PartialObject(metadata=meta)
+
+    async def patch(
+        self,
+        form: object,
+        name: str,
+        namespace: str,
+        patch: MergePatch | JsonPatch,
+        base: PartialObject | None = None,
+    ) -> PartialObject:
+        fault = self._faults.pop(0) if self._faults else ""
+        if fault == "unsent":
+            raise Unavailable("no connection")
+        if fault == "another's write":
+            self.version += 1
+        self._apply(patch, base)
+        if fault == "lost":
+            raise Unavailable("the response was lost")
+        if fault == "never":
+            await asyncio.sleep(FOREVER)
+        return PartialObject(metadata=ObjectMeta(name="a", namespace="x", resource_version=str(self.version)))
+
+    def _apply(self, patch: MergePatch | JsonPatch, base: PartialObject | None) -> None:
+        if base is not None and base.metadata.resource_version != str(self.version):
+            raise Conflict("the object has been modified")
+        if isinstance(patch, MergePatch):
+            changes = patch.body["metadata"]["labels"]
+            self.labels = {
+                key: value for key, value in {**self.labels, **changes}.items() if value is not None
+            }
+        else:
+            for op in patch.ops:
+                (key,) = (
+                    each
+                    for each in (SHARD.label, SHARD.drain)
+                    if op["path"] == pointer("metadata", "labels", each)
+                )
+                if op["op"] == "test" and self.labels.get(key) != op["value"]:
+                    raise PatchTestFailed("test failed")
+                if op["op"] == "remove":
+                    del self.labels[key]
+        self.version += 1
+
+
+FAULTS = ("", "unsent", "lost", "another's write")
+
+
+@virtual_time
+async def test_whatever_becomes_of_its_writes_an_object_has_a_new_version_and_no_mark() -> None:
+    for faults, drain in product(product(FAULTS, repeat=4), ("", RETURNING)):
+        api = Stored(faults, drain)
+        assert await reclaim(cast("Client", api), SHARD, [(SITES, "x")])
+        assert (api.labels, api.version > 1) == ({SHARD.label: SHARD.name}, True), (faults, drain)
+
+
+@virtual_time
+async def test_a_mark_whose_answer_came_too_late_is_taken_away_afterwards() -> None:
+    api = Stored(["never", "lost"])
+    assert not await reclaim(cast("Client", api), SHARD, [(SITES, "x")])
+    assert api.labels[SHARD.drain] == RETURNING
+    await clear(cast("Client", api), SHARD, [(SITES, "x")])
+    assert api.labels == {SHARD.label: SHARD.name}
+
+
+@virtual_time
+async def test_a_drain_is_not_taken_for_a_mark() -> None:
+    api = Stored(drain="true")
+    assert await reclaim(cast("Client", api), SHARD, [(SITES, "x")])
+    await clear(cast("Client", api), SHARD, [(SITES, "x")])
+    assert (api.labels[SHARD.drain], api.version) == ("true", 1)

@@ -18,6 +18,7 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.inspection.cluster import server_error
 from kubeshard.inspection.ring import SeenRing
+from kubeshard.sharding.names import RETURNING
 from kubeshard.sharding.planner import Action, Decision, RingView, not_sharded
 from kubeshard.sharding.ring_resources import RingEntry
 
@@ -55,6 +56,8 @@ class Counts:
     """The number of objects by the shard in their label, whether it is alive or not."""
     draining: Counter[str] = field(default_factory=Counter)
     """The number of these that have the drain label."""
+    marked: Counter[str] = field(default_factory=Counter)
+    """The number of these whose drain label is the mark of a shard that is back: nobody has asked for a drain."""
     unassigned: Some = field(default_factory=Some)
     stranded: Some = field(default_factory=Some)
     """Objects on a shard that is not available."""
@@ -101,6 +104,7 @@ class Counts:
             return
         self.shards[decision.source] += 1
         self.draining[decision.source] += meta.has_label(view.drain_label)
+        self.marked[decision.source] += meta.label(view.drain_label) == RETURNING
         if decision.source not in view.available:
             self.stranded.add(meta)
         elif self.main:

@@ -42,11 +42,16 @@ from kubeshard.inspection.counts import held_by
 from kubeshard.inspection.drain_age import drain_of
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing
-from kubeshard.inspection.status import EXAMINE, log_of
+from kubeshard.inspection.status import EXAMINE, MARKED, log_of, restart
 from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK, DRAIN_STUCK, PERMITTED, RESOURCES_RESOLVED
 from kubeshard.sharding.hash_ring import point_of
 from kubeshard.sharding.keys import kind_of_key, object_of_key
-from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACES_ANNOTATION, UNRELEASED_ANNOTATION
+from kubeshard.sharding.names import (
+    RETURNING,
+    RING_LABEL,
+    SYSTEM_NAMESPACES_ANNOTATION,
+    UNRELEASED_ANNOTATION,
+)
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.shard_states import MAX_DURATION
@@ -206,6 +211,15 @@ def _why(
         if owner
         else ""
     )
+    if source == target and meta.label(ring.view.drain_label) == RETURNING:
+        since = f", {age:.0f} s ago" if age is not None else ""
+        return _Why(
+            "Marked",
+            f"{source} marked it when it came back{since}, and keeps it",
+            f"if the mark is there for more than a minute, {MARKED}",
+            restart(source, ring),
+            mends=True,
+        )
     if source == target and meta.has_label(ring.view.drain_label):
         return _Why(
             "DrainPending",

@@ -22,7 +22,7 @@ latter, it is unknown whether a sharder leads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -471,7 +471,17 @@ def _objects(
                 "the sharder's next resync moves them",
                 _why(counts.resource, counts.misplaced),
             )
-    if oldest_drain is not None and oldest_drain > DRAIN_STUCK_AFTER and (slow := _slow(ring, counted)):
+    if oldest_drain is None or oldest_drain <= DRAIN_STUCK_AFTER:
+        return
+    if marked := _alive(ring, (counts.marked for counts in counted)):
+        yield Trouble(
+            f"{', '.join(marked)} has marked objects when it came back, up to {oldest_drain:.0f} s ago, and not taken "
+            "the mark away",
+            MARKED,
+            restart(marked[0], ring),
+            mends=True,
+        )
+    if slow := _slow(ring, counted):
         yield Trouble(
             f"a drain has been pending for {oldest_drain:.0f} s on {', '.join(slow)}",
             "the shard runs but does not release the objects: check its log, or restart it",
@@ -481,9 +491,14 @@ def _objects(
 
 def _slow(ring: SeenRing, counted: Sequence[Counts]) -> list[str]:
     """Shards that are at work, and have objects to release."""
-    draining = {shard for counts in counted for shard, drains in counts.draining.items() if drains}
+    return _alive(ring, (counts.draining - counts.marked for counts in counted))
+
+
+def _alive(ring: SeenRing, counted: Iterable[Counter[str]]) -> list[str]:
+    """Shards that are at work, and have some of these objects."""
+    theirs = {shard for counts in counted for shard, number in counts.items() if number}
     alive = {each.name for each in ring.members if each.held and each.state is ShardState.READY}
-    return sorted(draining & alive)
+    return sorted(theirs & alive)
 
 
 def _release(ring: SeenRing) -> str:
@@ -494,8 +509,18 @@ def _release(ring: SeenRing) -> str:
 
 def log_of(shard: str, ring: SeenRing) -> str:
     """Shards are named after their pods."""
-    namespace = next(member.namespace for member in ring.members if member.name == shard)
-    return f"kubectl --namespace {namespace} logs {shard}"
+    return f"{_in_namespace_of(shard, ring)} logs {shard}"
+
+
+MARKED = "restart it: it takes the mark away when it begins"
+
+
+def restart(shard: str, ring: SeenRing) -> str:
+    return f"{_in_namespace_of(shard, ring)} delete pod {shard}"
+
+
+def _in_namespace_of(shard: str, ring: SeenRing) -> str:
+    return f"kubectl --namespace {next(each.namespace for each in ring.members if each.name == shard)}"
 
 
 def _why(resource: GroupResource, some: Some) -> str:

@@ -6,8 +6,14 @@ resourceVersion, but it may be delayed for any length of time: the sharder's pro
 its last check and the request. If the returned shard works on the object without changing it, the patch succeeds.
 
 So the shard changes the object. After the Lease is ours again, which every later check shows, every object with our
-name gets a new resourceVersion: the drain label is added, and removed. The API server then refuses any patch that
-is based on an older read, however late it arrives. Only then does work on objects of that kind start.
+name gets a new resourceVersion: the drain label is added as a mark, and removed. The API server then refuses any patch
+that is based on an older read, however late it arrives. Only then does work on objects of that kind start.
+
+The mark is written to the version that was read: after any answer but an outage the object has another version, and
+whether it has the mark is not asked, because an answer may have been lost. It is removed wherever it is found, in any
+version. A process that ends between the two leaves it to its successor, if this comes before a sharder gives the
+object to another shard, which takes the mark away too. Nobody else would take it from a controlled object, which is
+never drained: so the Lease says that the shard is returning until no mark is left.
 
 Guaranteed, when `reclaim` returns True: no patch of a sharder (kubeshard's or the Go one) that is based on a read
 before the Lease was acquired will take an object from us. Objects with a drain label are left as they are: they are
@@ -17,7 +23,7 @@ this process has read it.
 
 If the objects of a kind cannot be listed, or one cannot be written, waiting replaces the proof: returns False after
 `PATIENCE`, which is longer than a patch of kubeshard's sharder takes unless that process is paused. Other kinds do not
-wait for it (`Reclaiming`). An unexpected exception, a bug, costs the same.
+wait for it (`Reclaiming`). An unexpected exception, a bug, costs the same. Marks that are left then go with `clear`.
 
 RBAC: list and patch on the ring's kinds.
 """
@@ -29,11 +35,11 @@ from collections.abc import Collection, Iterable
 from itertools import groupby
 
 from kubeshard.client.client import Client
-from kubeshard.core.errors import ApiError, Conflict, NotFound
+from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.objects import Form, PartialObject, metadata_only
-from kubeshard.core.patches import MergePatch
+from kubeshard.core.patches import JsonPatch, MergePatch, pointer, remove, test
 from kubeshard.core.selectors import Selector
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
@@ -47,8 +53,12 @@ PATIENCE = 30.0
 server may process it for another 5.
 """
 
+IN_FLIGHT = 15.0
+"""Seconds after which a write that was given up does not take effect any more: of those above, without the proof."""
+
 AT_A_TIME = 20
 RETRY = 1.0
+RARELY = 30.0
 
 _log = get_logger("kubeshard.shard")
 
@@ -68,7 +78,7 @@ async def reclaim(
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
             for kind, namespace in places:
                 tasks.create_task(
-                    _all_of(client, shard, metadata_only(kind), namespace, room), name=f"reclaiming {kind}"
+                    _reclaim_all(client, shard, kind, namespace, room), name=f"reclaiming {kind}"
                 )
     except TimeoutError:
         _log.warning(
@@ -79,6 +89,21 @@ async def reclaim(
         )
         return False
     return True
+
+
+async def clear(
+    client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | AllNamespaces]]
+) -> None:
+    """Removes the marks that `reclaim` has left in these places, where it returned False. Returns when all are gone,
+    however long that takes.
+    """
+    places = tuple(places)
+    if places:
+        await asyncio.sleep(IN_FLIGHT)
+    marked = _assigned_to(shard) & Selector.equals(shard.drain, RETURNING)
+    for kind, namespace in places:
+        room = asyncio.Semaphore(AT_A_TIME)
+        await _all_of(client, shard, metadata_only(kind), namespace, marked, room, RARELY)
 
 
 class Reclaiming:
@@ -110,25 +135,39 @@ class Reclaiming:
 
     async def reclaim(
         self, client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | AllNamespaces]]
-    ) -> None:
-        """Like `reclaim`, and opens the gates: each kind is reclaimed, or waited for, by itself."""
+    ) -> list[tuple[Kind, str | AllNamespaces]]:
+        """Like `reclaim`, and opens the gates: each kind is reclaimed, or waited for, by itself. Returns the places
+        that were waited for, to `clear`.
+        """
+        waited_for: list[tuple[Kind, str | AllNamespaces]] = []
+
+        async def one(kind: GroupKind, its: tuple[tuple[Kind, str | AllNamespaces], ...]) -> None:
+            if not await reclaim(client, shard, its):
+                waited_for.extend(its)
+            self.reclaimed({kind})
+
         async with asyncio.TaskGroup() as tasks:
             for kind, some in groupby(sorted(places, key=_kind_of), key=_kind_of):
-                tasks.create_task(self._reclaim(client, shard, kind, tuple(some)), name="reclaiming a kind")
-
-    async def _reclaim(
-        self,
-        client: Client,
-        shard: ShardIdentity,
-        kind: GroupKind,
-        places: Iterable[tuple[Kind, str | AllNamespaces]],
-    ) -> None:
-        await reclaim(client, shard, places)
-        self.reclaimed({kind})
+                tasks.create_task(one(kind, tuple(some)), name="reclaiming a kind")
+        return waited_for
 
 
 def _kind_of(place: tuple[Kind, str | AllNamespaces]) -> GroupKind:
     return place[0].group_kind
+
+
+def _assigned_to(shard: ShardIdentity) -> Selector:
+    return Selector.equals(shard.label, shard.name)
+
+
+async def _reclaim_all(
+    client: Client, shard: ShardIdentity, kind: Kind, namespace: str | AllNamespaces, room: asyncio.Semaphore
+) -> None:
+    form = metadata_only(kind)
+    if count := await _all_of(client, shard, form, namespace, _assigned_to(shard), room, RETRY):
+        _log.info(
+            "Reclaimed the objects that are still assigned to this shard", kind=str(kind), objects=count
+        )
 
 
 async def _all_of(
@@ -136,20 +175,22 @@ async def _all_of(
     shard: ShardIdentity,
     form: Form[PartialObject],
     namespace: str | AllNamespaces,
+    selector: Selector,
     room: asyncio.Semaphore,
-) -> None:
+    pause: float,
+) -> int:
+    """Renews the selected objects, trying again after each `pause`. Returns how many there were."""
     count, done, notices = 0, False, Notices()
 
     async def once() -> None:
         nonlocal count
         async with asyncio.TaskGroup() as tasks:
-            selector = Selector.equals(shard.label, shard.name)
             async for obj in client.list(form, namespace, label_selector=selector, on_restart=lambda: None):
-                if not obj.metadata.has_label(shard.drain):
+                if not obj.metadata.has_label(shard.drain) or obj.metadata.label(shard.drain) == RETURNING:
                     count += 1
                     await room.acquire()
                     renewing = tasks.create_task(
-                        _renewed(client, shard, form, obj, notices), name="reclaiming an object"
+                        _renewed(client, shard, form, obj, notices, pause), name="reclaiming an object"
                     )
                     renewing.add_done_callback(lambda _: room.release())
 
@@ -165,29 +206,37 @@ async def _all_of(
                 log = _log.warning if isinstance(error, ApiError) else _log.crash
                 log("Cannot read the objects of this shard", error=error, kind=str(form.kind))
         if not done:
-            await asyncio.sleep(RETRY)
-    if count:
-        _log.info(
-            "Reclaimed the objects that are still assigned to this shard", kind=str(form.kind), objects=count
-        )
+            await asyncio.sleep(pause)
+    return count
 
 
 async def _renewed(
-    client: Client, shard: ShardIdentity, form: Form[PartialObject], obj: PartialObject, notices: Notices
+    client: Client,
+    shard: ShardIdentity,
+    form: Form[PartialObject],
+    obj: PartialObject,
+    notices: Notices,
+    pause: float,
 ) -> None:
-    """A Conflict is fine: an object that somebody else changed has a new version already. `notices` are those of all
-    objects: an outage is told of the first one.
+    """A Conflict is fine: an object that somebody else changed has a new version already. It may also be our own
+    change, whose answer was lost. `notices` are those of all objects: an outage is told of the first one.
     """
-    meta = obj.metadata
-    for value in (RETURNING, None):
-        patch = MergePatch({"metadata": {"labels": {shard.drain: value}}})
+    meta, drain = obj.metadata, pointer("metadata", "labels", shard.drain)
+    mark = MergePatch({"metadata": {"labels": {shard.drain: RETURNING}}})
+    unmark = JsonPatch([test(drain, RETURNING), remove(drain)])
+
+    async def write(patch: MergePatch | JsonPatch, base: PartialObject | None, *done: type[ApiError]) -> None:
         while True:
             try:
-                obj = await client.patch(form, meta.name, meta.namespace, patch, base=obj)
-                break
-            except (Conflict, NotFound):
+                await client.patch(form, meta.name, meta.namespace, patch, base=base)
+                return
+            except done:
                 return
             except ApiError as error:
                 if notices.due(type(error).__name__):
                     _log.warning("Cannot write an object of this shard", object=str(obj.key), error=error)
-                await asyncio.sleep(RETRY)
+                await asyncio.sleep(pause)
+
+    if not meta.has_label(shard.drain):
+        await write(mark, obj, Conflict, NotFound)
+    await write(unmark, None, NotFound, NotOurs, PatchTestFailed)

@@ -64,7 +64,7 @@ from kubeshard.shard.handover import Handovers, shard_predicate
 from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
 from kubeshard.shard.label_restorer import LabelRestorer
 from kubeshard.shard.metrics import ShardMetrics
-from kubeshard.shard.reclaiming import Reclaiming
+from kubeshard.shard.reclaiming import Reclaiming, clear
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
@@ -472,9 +472,11 @@ class Sharding:
         client = self.client(prepared.objects, self.objects_in)
         places = prepared.places(cache)
         prepared.reclaiming.reclaimed(prepared.kinds.keys() - {kind.group_kind for kind, _ in places})
-        await prepared.reclaiming.reclaim(client, prepared.shard, places)
-        held.objects_reclaimed()
-        await self._take_back(prepared, cache)
+        waited_for = await prepared.reclaiming.reclaim(client, prepared.shard, places)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._take_back(prepared, cache), name="taking back")
+            await clear(client, prepared.shard, waited_for)
+            held.objects_reclaimed()
 
     @property
     def _ready(self) -> _Prepared:
