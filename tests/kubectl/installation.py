@@ -116,8 +116,8 @@ class Installation:
         self._sharder = asyncio.create_task(self._sharding(config))
 
     async def _sharding(self, config: SharderConfig) -> None:
-        """With the rights of its account."""
-        user = {"Impersonate-User": f"system:serviceaccount:{SYSTEM}:sharder"}
+        """With the rights of its account, unless it registers a URL, which the policies deny it."""
+        user = {} if self._called else {"Impersonate-User": f"system:serviceaccount:{SYSTEM}:sharder"}
         own = dataclasses.replace(self.config, impersonate=user)
         async with Client(own, world=self.client.world) as client:
             await build_sharder(config, client).run()

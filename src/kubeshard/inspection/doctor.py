@@ -182,8 +182,10 @@ class _Doctor:
         if cluster is None or await self._has_service(cluster):
             await self._part("definition", self._definition)
             await self._part("deployment", self._deployment)
-            if any(each.part == "deployment" and each.severity == "error" for each in self.findings):
-                self.unchecked.append(Unchecked("leader", "without pods of its Deployment no sharder leads"))
+            if any(
+                each.severity == "error" and each.mends for each in self.findings if each.part == "deployment"
+            ):
+                self.unchecked.append(Unchecked("leader", "none leads without a Deployment that wants pods"))
             elif cluster and cluster.defined:
                 await self._part("leader", self._leader, cluster)
             rights, account = self._standard.rights, (self._namespace, self._account)
