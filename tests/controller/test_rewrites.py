@@ -75,8 +75,10 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Rewrites()
     for number in range(3):
         memory.learn(KIND, f"uid-{number}", None, {"a": "sent"}, {"a": "stored"})
-    assert memory.without_known("uid-0", {"a": "sent"}, {"a": "stored"}) == {"a": "sent"}
-    assert memory.without_known("uid-2", {"a": "sent"}, {"a": "stored"}) == {}
+    left = [
+        memory.without_known(f"uid-{number}", {"a": "sent"}, {"a": "stored"}) == {} for number in range(3)
+    ]
+    assert left == [True, False, True]
 
 
 def test_the_author_is_not_told_of_what_the_server_adds(caplog: pytest.LogCaptureFixture) -> None:
@@ -104,3 +106,30 @@ def test_after_a_restore_nothing_is_known_any_more() -> None:
     assert memory.without_known(UID, {"a": "sent"}, {"a": "stored"}) == {"a": "sent"}
     memory.learn(KIND, UID, None, {"a": "sent"}, {"a": "stored"})
     assert memory.without_known(UID, {"a": "sent"}, {"a": "stored"}) == {}
+
+
+def known(memory: Rewrites, uid: str) -> bool:
+    """Whether the object is known; else it is learned, as a request would teach it."""
+    if memory.without_known(uid, {"a": "sent"}, {"a": "stored"}) == {}:
+        return True
+    memory.learn(KIND, uid, None, {"a": "sent"}, {"a": "stored"})
+    return False
+
+
+@pytest.mark.parametrize(("objects", "share"), [(90, 1.0), (101, 0.9), (200, 0.3)])
+def test_of_more_objects_than_fit_a_share_stays_known(
+    objects: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "REMEMBERED", 100)
+    memory = Rewrites()
+    rounds = [[known(memory, f"uid-{number}") for number in range(objects)] for _ in range(20)]
+    assert sum(map(sum, rounds[1:])) >= share * objects * len(rounds[1:])
+
+
+def test_objects_that_are_gone_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "REMEMBERED", 100)
+    memory = Rewrites()
+    for number in range(100):
+        known(memory, f"former-{number}")
+    rounds = [[known(memory, f"uid-{number}") for number in range(80)] for _ in range(30)]
+    assert sum(rounds[-1]) > 75

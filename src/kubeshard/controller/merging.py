@@ -96,18 +96,35 @@ def _with(live: Mapping[str, str] | None, desired: Mapping[str, str] | None) -> 
 
 
 REMEMBERED = 16_384
-"""The number of values, of 200 bytes each; the oldest are forgotten first."""
+"""The number of values, of 200 bytes each."""
 
 _log = get_logger("kubeshard.controller")
 
 _Path = tuple[str, ...]
+
+K = TypeVar("K", bound=Hashable)
+
+
+class _Memory(OrderedDict[K, bytes]):
+    """REMEMBERED values. Objects are looked at in turn: of more than fit, the oldest are needed next. So three times
+    out of four the newest makes room, and most of the memory stays of use; what is gone leaves it in the end.
+    """
+
+    evicted = 0
+
+    def remember(self, key: K, value: bytes) -> None:
+        self.pop(key, None)
+        if len(self) >= REMEMBERED:
+            self.evicted += 1
+            self.popitem(last=self.evicted % 4 > 0)
+        self[key] = value
 
 
 class Statements:
     """What one controller last stated in the status of objects that also have other controllers' status fields."""
 
     def __init__(self) -> None:
-        self._digests: OrderedDict[str, bytes] = OrderedDict()
+        self._digests: _Memory[str] = _Memory()
         """The statements by UID. A forgotten entry costs a request that changes nothing."""
 
     def __contains__(self, statement: tuple[str, Any]) -> bool:
@@ -117,9 +134,7 @@ class Statements:
     def note(self, uid: str, said: Any, *, there_is_more: bool) -> None:
         self._digests.pop(uid, None)
         if there_is_more:
-            self._digests[uid] = digest(said)
-            if len(self._digests) > REMEMBERED:
-                self._digests.popitem(last=False)
+            self._digests.remember(uid, digest(said))
 
 
 class Rewrites:
@@ -132,7 +147,7 @@ class Rewrites:
     def _begin(self) -> None:
         self._since = self._restores()
         """The restores before anything here was learned."""
-        self._stored: OrderedDict[tuple[str, _Path], bytes] = OrderedDict()
+        self._stored: _Memory[tuple[str, _Path]] = _Memory()
         """Which value of an object, by UID, at a path the server stored as what: a digest of both."""
         self._notices = Notices()
         self._statements = Statements()
@@ -171,10 +186,7 @@ class Rewrites:
             if sent is not None and not _sets(sent, path):
                 continue
             entry, stored = (uid, path), at(answer, *path)
-            self._stored[entry] = digest([value, stored])
-            self._stored.move_to_end(entry)
-            if len(self._stored) > REMEMBERED:
-                self._stored.popitem(last=False)
+            self._stored.remember(entry, digest([value, stored]))
             if _is_extension(value, stored):
                 continue
             if self.says_once((kind, path)):
