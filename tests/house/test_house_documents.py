@@ -98,6 +98,14 @@ def test_the_readme_can_be_read_in_two_minutes() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 110
 
 
+def test_every_page_is_in_the_list_of_all_pages() -> None:
+    docs = ROOT / "docs"
+    pages = {path for path in DOCUMENTS if path.is_relative_to(docs)} - {docs / "README.md"}
+    listed = _LINK.findall((docs / "README.md").read_text())
+    assert pages == {docs / path for path in listed if not path.startswith("..")}
+    assert len(pages) < 50, "merge two of them, so that a reader still finds one"
+
+
 def test_nothing_names_the_machine_it_was_written_on() -> None:
     here = {str(ROOT), str(Path.home())} - {"/"}
     found = [
