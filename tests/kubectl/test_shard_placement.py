@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from ring_cluster import RING, RingCluster, name_on, owner_of
+from msgspec.structs import replace
+from ring_cluster import RING, SECRETS, RingCluster, name_on, owner_of
 
-from kubeshard.core import ConfigMap, ObjectMeta, OwnerReference
+from kubeshard.core import ConfigMap, Namespace, ObjectMeta, OwnerReference
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.owners import NOTED_OWNER
 from kubeshard.inspection.cluster import read_cluster
 from kubeshard.inspection.errors import Unanswerable
 from kubeshard.inspection.placement import Child, Owner, Placement, placement_of, rings_of, wanted
 from kubeshard.inspection.ring import see
 from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import shard_label
 from kubeshard_apiserver.testing import MemoryApi
 
 
@@ -47,6 +50,26 @@ async def test_an_object_that_is_where_it_belongs(cluster: RingCluster) -> None:
     first, second = found.successors
     assert owner_of(name, "a", "c") == first
     assert owner_of(name, second) == second
+
+
+async def test_what_an_object_controls_is_found_where_it_is(cluster: RingCluster) -> None:
+    """A kind's scope decides how it is read, and what names its owner may be in any namespace."""
+    main, namespaces = SECRETS[0], {"group": "", "resource": "namespaces"}
+    controlled = [*main["controlledResources"], namespaces]
+    await cluster.ring(resources=[{**main, "controlledResources": controlled}], namespaceSelector={})
+    await cluster.shard("a")
+    await cluster.secret("s", "a")
+    noted = {NOTED_OWNER: "Secret team/s"}
+    labels = {shard_label(RING): "a"}
+    for member in (
+        Namespace(metadata=ObjectMeta(name="ns-s")),
+        ConfigMap(metadata=ObjectMeta(name="c", namespace="other")),
+    ):
+        metadata = replace(member.metadata, annotations=noted, labels=labels)
+        await cluster.client.create(replace(member, metadata=metadata))
+    found = await placed(cluster, "secret/s")
+    assert found.children == [Child("configmaps", {"a": 1}), Child("namespaces", {"a": 1})]
+    assert (await placed(cluster, "namespace/ns-s")).reason == "Placed"
 
 
 async def test_the_successors_are_who_owns_the_key_as_shards_leave() -> None:

@@ -152,7 +152,7 @@ async def placement_of(
         command=why.command,
         mends=why.mends,
         owner=owner,
-        children=await _children(client, ring, entry, found) if family and found and entry.main else [],
+        children=await _children(client, ring, entry, key) if family and found and key and entry.main else [],
     )
 
 
@@ -370,20 +370,20 @@ async def _owner(client: Client, ring: SeenRing, entry: RingEntry, key: str) -> 
     return None
 
 
-async def _children(client: Client, ring: SeenRing, entry: RingEntry, owner: PartialObject) -> list[Child]:
+async def _children(client: Client, ring: SeenRing, entry: RingEntry, key: str) -> list[Child]:
     children = []
     for child, kind in ring.entries:
         if entry.resource in child.owners:
-            children.append(await _children_of(client, ring, owner.metadata, kind))
+            children.append(await _children_of(client, ring, child, kind, key))
     return children
 
 
-async def _children_of(client: Client, ring: SeenRing, owner: ObjectMeta, kind: Kind) -> Child:
+async def _children_of(client: Client, ring: SeenRing, entry: RingEntry, kind: Kind, key: str) -> Child:
+    """Those that follow the main object with this key, in whatever namespace they are."""
     shards: Counter[str] = Counter()
     try:
-        async for obj in client.list(metadata_only(kind), owner.namespace or ALL, on_restart=shards.clear):
-            reference = controller_of(obj.metadata)
-            if reference is not None and reference.uid == owner.uid:
+        async for obj in client.list(metadata_only(kind), ALL, on_restart=shards.clear):
+            if (await ring.decide(entry, obj.metadata)).key == key:
                 shards[obj.metadata.label(ring.view.shard_label)] += 1
     except ApiError as error:
         return Child(str(kind.group_resource), {}, str(error))
