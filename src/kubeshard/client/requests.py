@@ -62,10 +62,12 @@ def collection_path(kind: Kind, namespace: str | AllNamespaces | None) -> str:
 
 def query(parameters: Mapping[str, str | int | float | bool | None]) -> str:
     """`?a=b&c=true`, or `""`; None and empty values are left out."""
-    given = tuple(
-        (name, str(value).lower() if isinstance(value, bool) else str(value))
-        for name, value in parameters.items()
-        if value is not None and value != "" and value is not False
+    given = tuple(  # of a list: a generator is entered once for each of them
+        [
+            (name, str(value).lower() if isinstance(value, bool) else str(value))
+            for name, value in parameters.items()
+            if value is not None and value != "" and value is not False
+        ]
     )
     return _encoded(given) if given else ""
 
