@@ -22,6 +22,7 @@ from kubeshard.cache import (
     UndeclaredKind,
 )
 from kubeshard.cache.snapshot import Replace
+from kubeshard.cache.transforms import NotKept
 from kubeshard.core import WrongNamespace
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ConfigurationError, Forbidden, Gone
@@ -281,6 +282,31 @@ def test_an_object_whose_transform_fails_is_readable_for_nobody_and_harms_no_oth
     (record,) = [record for record in caplog.records if "A transform failed" in record.getMessage()]
     assert record.exc_info is not None, "its author needs the trace"
     assert "secret" not in caplog.text
+
+
+@virtual_time
+async def test_what_a_transform_does_not_keep_is_not_there_from_then_on() -> None:
+    def transform(widget: Widget) -> Widget:
+        if widget.spec.color == "red":
+            raise NotKept
+        return widget
+
+    api = ScriptedClient()
+    api.put("x/a", "red")
+    api.put("x/b", "green")
+    cache = Cache(api.client, transforms={Widget.KIND: transform})
+    told: list[str] = []
+    cache.declare(Widget).add_handler(lambda delta: told.append(type(delta).__name__))
+    async with cache.running():
+        await cache.synced()
+        assert [each.metadata.name for each in cache.list(Widget, ALL)] == ["b"]
+        api.put("x/b", "red")
+        await settle()
+        assert not cache.list(Widget, ALL)
+        api.put("x/a", "green")
+        await settle()
+        assert [each.metadata.name for each in cache.list(Widget, ALL)] == ["a"]
+    assert told == ["Added", "Deleted", "Added"]
 
 
 @virtual_time

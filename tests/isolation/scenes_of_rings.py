@@ -449,8 +449,10 @@ async def a_tenant_floods(at: Neighbourhood) -> None:
 @cell(
     Unit.TENANT,
     M,
-    "a hundred tenants create objects at once, and one of them Leases of 240 kB with the label of a ring",
+    "a hundred tenants create objects at once, and one of them six hundred Leases with the label of a ring, some of "
+    "240 kB",
     BESIDE_A_TENANT,
+    said=(("log", "too many Leases"),),
     lasts=8,
 )
 @asynccontextmanager
@@ -459,12 +461,12 @@ async def many_tenants(at: Neighbourhood) -> AsyncIterator[None]:
         await at.create(Namespace, f"tenant{number}")
         await at.create(Thing, "x", f"tenant{number}")
     async with at.world.admin() as client:
-        for number in range(20):  # `sharder/test_lease_bounds.py` shows what is kept of each
+        for number in range(600):  # `sharder/test_lease_bounds.py` shows what is kept of them
             meta = ObjectMeta(
                 name=f"fat{number}",
                 namespace="tenant0",
-                labels={RING_LABEL: ("nobody", "r")[number % 2]},
-                annotations={"a": "x" * 240_000},
+                labels={RING_LABEL: "r" if number % 2 and number < 20 else "nobody"},
+                annotations={"a": "x" * (240_000 if number < 20 else 10)},
             )
             await client.create(Lease(metadata=meta))
     at.reached.add("tenants")

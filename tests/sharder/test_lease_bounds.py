@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeshard.client import Client
-from kubeshard.core import Lease, LeaseSpec, ObjectMeta
+from kubeshard.core import Lease, LeaseSpec, Namespace, ObjectMeta
 from kubeshard.core.objects import Key, OwnerReference
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.lease_observer import PROBE_INTERVAL, LeaseObserver, kept
+from kubeshard.sharder.kept_leases import MOST, KeptLeases, Sort, kept
+from kubeshard.sharder.lease_observer import PROBE_INTERVAL, LeaseObserver
 from kubeshard.sharding.names import EVICTED_ANNOTATION, INCARNATION_ANNOTATION, RING_LABEL, STATE_LABEL
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -80,6 +86,85 @@ async def test_fat_leases_cost_a_sharder_a_few_kilobytes_each_whatever_ring_they
                     assert sum(map(len, (lease.metadata.annotations or {}).values())) < 2000
         await world.make_things(4)
         await world.until(lambda: len(world.owners()) == 4, within=10)
+
+
+PLACES, NAMES = ("team", "ops"), tuple(f"l{number}" for number in range(9))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(PLACES),
+            st.sampled_from(NAMES),
+            st.sampled_from(["r", "nosuch", "gone"]),
+            st.sampled_from(["", "self"]),
+        ),
+        max_size=60,
+    )
+)
+def test_of_a_namespace_so_many_leases_are_kept_whatever_becomes_of_them(
+    steps: list[tuple[str, str, str, str]],
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for sort in Sort:
+            patch.setitem(MOST, sort, 2)
+        leases, there = KeptLeases(SimpleNamespace(rings={"r": 1}.get), SystemClock()), dict[Key, Sort]()
+        for namespace, name, ring, holder in steps:
+            key = Key(namespace, name)
+            there.pop(key, None)
+            if ring == "gone":
+                leases.forget(key)
+                continue
+            meta = ObjectMeta(name=name, namespace=namespace, labels={RING_LABEL: ring})
+            sort = Sort.STRANGE if ring == "nosuch" else Sort.HELD if holder else Sort.LEFT
+            place = [key for key, other in there.items() if other is sort and key.namespace == namespace]
+            keeps = leases.keeps(Lease(metadata=meta, spec=LeaseSpec(holder_identity=holder and name)))
+            assert keeps is (len(place) < 2)
+            if keeps:
+                there[key] = sort
+        assert len(leases) == len(there)
+        leases.only(lambda key: key.namespace == "ops")
+        assert len(leases) == sum(key.namespace == "ops" for key in there)
+
+
+@pytest.mark.parametrize("first", ["the flood", "the sharder"])
+@pytest.mark.parametrize("ring", ["nosuch", "r"])
+@virtual_time
+async def test_a_tenant_that_floods_leases_fills_no_memory_and_takes_no_shard_away(
+    ring: str, first: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for sort in Sort:
+        monkeypatch.setitem(MOST, sort, 5)
+    async with SimulatedCluster() as world:
+        await world.install()
+        await world.make_ring()
+
+        async def flood() -> None:
+            async with world.admin() as client:
+                await client.create(Namespace(metadata=ObjectMeta(name="a-tenant")))
+                for number in range(LEASES):
+                    lease = fat(number, ring, size=0)
+                    meta = msgspec.structs.replace(lease.metadata, namespace="a-tenant")
+                    await client.create(msgspec.structs.replace(lease, metadata=meta))
+
+        if first == "the flood":
+            await flood()
+        sharder = world.sharder("x0", webhook=False)
+        if first == "the sharder":
+            await asyncio.sleep(PROBE_INTERVAL)
+            await flood()
+        world.shard("s0", Touch())
+        world.shard("s1", Touch())
+        await asyncio.sleep(4 * PROBE_INTERVAL)
+        assert sharder.manager is not None
+        for informer in sharder.manager.cache.informers:
+            if informer.form.kind == Lease.KIND:
+                kept = Counter(lease.metadata.namespace for lease in informer.store.list())
+                assert kept == {"ops": 2, "a-tenant": 5}
+        lines = [record for record in caplog.records if "too many Leases" in record.getMessage()]
+        assert len(lines) == 1
+        await world.make_things(40)
+        await world.until(lambda: {"s0", "s1"} <= set(world.owners().values()), within=10)
 
 
 @virtual_time

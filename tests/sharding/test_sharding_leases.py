@@ -266,6 +266,14 @@ def test_of_too_many_shards_the_oldest_count() -> None:
     assert states.available("ring", 0.0) == ("b", "c")
 
 
+def test_of_too_many_shards_those_of_a_full_namespace_displace_none_elsewhere() -> None:
+    states = ShardStates(max_shards=4)
+    for number in range(10):
+        states.observe(lease(f"a{number}", namespace="a", created=f"2026-01-01T00:00:0{number}Z"), now=0.0)
+    states.observe(lease("late", namespace="b", created="2026-02-01T00:00:00Z"), now=0.0)
+    assert states.available("ring", 0.0) == ("a0", "a1", "a2", "late")
+
+
 def test_a_relabelled_lease_changes_both_rings() -> None:
     """A15 in docs/defects.md."""
     states = ShardStates()

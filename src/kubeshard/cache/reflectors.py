@@ -45,7 +45,7 @@ class Reflectors(Generic[T]):
         client: Client,
         *,
         shared: SharedKnowledge,
-        arrive: Callable[[T], T | UndecodableObject] | None,
+        arrive: Callable[[T], T | UndecodableObject | None] | None,
     ) -> None:
         self.staging: Staging[T] | None = None
         """Set while another scope is being listed."""

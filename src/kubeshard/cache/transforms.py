@@ -7,7 +7,8 @@ parts.
 Guaranteed: a transform gets each version of an object that the server sends, before it is stored, indexed or passed to
 a handler, and never gets its own result, a tombstone or a resync. If it raises, returns something else or changes the
 object's identity, the object counts as one that does not fit its class: lists omit it, `get` raises `TransformFailed`,
-and other objects are not affected. It is never stored unchanged, because the transform may be meant to keep a secret
+and other objects are not affected. If it raises `NotKept`, the object counts as one that does not exist. It is never
+stored unchanged, because the transform may be meant to keep a secret
 out of memory.
 
 Then parts that many objects have in common are deduplicated: objects of one namespace, workload or owner have the same
@@ -37,6 +38,10 @@ Transform = Callable[[T], T]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
+class NotKept(Exception):
+    """Raised by a transform for an object that is not to be stored."""
+
+
 class TransformFailed(UndecodableObject):
     """An object whose transform raised or returned something else. `__cause__` is the exception."""
 
@@ -47,14 +52,16 @@ class TransformFailed(UndecodableObject):
         self.__cause__ = error
 
 
-def arriving(form: Form[T], transform: Transform[T] | None) -> Callable[[T], T | UndecodableObject]:
-    """The function that a reflector applies to each object."""
+def arriving(form: Form[T], transform: Transform[T] | None) -> Callable[[T], T | UndecodableObject | None]:
+    """The function that a reflector applies to each object. None: it is not to be stored."""
 
-    def arrive(obj: T) -> T | UndecodableObject:
+    def arrive(obj: T) -> T | UndecodableObject | None:
         obj = without_last_applied(obj)
         if transform is not None:
             try:
                 obj = _same(transform(obj), obj)
+            except NotKept:
+                return None
             except Exception as error:
                 return TransformFailed(form, obj, error)
         share_parts(obj)

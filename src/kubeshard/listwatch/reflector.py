@@ -189,7 +189,8 @@ class Source(Generic[T]):
 class Reflector(Generic[T]):
     """One list/watch. `log` are fields of its log lines.
 
-    `arrive` is applied to each received object. Times are monotonic seconds; they and `stats` may be read at any time.
+    `arrive` is applied to each received object; None: it counts as one that does not exist. Times are monotonic
+    seconds; they and `stats` may be read at any time.
     `shared`: what the list/watches of one server share; without it, there are no streaming lists. `forbidden`: when to
     try again what is forbidden.
     """
@@ -201,7 +202,7 @@ class Reflector(Generic[T]):
         shared: SharedKnowledge | None = None,
         *,
         stats: ListWatchStats | None = None,
-        arrive: Callable[[T], T | UndecodableObject] | None = None,
+        arrive: Callable[[T], T | UndecodableObject | None] | None = None,
         forbidden: BackoffPolicy = FAILURES,
         log: Mapping[str, object] | None = None,
     ) -> None:
@@ -279,7 +280,9 @@ class Reflector(Generic[T]):
             stream = await self._source.list(sink.begin)
             arrive = self._arrival
             async for obj in stream:
-                if (room := sink.put(arrive(obj))) is not None:
+                arrived = arrive(obj)
+                room = sink.drop(obj) if arrived is None else sink.put(arrived)
+                if room is not None:
                     await room
                 await pace.step()
             for unreadable in stream.undecodable:
@@ -333,9 +336,11 @@ class Reflector(Generic[T]):
             elif accepted:
                 room = sink.advance(event.resource_version)
         else:
-            entry: T | UndecodableObject
+            entry: T | UndecodableObject | None
+            gone = event.type == "DELETED"
             if isinstance(event, Changed):
-                entry = self._arrival(event.object)
+                if (entry := self._arrival(event.object)) is None:
+                    entry, gone = event.object, True
             else:
                 entry = event.error
                 sink.unreadable(entry)
@@ -344,7 +349,7 @@ class Reflector(Generic[T]):
                 if entry.key is None:
                     raise UnexpectedResponse(f"the watch sent an object whose name cannot be read: {entry}")
             if machine.event(entry.metadata.resource_version, now):
-                room = (sink.drop if event.type == "DELETED" else sink.put)(entry)
+                room = (sink.drop if gone else sink.put)(entry)
         if room is not None:
             await room
         if isinstance(machine.state, Watching):
@@ -358,8 +363,8 @@ class Reflector(Generic[T]):
         if (room := self._sink.listed(listed)) is not None:
             await room
 
-    def _arrival(self, obj: T) -> T | UndecodableObject:
-        """What represents the object from here on."""
+    def _arrival(self, obj: T) -> T | UndecodableObject | None:
+        """What represents the object from here on; None: nothing."""
         if self._arrive is None:
             return obj
         arrived = self._arrive(obj)

@@ -33,7 +33,7 @@ from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.assignment_controller import assignment_controller, assignments
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.lease_controller import lease_controller
-from kubeshard.sharder.lease_observer import KEPT, LeaseObserver
+from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.owner_chains import OwnerChains
 from kubeshard.sharder.resource_kinds import ResourceKinds
@@ -58,9 +58,9 @@ def build_sharder(
     """
     clock, rng, registry = client.world.clock, client.world.rng, CollectorRegistry()
     sharder = client.with_user_agent("sharder").with_field_manager(SHARDER_FIELD_MANAGER)
-    cache = Cache(sharder, transforms=KEPT)
     metrics, kinds = SharderMetrics(registry), ResourceKinds(sharder)
     observer = LeaseObserver(sharder, clock, crashed=lambda: metrics.crashed("lease observer"))
+    cache = Cache(sharder, transforms=observer.transforms)
     chains = OwnerChains(sharder, kinds)
     namespaces, ring_objects = cache.declare(Namespace), cache.declare(ControllerRing)
     rings = Rings(

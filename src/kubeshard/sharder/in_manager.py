@@ -58,7 +58,7 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import Assignments, assignments
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
 from kubeshard.sharder.lease_controller import lease_controller
-from kubeshard.sharder.lease_observer import KEPT, SHARD_LEASES, LeaseObserver
+from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.owner_chains import OwnerChains
 from kubeshard.sharder.resource_kinds import ResourceKinds
@@ -113,12 +113,12 @@ class InManagerSharder:
         self._metrics = metrics
         self._health = health
         self._clock = client.world.clock
-        self._cache = cache = Cache(self._client, transforms=KEPT)
-        self._places = places = Cache(self._objects, cluster=objects_in) if objects_in else cache
         counts = SharderMetrics(metrics.registry)
         self._observer = LeaseObserver(
             self._client, self._clock, crashed=lambda: counts.crashed("lease observer")
         )
+        self._cache = cache = Cache(self._client, transforms=self._observer.transforms)
+        self._places = places = Cache(self._objects, cluster=objects_in) if objects_in else cache
         self._kinds = ResourceKinds(self._objects)
         namespaces = places.declare(Namespace)
         self._rings = Rings(

@@ -8,9 +8,9 @@ So the record is fresh unless the API server cannot be reached, or takes longer 
 silent: nothing is decided then. This also detects a restore of etcd: each of these lists is a consistent read, and
 shows Leases at earlier versions than were known when it was sent. Runs in every replica.
 
-Anybody who may create Leases may label them, with any ring and with annotations of 256 KiB. So what is kept of a Lease
-is bounded (`kept`); the lists are decoded as their bytes arrive, and hold nothing; and Leases of rings that do not
-exist are not judged, but once their ring appears.
+Anybody who may create Leases may label them. So what is kept of them is bounded, in size and number (`kept_leases`);
+the lists are decoded as their bytes arrive, and hold nothing; and Leases of rings that do not exist are not judged, but
+once their ring appears.
 
 RBAC: list, watch on leases.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,25 +29,19 @@ from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.transforms import Transform
 from kubeshard.client.client import Client
-from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
+from kubeshard.sharder.kept_leases import KeptLeases, kept
 from kubeshard.sharder.supervised import supervised
 from kubeshard.sharding.names import (
-    CONFIRMED_ANNOTATION,
-    EVICTED_ANNOTATION,
-    INCARNATION_ANNOTATION,
-    PROOFS_ANNOTATION,
     RING_LABEL,
-    STATE_LABEL,
-    UNRELEASED_ANNOTATION,
-    WATCHDOG_ANNOTATION,
 )
 from kubeshard.sharding.shard_states import MAX_SHARDS, Shard, ShardChange, ShardStates
 
@@ -61,54 +55,7 @@ _SHORTEST_WAIT = 0.01
 SHARD_LEASES = Scope(labels=Selector.exists(RING_LABEL))
 """The cached Leases: those of shards, not those of nodes."""
 
-_LABELS = (RING_LABEL, STATE_LABEL)
-_ANNOTATIONS = (
-    INCARNATION_ANNOTATION,
-    PROOFS_ANNOTATION,
-    EVICTED_ANNOTATION,
-    CONFIRMED_ANNOTATION,
-    WATCHDOG_ANNOTATION,
-    UNRELEASED_ANNOTATION,
-)
-LONGEST = 512
-"""Characters of a text of a Lease: more than a name, a time or an incarnation has."""
-
 _log = get_logger("kubeshard.sharder")
-
-
-def kept(lease: Lease) -> Lease:
-    """What a sharder needs of a shard's Lease: about 1 KB, whatever else it has. Not for writing it."""
-    meta, spec = lease.metadata, lease.spec
-    labels, annotations, holder = meta.labels or {}, meta.annotations or {}, spec.holder_identity
-    acquired, renewed = spec.acquire_time, spec.renew_time
-    return Lease(
-        metadata=ObjectMeta(
-            name=meta.name,
-            namespace=meta.namespace,
-            uid=meta.uid,
-            resource_version=meta.resource_version,
-            creation_timestamp=meta.creation_timestamp,
-            deletion_timestamp=meta.deletion_timestamp,
-            labels={key: labels[key] for key in _LABELS if key in labels},
-            annotations={
-                key: annotations[key]
-                for key in _ANNOTATIONS
-                if key in annotations and len(annotations[key]) <= LONGEST
-            },
-        ),
-        spec=LeaseSpec(
-            # One that is cut is no shard's name, nor a time.
-            holder_identity=holder and holder[:LONGEST],
-            lease_duration_seconds=spec.lease_duration_seconds,
-            acquire_time=acquired and acquired[:LONGEST],
-            renew_time=renewed and renewed[:LONGEST],
-            lease_transitions=spec.lease_transitions,
-        ),
-    )
-
-
-KEPT: dict[GroupKind | Kind, Transform[Any]] = {Lease.KIND.group_kind: kept}
-"""The transform of the caches that have shard Leases."""
 
 
 class LeaseObserver:
@@ -131,9 +78,15 @@ class LeaseObserver:
         self.rings: Callable[[str], object | None] = lambda ring: ring
         """Returns something for the rings that exist; by default, all do."""
         self._followed: set[str] = set()
+        self._kept = KeptLeases(self, clock)
+
+    @property
+    def transforms(self) -> Mapping[GroupKind | Kind, Transform[Any]]:
+        """Those of a cache that has shard Leases."""
+        return {Lease.KIND.group_kind: self._kept}
 
     def declare(self, cache: Cache) -> None:
-        """The cache has the transform `KEPT`."""
+        """The cache has the `transforms`."""
         self._informer = cache.declare(Lease, SHARD_LEASES)
         self._informer.add_handler(self._heard)
 
@@ -171,7 +124,7 @@ class LeaseObserver:
 
     def observe(self, lease: Lease, asked: float | None = None) -> None:
         """Feeds a Lease from a response of the API server. `asked`: for a consistent read, when it was sent."""
-        if not self._is_known(lease) or self.states.has_version(lease):
+        if not self._is_known(lease) or self.states.has_version(lease) or not self._kept.keeps(lease):
             return
         rewinds = self.states.rewinds
         self._tell(self.states.observe(kept(lease), self._clock.monotonic(), asked))
@@ -201,12 +154,17 @@ class LeaseObserver:
         async for lease in stream:
             if self.states.has_version(lease):
                 listed.add(lease.key)
-            elif self._is_known(lease):
+            elif self._kept.keeps(lease):
                 listed.add(lease.key)
                 self.observe(lease, asked)
         for key in sorted(self.states.keys() - listed):
             self.forget(key, stream.resource_version, asked)
+        if len(self._kept) > len(listed):
+            self._kept.only(lambda key: key in listed or key in self.states or self._has(key))
         self.states.confirm(asked, self._clock.monotonic(), stream.resource_version)
+
+    def _has(self, key: Key) -> bool:
+        return self._informer is not None and self._informer.store.metadata(key) is not None
 
     async def read_shard(self, ring: str, shard: str, client: Client) -> list[Lease]:
         """All Leases of one shard, read from the server with `client`. Raises ApiError."""
@@ -256,6 +214,7 @@ class LeaseObserver:
         self.states.heard(now)
         if isinstance(delta, Deleted):
             lease, version = delta.object, delta.object.metadata.resource_version if delta.final else ""
+            self._kept.forget(lease.key)
             self._tell(self.states.forget(lease.key, now, version))
             return
         lease = delta.new if isinstance(delta, Updated) else delta.object

@@ -298,7 +298,9 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
         if shard.excess
     ]
     if (count := sum(shard.member for shard in shards)) > max_shards:
-        problems.append(f"{count} shards are available, only the {max_shards} oldest are used")
+        problems.append(
+            f"{count} shards are available, only {max_shards} are used, the oldest of each namespace"
+        )
     return problems[:10]
 
 

@@ -32,7 +32,7 @@ Guaranteed:
   since it was first seen, whichever sharder has evicted it.
 - A shard is available if any of its Leases is (the same name may exist in several namespaces; A13 in
   docs/defects.md). Names that are not label values are never available (A13b in docs/defects.md); beyond
-  `max_shards` only the oldest count.
+  `max_shards` only the oldest of each namespace count, the same number of each.
 - If a ring says in which namespaces its shards are (`confine`), Leases elsewhere are no shards of it, dead or alive.
 - An incomplete Lease passes through the states like any other, with 15 s from its first observation.
 
@@ -42,6 +42,7 @@ every method that depends on time takes it as an argument; the caller feeds even
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -307,8 +308,7 @@ class ShardStates:
             return remembered[1]
         shards = [shard for shard in self.shards(ring, now) if shard.member]
         if len(shards) > self._max_shards:
-            shards.sort(key=lambda shard: (shard.lease.metadata.creation_timestamp or "", shard.key))
-            del shards[self._max_shards :]
+            del (shards := _fairly(shards))[self._max_shards :]
         # Availability is lost by an observation, or by the end of a tombstone or of an evicted shard's time.
         until = now + min(map(_to_end, shards), default=float("inf"))
         names = tuple(sorted({shard.name for shard in shards}))
@@ -529,6 +529,18 @@ def duplicates(shards: Iterable[Shard]) -> dict[str, list[Key]]:
         if not shard.deleted:
             places.setdefault(shard.name, []).append(shard.key)
     return {name: keys for name, keys in places.items() if len(keys) > 1}
+
+
+def _fairly(shards: list[Shard]) -> list[Shard]:
+    """The oldest of each namespace, then the second oldest of each, and so on: whoever fills a namespace does not
+    displace the shards in another one.
+    """
+    shards.sort(key=lambda shard: (shard.lease.metadata.creation_timestamp or "", shard.key))
+    places, turns = Counter[str](), list[int]()
+    for shard in shards:
+        turns.append(places[shard.key.namespace])
+        places[shard.key.namespace] += 1
+    return [shard for _, shard in sorted(zip(turns, shards, strict=True), key=itemgetter(0))]
 
 
 def _to_end(shard: Shard) -> float:
