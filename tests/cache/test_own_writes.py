@@ -15,6 +15,7 @@ from kubeshard.cache.own_writes import LOST, OwnWrites, WriteBook, record_own_wr
 from kubeshard.client import Client
 from kubeshard.client.write_records import WriteRecord
 from kubeshard.core.builtin import Namespace
+from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key, form_of
 from kubeshard.core.selectors import Selector
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
@@ -276,6 +277,21 @@ async def test_a_write_that_is_forgotten_while_it_is_looked_up_is_no_error() -> 
         writes = OwnWrites(clock)
         writes.record(WriteRecord(Widget.KIND, Key("x", "a"), "", "", None, deleted=False, lost=True))
         await writes.find_out(slow.cache, cast(Client, Slow()))
+        assert not writes
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_write_to_a_kind_that_is_not_served_any_more_is_known_to_be_gone() -> None:
+    class Unserved:
+        async def list(self, *_: object, **__: object) -> AsyncIterator[object]:
+            raise NotFound("the server does not serve this path", code=404, reason="NotFound")
+            yield
+
+    async with SlowCache().running() as slow:
+        writes = OwnWrites(VirtualClock())
+        writes.record(WriteRecord(Widget.KIND, Key("x", "a"), "", "", None, deleted=False, lost=True))
+        await writes.find_out(slow.cache, cast(Client, Unserved()))
         assert not writes
 
 

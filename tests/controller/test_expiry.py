@@ -144,6 +144,16 @@ async def test_a_deletion_that_is_refused_is_told_on_the_object_and_tried_again(
 
 
 @virtual_time
+async def test_what_the_object_controls_goes_with_it_whatever_the_default_of_its_kind() -> None:
+    async with app_cluster() as cluster:
+        await create(cluster, 10)
+        async with cluster.running(expiring()):
+            await asyncio.sleep(20)
+            (sent,) = (each for each in cluster.recording.requests if each.method == "DELETE")
+            assert msgspec.json.decode(sent.body)["propagationPolicy"] == "Background"
+
+
+@virtual_time
 async def test_an_object_that_is_being_deleted_is_left_to_its_finalizers() -> None:
     cleaned: list[str] = []
 

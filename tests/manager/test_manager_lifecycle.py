@@ -472,6 +472,10 @@ def test_names_of_controllers_are_unique() -> None:
         ({"controllers": [Act()]}, "is not a Controller"),
         ({"leader_election": True}, r"takes a LeaderElection\(name=..., namespace=...\)"),
         ({"servers": NotingServer([])}, r"servers takes a list: servers=\[NotingServer\(...\)\]"),
+        (
+            {"opens": [opening([], "pool")()]},
+            r"opens takes functions .*: opens=\[pool\], not opens=\[pool\(\)\]",
+        ),
         ({"sharding": "items"}, r"takes a Sharding: Sharding\('items'\)"),
     ],
 )

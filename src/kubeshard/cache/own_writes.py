@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -33,6 +33,7 @@ from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.informer import Informer
 from kubeshard.client.client import Client
 from kubeshard.client.write_records import WriteRecord, record_of
+from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of, metadata_only
@@ -137,9 +138,10 @@ class OwnWrites:
         # Not a get: that is another right than the cache's, and hand-written roles may lack it.
         named = FieldSelector.equals("metadata.name", name) if name else None
         there = False
-        async for obj in client.list(form, namespace or ALL, field_selector=named):
-            there = True
-            self.record(record_of(write.kind, obj.metadata))
+        with suppress(NotFound):  # the kind is gone, with all of its objects
+            async for obj in client.list(form, namespace or ALL, field_selector=named):
+                there = True
+                self.record(record_of(write.kind, obj.metadata))
         if not there and write.deleted and write.uid:
             self.record(write._replace(lost=False))
 

@@ -44,7 +44,8 @@ def expiring(expires: Expires, inner: ReconcileFn) -> ReconcileFn:
             run_of(ctx).again(left)
             return await inner(ctx, obj)
         try:
-            await ctx.client.delete_object(obj, kind=ctx.form.kind)
+            # Said, because the API server's own default leaves what a Job controls.
+            await ctx.client.delete_object(obj, kind=ctx.form.kind, propagation="Background")
         except NotFound:
             return None  # the cache will show it soon
         ctx.log.info("Deleted: it has expired")

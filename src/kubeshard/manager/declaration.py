@@ -124,9 +124,13 @@ class Declaration:
         for name, parts in (("servers", self.servers), ("runnables", self.runnables), ("opens", self.opens)):
             if not isinstance(parts, Iterable):
                 raise TypeError(f"{name} takes a list: {name}=[{type(parts).__name__}(...)]")
-        if not all(map(callable, self.opens)):
+        opens: tuple[Any, ...] = tuple(self.opens)
+        self.opens = opens
+        # One made by `asynccontextmanager` can be called, too: as a decorator.
+        if not all(callable(each) and not isinstance(each, AbstractAsyncContextManager) for each in opens):
             raise TypeError(
-                "opens takes functions without arguments that return an async context manager: opens=[lambda: session]"
+                "opens takes functions without arguments that return an async context manager: opens=[pool], not "
+                "opens=[pool()]"
             )
 
     @property
