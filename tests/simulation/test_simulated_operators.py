@@ -312,6 +312,20 @@ def test_what_no_operator_should_do_is_noticed_without_an_invariant(
     assert any(message in line for line in result.breaks)
 
 
+def test_objects_of_one_name_in_several_namespaces_are_several_objects() -> None:
+    source = """
+    from kubeshard.core import Namespace
+    async def reconcile(ctx, desk):
+        now, space = ctx.clock.wall(), f"ns-{desk.metadata.name}"
+        app = ConfigMap(metadata=ObjectMeta(name="app", namespace=space), data={"at": str(now // 25)})
+        await ctx.apply(Namespace(metadata=ObjectMeta(name=space)), app)
+        return Result(requeue_after=25 - now % 25)
+    desks = Controller(name="desk", reconciler=reconcile, primary=Desk, applies=[Namespace, ConfigMap])
+    manager = Manager([desks], leader_election=LeaderElection(name="desks", namespace="default"))
+    """
+    assert calm(operator(source), objects=4).breaks == []
+
+
 SAYS = """
 async def say(ctx, desk):
     patch = MergePatch({"metadata": {"annotations": {"said": str(ctx.clock.wall())}}})

@@ -57,6 +57,10 @@ RUNS = 30
 """How many reconciles of one object are too many in this time: a `requeue_after` of some seconds is none."""
 
 
+_Counted = Counter[tuple[str, str]]
+"""Of each object, with its family."""
+
+
 class _Run(NamedTuple):
     """A reconcile, or (`lasting`) a daemon."""
 
@@ -111,7 +115,7 @@ class OperatorOracles(Judge):
         self._failed: dict[tuple[str, Key], str] = {}
         """Why the last reconcile of each object has failed."""
         self._failures: deque[BaseException] = deque(maxlen=1000)
-        self._calm: tuple[Counter[str], Counter[str]] | None = None
+        self._calm: tuple[_Counted, _Counted] | None = None
         """Writes and reconciles since the cluster should be quiet."""
         self._violated: set[str] = set()
         self._leads = shape.in_turns and all(each.needs_leadership for each in shape.controllers)
@@ -174,10 +178,10 @@ class OperatorOracles(Judge):
         others = [each for each in at_work if each != process and not self._world.processes[each].dead]
         if others and exclusive:
             at_it = " and ".join(dict.fromkeys(others))
-            self.broken("overlap", f"{process} begins with {key.name}, on which {at_it} works", family)
+            self.broken("overlap", f"{process} begins with {key}, on which {at_it} works", family)
         self._judge_reads(process, controller, key, obj.metadata, family)
         if self._calm:
-            self._calm[1][family] += 1
+            self._calm[1][str(key), family] += 1
         at_work.append(process)
         token = _RUN.set(_Run(self._number, controller, key))
         try:
@@ -200,7 +204,7 @@ class OperatorOracles(Judge):
         if int(meta.resource_version) < wrote:
             self.broken(
                 "stale read",
-                f"{process} begins with {key.name} at version {meta.resource_version}, and has itself written "
+                f"{process} begins with {key} at version {meta.resource_version}, and has itself written "
                 f"version {wrote}",
                 family,
             )
@@ -244,7 +248,7 @@ class OperatorOracles(Judge):
                 self.broken(
                     "stale read",
                     f"{process.name} creates another {requested.body.get('kind', 'child')} for {family}, and its cache "
-                    f"lacks {child.key.name}, which {child.process} has created {self._now - child.at:.2f} s before",
+                    f"lacks {child.key}, which {child.process} has created {self._now - child.at:.2f} s before",
                     family,
                 )
                 return
@@ -290,7 +294,8 @@ class OperatorOracles(Judge):
             process, request = sender
             self._result.counts["writes"] += 1
             if self._calm:
-                self._calm[0][f"{some.get('kind', resource.resource)} {event.key.name}"] += 1
+                what = f"{some.get('kind', resource.resource)} {event.key}"
+                self._calm[0][what, family or event.key.name] += 1
             if event.old is None:
                 _, run = self._runs.get(id(request), (request, None))
                 owner = controller_uid(some["metadata"])
@@ -374,13 +379,13 @@ class OperatorOracles(Judge):
         for oracle, most, counts in zip(
             ("endless writes", "hot loop"), (WRITES, RUNS), self._calm, strict=True
         ):
-            for name, count in counts.most_common(1):
+            for (name, family), count in counts.most_common(1):
                 if count >= most:
                     what = "writes" if oracle == "endless writes" else "reconciles"
                     self.broken(
                         oracle,
                         f"{count} {what} of {name} in {QUIET:g} s although nothing changes",
-                        name.rpartition(" ")[2],
+                        family,
                     )
         self._calm = None
 
