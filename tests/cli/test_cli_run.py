@@ -89,9 +89,11 @@ def test_a_function_that_cannot_be_called_for_the_manager_is_told_so(folder: Pat
         load_manager("mine")
 
 
-def test_a_manager_that_opens_something_itself_is_told_where_that_belongs(folder: Path) -> None:
+@pytest.mark.parametrize("more", ["", "manager = manager()\n"])
+def test_a_manager_that_opens_something_itself_is_told_where_that_belongs(folder: Path, more: str) -> None:
     (folder / "mine.py").write_text(
-        "from contextlib import asynccontextmanager\n@asynccontextmanager\nasync def manager():\n    yield 1\n"
+        "from contextlib import asynccontextmanager\n"
+        f"@asynccontextmanager\nasync def manager():\n    yield 1\n{more}"
     )
     with pytest.raises(ConfigurationError, match=r"^mine: .* Manager\(\[\.\.\.\], opens=\[\.\.\.\]\)"):
         load_manager("mine")

@@ -68,7 +68,8 @@ def load_manager(reference: str) -> Manager:
         raise ConfigurationError(
             f"{reference}: a function that makes the Manager must not be `async def` and takes no arguments"
         )
-    manager = calling(found) if callable(found) else found
+    opened = isinstance(found, AbstractAsyncContextManager)  # made by contextlib, it can be called, too
+    manager = calling(found) if callable(found) and not opened else found
     if isinstance(manager, AbstractAsyncContextManager):
         raise ConfigurationError(
             f"{reference}: declare what is opened where the manager runs: return Manager([...], opens=[...])"
