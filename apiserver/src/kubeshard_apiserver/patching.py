@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubeshard.core.errors import Invalid
+from kubeshard.core.errors import ApiError, Invalid
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, apply_operation
 from kubeshard_apiserver.apply.strategic import BadDirective, go_kind, go_text, strategic_merge
@@ -43,16 +43,13 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
+_MOST_OPERATIONS = 10000
 
 
 def patch_of(content_type: str, body: Any) -> Patch:
     """Reads the body of a patch request. Raises Invalid (400) if the body does not match the content type."""
     if content_type == JSON_PATCH:
-        if not isinstance(body, list) or not all(isinstance(op, dict) for op in body):
-            raise bad_request(
-                f"error decoding patch: json: cannot unmarshal {_go(body)} into Go value of type []handlers.jsonPatchOp"
-            )
-        return JsonPatch(body)
+        return JsonPatch(_operations([] if body is None else body))
     if body is None and content_type == MERGE:
         raise bad_request("Invalid JSON Patch")
     if not isinstance(body, dict):
@@ -61,6 +58,23 @@ def patch_of(content_type: str, body: Any) -> Patch:
     forms: Mapping[str, type[MergePatch | StrategicPatch | ApplyPatch]]
     forms = {MERGE: MergePatch, STRATEGIC: StrategicPatch, APPLY: ApplyPatch}
     return forms[content_type](body)
+
+
+def _operations(body: Any) -> list[Mapping[str, Any]]:
+    """A null counts as an operation without members."""
+    wrong = "error decoding patch: json: cannot unmarshal"
+    if not isinstance(body, list) or not all(op is None or isinstance(op, dict) for op in body):
+        raise bad_request(f"{wrong} {_go(body)} into Go value of type []handlers.jsonPatchOp")
+    if len(body) > _MOST_OPERATIONS:
+        told = f"The allowed maximum operations in a JSON patch is {_MOST_OPERATIONS}, got {len(body)}"
+        raise ApiError(f"Request entity too large: {told}", code=413, reason="RequestEntityTooLarge")
+    operations = [op or {} for op in body]
+    for op in operations:
+        for name in ("op", "from", "path"):
+            if not isinstance(given := op.get(name) or "", str):
+                field = f"Go struct field jsonPatchOp.{name} of type string"
+                raise bad_request(f"{wrong} {_go(given)} into {field}")
+    return operations
 
 
 def patched(

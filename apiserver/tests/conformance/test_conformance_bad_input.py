@@ -56,6 +56,9 @@ async def test_metadata_of_another_type_is_explained(api, maps):
         (JSON_PATCH, b'[{"op": "add"}]', INVALID),
         (JSON_PATCH, b'[{"path": "/data"}]', INVALID),
         (JSON_PATCH, b"[1]", BAD_REQUEST),
+        (JSON_PATCH, b"[null]", INVALID),
+        (JSON_PATCH, b'[{"op": 1, "path": "/data"}]', BAD_REQUEST),
+        (JSON_PATCH, b'[{"op": "add", "path": ["data"]}]', BAD_REQUEST),
         (APPLY, b"- a", BAD_REQUEST),
         (APPLY, b"x", BAD_REQUEST),
         (APPLY, b'{"apiVersion": null, "kind": "ConfigMap", "metadata": {"name": "a"}}', BAD_REQUEST),
@@ -66,6 +69,43 @@ async def test_a_patch_that_makes_no_object_of_the_kind_is_refused(api, maps, co
     await api.create(maps, config_map(data={"a": "1"}))
     answer = await api.call("PATCH", f"{maps}/a", body, content_type=content_type, fieldManager="one")
     assert answer.refusal == refusal
+
+
+async def test_a_json_patch_of_null_has_no_operations(api, maps):
+    made = await api.create(maps, config_map())
+    assert (await api.call("PATCH", f"{maps}/a", b"null", content_type=JSON_PATCH)).body == made.body
+
+
+async def test_a_json_patch_has_a_limit(api, maps):
+    await api.create(maps, config_map())
+    test = {"op": "test", "path": "/kind", "value": "ConfigMap"}
+    assert (await api.json_patch(f"{maps}/a", *[test] * 10000)).status == 200
+    refused = await api.json_patch(f"{maps}/a", *[test] * 10001)
+    assert refused.refusal == (413, "RequestEntityTooLarge")
+
+
+@pytest.mark.parametrize("version", [None, "", "0"])
+async def test_a_patch_of_a_custom_resource_leaves_it_its_version(api, sites, version):
+    await api.create(sites, site())
+    patch = {"metadata": {"resourceVersion": version}}
+    refused = await api.merge(f"{sites}/a", patch)
+    assert (refused.refusal, refused.fields) == (INVALID, {"metadata.resourceVersion"})
+    refused = await api.apply(f"{sites}/a", {**site(), "metadata": {"name": "a", **patch["metadata"]}})
+    assert (refused.refusal, refused.fields) == (INVALID, {"metadata.resourceVersion"})
+
+
+@pytest.mark.parametrize("patch", [{"kind": None, "apiVersion": None}, {"apiVersion": "a/b/c"}])
+async def test_a_patch_that_leaves_a_custom_resource_no_type_is_to_blame(api, sites, patch):
+    await api.create(sites, site())
+    refused = await api.merge(f"{sites}/a", patch)
+    assert (refused.refusal, refused.fields) == (INVALID, {"patch"})
+
+
+async def test_only_the_status_of_a_patched_status_counts(api, sites):
+    await api.create(sites, site())
+    patch = {"apiVersion": "v9", "kind": "Other", "status": {"phase": "Up"}}
+    assert (await api.merge(f"{sites}/a/status", patch)).status == 200
+    assert (await api.get(f"{sites}/a"))["status"]["phase"] == "Up"
 
 
 async def test_a_patch_into_another_type_names_the_patch(api, maps):

@@ -79,6 +79,27 @@ async def serves(api, path):
     return (await api.get(path)).status == 200
 
 
+async def test_a_field_that_the_version_of_another_manager_lacks(things):
+    """Without a webhook, conversion keeps all fields, and who owns which can be told only in the manager's version."""
+    body = defined(things.group, fields(a=STRING))
+    [second] = defined(things.group, fields(a=STRING, c=STRING))["spec"]["versions"]
+    body["spec"]["versions"][0]["storage"] = False
+    body["spec"]["versions"].append({**second, "name": "v2"})
+    await things.api.create(DEFINITIONS, body)
+    newer = things.path.replace("/v1/", "/v2/")
+    for path in (things.path, newer):
+        await until(lambda path=path: serves(things.api, path))
+    await things.create({"a": "x"})
+    config = {"apiVersion": f"{things.group}/v2", "kind": "Thing", "metadata": {"name": "a"}}
+    known = await things.api.apply(f"{newer}/a", {**config, "spec": {"a": "y"}}, force=True)
+    assert known.status == 200
+    refused = await things.api.apply(f"{newer}/a", {**config, "spec": {"a": "y", "c": "z"}}, force=True)
+    assert refused.refusal == (500, None)
+    assert refused.message.endswith(".spec.c: field not declared in schema")
+    merged = await things.api.merge(f"{newer}/a", {"spec": {"c": "z"}})
+    assert (merged["spec"], merged.meta.get("managedFields")) == ({"a": "y", "c": "z"}, None)
+
+
 async def test_selectable_fields_select(things):
     await things.define(
         fields(a=STRING, n=INTEGER), selectableFields=[{"jsonPath": ".spec.a"}, {"jsonPath": ".spec.n"}]

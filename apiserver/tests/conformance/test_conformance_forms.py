@@ -224,6 +224,38 @@ async def test_plain_text_is_no_body(api, maps):
     )
 
 
+@pytest.mark.parametrize(
+    ("content_type", "code"),
+    [
+        ("application/JSON", 201),
+        ("Application/Yaml; a=b", 201),
+        ('application/json; a="b;c"; d=e', 201),
+        ("application/json;", 201),
+        ("application/json; a", 415),
+        ('application/json; a="b', 415),
+        ("*/*", 415),
+    ],
+)
+async def test_the_type_of_a_body_is_a_media_type(api, maps, content_type, code):
+    made = await api.call("POST", maps, b'{"metadata": {"name": "a"}}', content_type=content_type)
+    assert made.status == code
+
+
+async def test_the_type_of_a_patch_is_taken_as_it_stands(api, maps):
+    await api.create(maps, {"metadata": {"name": "a"}})
+    for content_type, code in (
+        ("application/merge-patch+json; a", 200),
+        ("application/Merge-Patch+json", 415),
+    ):
+        answer = await api.call("PATCH", f"{maps}/a", b"{}", content_type=content_type)
+        assert answer.status == code
+
+
+async def test_what_is_no_utf_8_in_json_is_replaced(api, maps):
+    made = await api.call("POST", maps, b'{"metadata": {"name": "a"}, "data": {"a": "x\xffy"}}')
+    assert made["data"] == {"a": "x\ufffdy"}
+
+
 TOO_LARGE = "etcdserver: request is too large"
 MESSAGE_TOO_LARGE = "rpc error: code = ResourceExhausted desc = trying to send message larger than max"
 

@@ -30,7 +30,7 @@ from kubeshard_apiserver.apply.managed_fields import (
 from kubeshard_apiserver.apply.shape import Path, Shape, item_element, parts, readable
 from kubeshard_apiserver.apply.validation import validation_errors
 from kubeshard_apiserver.objects import Object, with_metadata
-from kubeshard_apiserver.status import escaped
+from kubeshard_apiserver.status import escaped, internal
 
 
 def merge(shape: Shape, live: Any, applied: Any) -> Any:
@@ -137,6 +137,8 @@ class Writer:
     resets: Callable[[Path], bool] = lambda path: False
     zero: Mapping[str, Any] = field(default_factory=dict)
     is_custom: bool = False
+    siblings: Mapping[str, Shape] = field(default_factory=dict)
+    """The shapes of other versions of a custom resource, by `apiVersion`."""
 
     def manager_for(self, operation: str) -> Manager:
         version = self.api_version if operation == "Update" else ""
@@ -152,7 +154,23 @@ def updated(shape: Shape, live: Object | None, new: Object, writer: Writer) -> O
     if not managers and live is not None:
         # Fields of this object are not managed yet; the first apply starts that.
         return with_metadata(new, managedFields=None)
+    if _misfit(managers, writer, *(_bare(obj) for obj in (live, new) if obj is not None)):
+        return with_metadata(new, managedFields=None)
     return with_metadata(new, managedFields=written(_after_update(shape, managers, live, new, writer)))
+
+
+def _misfit(managers: Managers, writer: Writer, *objects: Object) -> str:
+    """Says why an object is none in a version in which somebody wrote it: without a webhook, conversion changes the
+    version and leaves all fields.
+    """
+    if not writer.siblings:
+        return ""
+    versions = {owned.api_version for owned in managers.values()} - {writer.api_version}
+    for version in sorted(versions & writer.siblings.keys()):
+        for obj in objects:
+            if problems := validation_errors(writer.siblings[version], {**obj, "apiVersion": version}):
+                return problems[0]
+    return ""
 
 
 def _fits(shape: Shape, new: Object, writer: Writer) -> bool:
@@ -178,6 +196,8 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
     if last is not None:
         kept = frozenset().union(*(owned.fields for owned in managers.values()))
         merged = remove(shape, merged, last.fields, kept | _NEVER_OWNED)
+    if problem := _misfit(managers, writer, before, merged):
+        raise internal(problem)
     unfiltered = compare(shape, before, merged)
     comparison = _heeded(unfiltered, writer)
     changed = comparison.modified | comparison.added

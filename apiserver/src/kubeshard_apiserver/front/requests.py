@@ -5,6 +5,7 @@ request that cannot be parsed.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -47,6 +48,7 @@ _TYPED_PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 _LONGEST_MANAGER = 128
 _LONGEST_SHOWN = 1024
 _SHOWN_OF_YAML = 30
+_PARAMETERS = re.compile(r'\s*([^\s;="]+=([^\s;="]+|"([^"\\]|\\.)*")\s*(;\s*|$))*')
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _PEOPLES_PROGRAMS = ("curl", "Wget", "Mozilla/5.0")
 _VALIDATIONS = ("Ignore", "Strict", "Warn")
@@ -85,7 +87,11 @@ class Request:
 
     @property
     def content_type(self) -> str:
-        return self.headers.get("content-type", "").partition(";")[0].strip() or JSON
+        """What is no media type is empty. The server reads that of a patch as it stands."""
+        media_type, _, parameters = (self.headers.get("content-type") or JSON).partition(";")
+        if self.method == "PATCH":
+            return media_type.strip()
+        return media_type.strip().lower() if not parameters or _PARAMETERS.fullmatch(parameters) else ""
 
     @property
     def watches(self) -> bool:
@@ -212,6 +218,10 @@ class Request:
         if not is_yaml or self.body.lstrip().startswith((b"{", b"[")):
             try:
                 return msgspec.json.decode(self.body), None
+            except UnicodeDecodeError:
+                if not is_yaml:  # the server reads U+FFFD for what is no UTF-8
+                    self.body = self.body.decode(errors="replace").encode()
+                    return msgspec.json.decode(self.body), None
             except msgspec.DecodeError:
                 if not is_yaml:
                     raise

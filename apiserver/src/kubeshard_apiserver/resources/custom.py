@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import Kind
-from kubeshard_apiserver.apply.shape import Path
+from kubeshard_apiserver.apply.shape import Path, Shape, shape_of, shape_of_type
 from kubeshard_apiserver.objects import Object, identical, recoded
 from kubeshard_apiserver.resources.conversion_webhooks import ConversionWebhook
 from kubeshard_apiserver.resources.custom_rules import UNCHECKED, Rules, is_blocking
@@ -157,9 +157,10 @@ class CustomResources(Strategy):
         scales: ScalePaths | None = None,
         stored: Mapping[str, Any] | None = None,
         webhook: ConversionWebhook | None = None,
+        others: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """`stored` is the schema of the storage version, if objects may have been written with another schema or are
-        converted by a webhook.
+        converted by a webhook. `others` are the schemas of all versions that are converted without one.
         """
         super().__init__(kind, schema, subresources=subresources)
         self.scales = scales
@@ -171,6 +172,7 @@ class CustomResources(Strategy):
         self.reads_anew = stored is not None
         self._webhook = webhook
         self.needs_webhook = webhook is not None
+        self._others = others or {}
 
     def decode(self, obj: Object) -> list[str]:
         kind = self.kind
@@ -292,6 +294,11 @@ class CustomResources(Strategy):
             for name in sorted(set(new["metadata"].get("finalizers") or ()) - set(before))
             if (told := _finalizer_warning(name))
         ]
+
+    @cached_property
+    def siblings(self) -> Mapping[str, Shape]:
+        metadata = shape_of_type(object_meta())
+        return {version: shape_of(schema, metadata) for version, schema in self._others.items()}
 
     @cached_property
     def _rules(self) -> Rules:

@@ -217,12 +217,17 @@ class Definitions(Typed):
         return not meta.get("deletionTimestamp") or bool(meta.get("finalizers"))
 
 
+def _schema(version: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (version.get("schema") or {}).get("openAPIV3Schema") or {}
+
+
 def kinds_of(definition: Object) -> Iterator[Resource]:
     """Yield the served versions, the storage version first."""
     spec = definition["spec"]
     names = {**spec["names"], **(definition["status"].get("acceptedNames") or {})}
     webhook = _conversion_webhook(definition)
     stored = _stored_schema(definition, is_converted=webhook is not None)
+    others = {f"{spec['group']}/{version['name']}": _schema(version) for version in spec["versions"]}
     for version in sorted(spec["versions"], key=lambda version: not version.get("storage")):
         if version.get("served"):
             kind = Kind(
@@ -231,11 +236,12 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
             subresources = version.get("subresources") or {}
             strategy = CustomResources(
                 kind,
-                (version.get("schema") or {}).get("openAPIV3Schema") or {},
+                _schema(version),
                 subresources=frozenset({"status", "scale"} & subresources.keys()),
                 scales=scale_paths(subresources.get("scale")),
                 stored=stored,
                 webhook=webhook,
+                others=others if webhook is None and len(others) > 1 else None,
                 selectable=tuple(
                     field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()
                 ),
@@ -281,8 +287,7 @@ def _stored_schema(definition: Object, *, is_converted: bool) -> dict[str, Any] 
         and all(version.get("schema") == versions[0].get("schema") for version in versions)
     ):
         return None
-    storage = _storage_version(definition)
-    return (storage.get("schema") or {}).get("openAPIV3Schema") or {}
+    return dict(_schema(_storage_version(definition)))
 
 
 def resource_of(definition: Object) -> GroupResource:

@@ -80,6 +80,11 @@ class Strategy:
         """The fields that field managers can own."""
         return shape_of(self.schema, shape_of_type(object_meta()))
 
+    @cached_property
+    def siblings(self) -> Mapping[str, Shape]:
+        """The shapes of other versions by `apiVersion`, where an object is converted by changing only that."""
+        return {}
+
     def decode(self, obj: Object) -> list[str]:
         """Turn a body into an object of this kind, in place: check types, drop unknown fields and return their paths.
         Raises Invalid (400).

@@ -59,6 +59,9 @@ def decoded_patch(target: Target, result: Object, options: WriteOptions) -> tupl
         raise invalid(GroupKind("", ""), "", [invalid_value("patch", shown(result), error.message)]) from None
     if target.resource.strategy.is_custom:
         _check_custom_type(result, target)
+        if target.subresource == "status":
+            # Only the status is taken from it.
+            result = {**result, "apiVersion": kind.api_version, "kind": kind.kind}
     elif not result.get("kind") and result.get("apiVersion"):
         result = {**result, "kind": kind.kind}
     if not result.get("apiVersion"):
@@ -77,13 +80,15 @@ def decoded_patch(target: Target, result: Object, options: WriteOptions) -> tupl
 
 def _check_custom_type(result: Object, target: Target) -> None:
     """Raises ApiError or Invalid for a patched custom resource without a type, or of another version."""
-    kind, given = target.resource.kind, result.get("apiVersion")
-    if not given:
+    kind, given = target.resource.kind, result.get("apiVersion") or ""
+    problem = "" if result.get("kind") else f"Object 'Kind' is missing in '{shown(result)}'"
+    if not given and not problem:
         raise missing_in_object("apiVersion")
-    if not result.get("kind"):
-        problem = f"Object 'Kind' is missing in '{shown(result)}'"
+    if not problem and given.count("/") > 1:
+        problem = f"unexpected GroupVersion string: {given}"
+    if problem:
         raise invalid(GroupKind("", ""), "", [invalid_value("patch", shown(result), problem)])
-    if given != kind.api_version and result.get("metadata"):
+    if given != kind.api_version and result.get("metadata") and target.subresource != "status":
         group, name = given.rpartition("/")[0], result["metadata"].get("name", "")
         error = invalid_value("apiVersion", given, f"must be {kind.api_version}")
         raise invalid(GroupKind(group, result["kind"]), name, [error])

@@ -41,7 +41,6 @@ class Updates:
         mutate: MutateFn,
         options: WriteOptions,
         *,
-        replaces: bool = False,
         managed: bool = False,
         fresh: bool = False,
     ) -> Steps[tuple[Object, Object, Object]]:
@@ -52,7 +51,7 @@ class Updates:
         """
         while True:
             live = yield from self._model.reading(target)
-            new = yield from self._made(target, live, mutate, options, replaces, managed, fresh)
+            new = yield from self._made(target, live, mutate, options, managed, fresh)
             to_store = yield from self._model.converting(partial(target.resource.strategy.for_storage, new))
             if not self._model.is_live(target, live):
                 continue
@@ -69,7 +68,6 @@ class Updates:
         live: Object,
         mutate: MutateFn,
         options: WriteOptions,
-        replaces: bool,
         managed: bool,
         fresh: bool,
     ) -> Steps[Object]:
@@ -95,7 +93,7 @@ class Updates:
             new = with_scale(new, left, target.resource) if is_scale else private(left)
             if not target.subresource:
                 strategy.admit(new, live, self._model.rng.token)
-        _check_version(target, new, live, replaces)
+        _check_version(target, new, live)
         keep_servers_own(new, live)
         strategy.prepare_update(new, live, target.subresource)
         strategy.stamp(new, live, options.user, self._model.now())
@@ -130,6 +128,7 @@ def writer_of(target: Target, options: WriteOptions, now: str) -> Writer:
         lambda path: strategy.resets(subresource, path),
         strategy.zero,
         strategy.is_custom,
+        strategy.siblings,
     )
 
 
@@ -182,10 +181,10 @@ def _check_same(target: Target, new: Object) -> None:
         new["metadata"]["namespace"] = target.namespace
 
 
-def _check_version(target: Target, new: Object, live: Object, replaces: bool) -> None:
-    given = new["metadata"].get("resourceVersion") or ""
-    if not given:
-        if replaces and not target.resource.strategy.unconditional_update:
+def _check_version(target: Target, new: Object, live: Object) -> None:
+    given = new["metadata"].get("resourceVersion") or "0"
+    if given == "0":
+        if not target.resource.strategy.unconditional_update and target.subresource != "scale":
             plural = target.group_resource
             error = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid(GroupKind(plural.group, plural.resource), target.name, [error])

@@ -78,9 +78,7 @@ class Writes:
             return (yield from self.creating(target, obj, options))
         stored = yield from self._model.reading(target)
         self._check_uid(target, obj, stored["metadata"]["uid"])
-        return (yield from self.updating(target, lambda _: obj, options, replaces=True))._replace(
-            warnings=warnings
-        )
+        return (yield from self.updating(target, lambda _: obj, options))._replace(warnings=warnings)
 
     @staticmethod
     def _check_uid(target: Target, obj: Object, uid: str) -> None:
@@ -210,14 +208,11 @@ class Writes:
         mutate: MutateFn,
         options: WriteOptions,
         *,
-        replaces: bool = False,
         managed: bool = False,
         fresh: bool = False,
     ) -> Steps[Answer]:
         """Stores the result of applying `mutate` to the live object. See `Updates.updating`."""
-        steps = self._updates.updating(
-            target, mutate, options, replaces=replaces, managed=managed, fresh=fresh
-        )
+        steps = self._updates.updating(target, mutate, options, managed=managed, fresh=fresh)
         live, new, to_store = yield from steps
         return (yield from self._put(target, new, to_store, live, options))
 
