@@ -87,7 +87,7 @@ def test_status_knows_the_ring_its_shards_and_the_sharder_that_there_is(
                 ("things.sim.example", 12, 0),
                 ("configmaps", 12, 0),
             ]
-            _print_status([found], [], [])
+            _print_status([found], [], [], {})
             assert f"its sharder is inside the operator: Lease ops/{LEASE}" in capsys.readouterr().out
 
     simulate(scene)
@@ -164,7 +164,9 @@ def test_a_sharder_that_does_not_lead_any_more_is_the_trouble() -> None:
     simulate(scene)
 
 
-def test_an_operator_that_was_uninstalled_leaves_a_deleted_ring() -> None:
+def test_an_operator_that_is_stopped_is_said_to_be_and_misses_no_service(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async def scene() -> None:
         async with team() as world:
             for name in SHARDS:
@@ -172,12 +174,11 @@ def test_an_operator_that_was_uninstalled_leaves_a_deleted_ring() -> None:
             await asyncio.sleep(60)
             cluster = await read_cluster(world.admin())
             assert (list(cluster.rings), cluster.orphans()) == ([], ["r"])
-            (finding,) = (
-                each
-                for each in (await examine(world.admin(), standard())).findings
-                if each.part == "deleted rings"
-            )
-            assert "names the ring r" in finding.problem or "name the ring r" in finding.problem
+            (finding,) = (await examine(world.admin(), standard())).findings
+            assert "the operator of the ring r is stopped" in finding.problem
+            assert not finding.mends
+            _print_status([], ["r"], cluster.orphans(), cluster.stopped())
+            assert "r: its operator is stopped" in capsys.readouterr().out
 
     simulate(scene)
 

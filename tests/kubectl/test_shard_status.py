@@ -295,7 +295,7 @@ async def test_a_ring_that_was_deleted_is_not_taken_for_one_with_a_sharder_of_it
     await cluster.client.delete(ControllerRing, "r")
     found = await read_cluster(cluster.client)
     assert (found.without_ring(), found.orphans()) == (["r"], ["r"])
-    _print_status([], ["r"], ["r"])
+    _print_status([], ["r"], ["r"], {})
     said = capsys.readouterr().out
     assert "nobody assigns its objects" in said
     now = micro_time(found.now)
@@ -304,7 +304,7 @@ async def test_a_ring_that_was_deleted_is_not_taken_for_one_with_a_sharder_of_it
     await cluster.client.create(Lease(metadata=meta, spec=spec))
     found = await read_cluster(cluster.client)
     assert (found.without_ring(), found.orphans()) == (["r"], [])
-    _print_status([], ["r"], [])
+    _print_status([], ["r"], [], {})
     assert "its sharder is inside the operator, and does not say what" in capsys.readouterr().out
 
 

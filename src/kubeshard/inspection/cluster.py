@@ -145,6 +145,12 @@ class ClusterSnapshot:
         """Those of them for which nobody assigns objects."""
         return [name for name in self.without_ring() if not self.leads_inside(name)]
 
+    def stopped(self) -> dict[str, Key]:
+        """Of the orphans, those whose operator had a sharder inside, each with the Lease of that: no instance runs, or
+        the operator was uninstalled.
+        """
+        return {name: self.inside[name].key for name in self.orphans() if name in self.inside}
+
     def leads_inside(self, ring: str) -> bool:
         """Whether a sharder inside the ring's operator leads."""
         lease = self.inside.get(ring)

@@ -199,8 +199,10 @@ class _Doctor:
 
     async def _has_service(self, cluster: ClusterSnapshot) -> bool:
         """Whether a sharder service should be here, or something of one is."""
-        if not cluster.rings or any(not cluster.leads_inside(each) for each in cluster.rings):
-            return any(not cluster.is_declared(each) for each in cluster.rings) or not cluster.rings
+        if not cluster.rings and not cluster.stopped():
+            return True
+        if any(not cluster.leads_inside(each) for each in cluster.rings):
+            return any(not cluster.is_declared(each) for each in cluster.rings)
         with suppress(NotFound, Forbidden):
             await self._client.get(Lease, SHARDER, self._namespace)
             return True
@@ -529,7 +531,20 @@ class _Doctor:
             )
 
     async def _deleted_rings(self, part: str, cluster: ClusterSnapshot) -> AsyncIterator[Finding]:
+        stopped = cluster.stopped()
+        for name, lease in stopped.items():
+            yield Finding(
+                part,
+                "warning",
+                f"the operator of the ring {name} is stopped, so nobody assigns its objects: it had a sharder inside,"
+                f" and nobody holds the Lease {lease}",
+                f"kubectl --namespace {lease.namespace} get deployments,statefulsets  # scale it up; if it was"
+                " uninstalled, delete its Leases",
+                mends=False,
+            )
         for name in cluster.orphans():
+            if name in stopped:
+                continue
             # One that runs would make its Lease again.
             runs = any(each.held and each.state is ShardState.READY for each in cluster.members(name))
             does = "get" if runs else "delete"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -26,6 +26,7 @@ from kubeshard.runtime.logs import one_line
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
+    from kubeshard.core.objects import Key
     from kubeshard.inspection.placement import Placement
     from kubeshard.inspection.status import RingStatus
 
@@ -46,7 +47,7 @@ def status(ring: str | None, output: str | None, access: Access) -> None:
     Lists every object of the ring once. Resources that cannot be listed are reported, and then the exit code is 1.
     """
 
-    async def question(client: Client) -> tuple[list[RingStatus], list[str], list[str]]:
+    async def question(client: Client) -> tuple[list[RingStatus], list[str], list[str], dict[str, Key]]:
         from kubeshard.inspection.cluster import read_cluster
         from kubeshard.inspection.status import status_of
 
@@ -55,9 +56,10 @@ def status(ring: str | None, output: str | None, access: Access) -> None:
         names = list(cluster.rings) if ring is None else [] if without else [cluster.ring(ring).name]
         if not (names or without or cluster.defined):
             raise cluster.no_rings()
-        return [await status_of(client, cluster, name) for name in names], without, cluster.orphans()
+        found = [await status_of(client, cluster, name) for name in names]
+        return found, without, cluster.orphans(), cluster.stopped()
 
-    found, without, orphans = ask(access, question)
+    found, without, orphans, stopped = ask(access, question)
     if output == "name":
         for each in found:
             lease = f"lease.coordination.k8s.io/{each.sharder.partition('/')[2]}"
@@ -65,12 +67,14 @@ def status(ring: str | None, output: str | None, access: Access) -> None:
     elif output:
         print_value({"rings": found, "withoutControllerRing": without, "orphaned": orphans}, output)
     else:
-        _print_status(found, without, orphans)
+        _print_status(found, without, orphans, stopped)
     if any(resource.error for each in found for resource in each.resources):
         sys.exit(1)
 
 
-def _print_status(rings: Sequence[RingStatus], without: Sequence[str], orphans: Sequence[str]) -> None:
+def _print_status(
+    rings: Sequence[RingStatus], without: Sequence[str], orphans: Sequence[str], stopped: Mapping[str, Key]
+) -> None:
     for number, ring in enumerate(rings):
         if number:
             say()
@@ -99,7 +103,13 @@ def _print_status(rings: Sequence[RingStatus], without: Sequence[str], orphans: 
             say(f"\n  ! {one_line(trouble.problem)}\n    {one_line(trouble.remedy)}")
             say(f"    {advised(trouble.command, trouble.mends)}")
     for name in without:
-        if name in orphans:
+        if name in stopped:
+            say(
+                f"{name}: its operator is stopped, so nobody assigns its objects: it had a sharder inside, and nobody"
+                f" holds the Lease {stopped[name]}\n"
+                "  start it, or, if it was uninstalled, delete its Leases"
+            )
+        elif name in orphans:
             say(
                 f"{name}: there are Leases of its shards, but no ControllerRing, and no sharder inside the operator:"
                 " nobody assigns its objects\n"
