@@ -283,6 +283,8 @@ async def test_an_object_beyond_the_ring_that_a_finalizer_holds_is_told_with_who
     )
     assert "the ring does not shard: 1 (other/held-exa)" in trouble.problem
     assert trouble.command == "kubeshard release-finalizers --finalizer example.com/bucket --kind secrets"
+    # With --release, it would also take the finalizer from objects of which a shard takes care.
+    assert "--release" not in f"{trouble.command} {trouble.remedy}"
     seen = await see(cluster.client, found, "r")
     placed = await placement_of(cluster.client, seen, Secret.KIND, "held-exa", "other")
     assert ("held by", "example.com/bucket") in facts_of(placed)

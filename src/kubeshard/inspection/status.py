@@ -438,7 +438,7 @@ def _objects(
                 f"{counts.resource} that a finalizer keeps from being deleted, but the ring does not shard: "
                 f"{_some(counts.held)}",
                 "if the ring's operator has set it, it cleans up when the ring shards them again; or clean up "
-                "yourself, and run the command with --release",
+                "yourself, and remove it from these alone: the command shows the others that have it",
                 f"kubeshard release-finalizers --finalizer {counts.finalizer} --kind {counts.resource}",
             )
         if counts.unassigned.count and ring.view.available:
