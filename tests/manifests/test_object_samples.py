@@ -42,6 +42,11 @@ PROPERTIES = {
     },
     "code": {"type": "string", "pattern": "^x"},
     "until": {"type": "string", "format": "date-time"},
+    "schedule": {
+        "type": "object",
+        "required": ["from"],
+        "properties": {"from": {"type": "string", "pattern": "^x"}},
+    },
     "anything": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
 }
 
@@ -55,7 +60,7 @@ async def test_what_is_made_up_is_accepted_by_the_definition() -> None:
             made = MadeUp(given).render(f"desk-{number}", number, f"word{number}")
             body = json.dumps(made).encode()
             await client.raw("POST", "/apis/example.com/v1/namespaces/default/desks", body)
-    assert {"code", "until"} & made["spec"].keys() == set()
+    assert {"code", "until", "schedule"} & made["spec"].keys() == set()
     assert made["spec"]["drawers"] == [{"label": "word7"}]
 
 

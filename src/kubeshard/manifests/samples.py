@@ -68,7 +68,19 @@ class MadeUp:
 
 
 def _value(schema: Schema, path: str, number: int, word: str, *, required: bool) -> Any:
-    """A value that fits the schema, another one for each number and word where possible."""
+    """A value that fits the schema, or `_SKIP`: what nothing can be made up for is left out with the smallest part
+    around it that may be absent. Raises ConfigurationError if that is the whole.
+    """
+    try:
+        return _made_up(schema, path, number, word)
+    except ConfigurationError:
+        if required and schema and "default" not in schema:
+            raise
+        return _SKIP
+
+
+def _made_up(schema: Schema, path: str, number: int, word: str) -> Any:
+    """Another value for each number and word where possible."""
     match schema:
         case {"enum": [*values]}:
             return values[number % len(values)]
@@ -91,6 +103,4 @@ def _value(schema: Schema, path: str, number: int, word: str, *, required: bool)
         case {"type": "array"} if schema.get("minItems", 0) <= 1 and "items" in schema:
             item = _value(schema["items"], f"{path}[]", number, word, required="minItems" in schema)
             return _SKIP if item is _SKIP else [item]
-    if required and schema and "default" not in schema:
-        raise ConfigurationError(f"no value can be made up for {path}: give an object with --template")
-    return _SKIP
+    raise ConfigurationError(f"no value can be made up for {path}: give an object with --template")
