@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated, Any, Literal
 
 import pytest
+from msgspec import Meta
 
-from kubeshard.core.objects import KubeObject, ObjectMeta, field
+from kubeshard.core.objects import KubeObject, ObjectMeta, Struct, field
 from kubeshard.webhook.review import (
     AdmissionAnswer,
     InvalidReview,
@@ -48,6 +51,22 @@ def test_metadata_operation_and_user_are_read_and_the_rest_is_skipped() -> None:
     assert request.object_error == ""
 
 
+class Size(Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+class Part(Struct):
+    engine: Literal["pg", "sqlite"] = "pg"
+    size: Size | None = None
+
+
+class Whole(KubeObject, group="g", version="v1", kind="Thing"):
+    part: Part | None = None
+    parts: tuple[Annotated[Part, Meta(title="A part")], ...] = ()
+    named: Mapping[str, Part] = field(default_factory=dict)
+
+
 class Thing(KubeObject, group="g", version="v1"):
     spec: dict[str, int] = field(default_factory=dict)
 
@@ -86,6 +105,25 @@ def test_an_object_that_is_not_what_it_was_asked_for_as_is_an_error(
     request = decode_review(encoded(body(object=obj))).request
     with pytest.raises(UnexpectedObject, match=problem):
         request.whole(Thing)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("part", {"engine": "mysql"}, "pg, sqlite"),
+        ("part", {"size": "m"}, "s, l"),
+        ("parts", [{}, {"engine": "mysql"}], "pg, sqlite"),
+        ("named", {"a": {"size": "m"}}, "s, l"),
+    ],
+)
+def test_a_value_that_is_none_of_those_allowed_is_told_which_are(
+    field: str, value: object, allowed: str
+) -> None:
+    request = decode_review(encoded(body(object={**thing(), field: value}))).request
+    with pytest.raises(
+        UnexpectedObject, match=rf"does not fit Whole: Invalid enum value .*; allowed: {allowed}$"
+    ):
+        request.whole(Whole)
 
 
 def test_labels_that_are_null_are_no_labels() -> None:

@@ -12,12 +12,14 @@ nesting depth is exact if strings contain brackets; the parser has its own recur
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from kubeshard.core.encoding import read
 from kubeshard.core.kinds import GroupResource, Kind
@@ -262,6 +264,9 @@ _RAW_REVIEW = msgspec.json.Decoder(_RawReview)
 _OBJECT = ReviewedObject | None
 _ENCODER = msgspec.json.Encoder()
 
+_NOT_IN_ENUM = re.compile(r"^Invalid enum value .* - at `\$\.(.*)`$", re.S)
+_FIELD_OR_ITEM = re.compile(r"[^.\[\]]+|\[[^\]]*\]")
+
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
@@ -311,8 +316,45 @@ def _whole(raw: msgspec.Raw, target: type[T]) -> T | None:
                 )
         decoded: T = read(type_, raw)
     except msgspec.DecodeError as error:
-        raise UnexpectedObject(f"the object does not fit {type_.__name__}: {error}") from error
+        allowed = ", ".join(_allowed(type_, str(error)))
+        more = f"; allowed: {allowed}" if allowed else ""
+        raise UnexpectedObject(f"the object does not fit {type_.__name__}: {error}{more}") from error
     return decoded
+
+
+def _allowed(target: type[Any], message: str) -> list[str]:
+    """The values that a field may have, if that is what the decoder's message is about. It only says where: the API
+    server, which would name them, validates the object after the webhooks that change it.
+    """
+    if (found := _NOT_IN_ENUM.search(message)) is None:
+        return []
+    options: list[inspect.Type] = [inspect.type_info(target)]
+    for step in _FIELD_OR_ITEM.findall(found[1]):
+        options = [part for each in options for part in _parts(_inside(each, step))]
+    values: list[Any] = []
+    for each in options:
+        if isinstance(each, inspect.LiteralType):
+            values += each.values
+        elif isinstance(each, inspect.EnumType):
+            values += [member.value for member in each.cls]
+    return [str(value) for value in values]
+
+
+def _inside(type_: inspect.Type, step: str) -> inspect.Type | None:
+    """The type of a field, or of what a list or map contains."""
+    if isinstance(type_, inspect.StructType):
+        return next((field.type for field in type_.fields if field.encode_name == step), None)
+    if isinstance(type_, inspect.DictType):
+        return type_.value_type
+    return type_.item_type if isinstance(type_, inspect.CollectionType) else None
+
+
+def _parts(type_: inspect.Type | None) -> tuple[inspect.Type, ...]:
+    while isinstance(type_, inspect.Metadata):
+        type_ = type_.type
+    if isinstance(type_, inspect.UnionType):
+        return type_.types
+    return () if type_ is None else (type_,)
 
 
 def _request(
