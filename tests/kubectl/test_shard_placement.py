@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
 from ring_cluster import RING, SECRETS, RingCluster, name_on, owner_of
 
-from kubeshard.core import ConfigMap, Namespace, ObjectMeta, OwnerReference
+from kubeshard.core import ConfigMap, MergePatch, Namespace, ObjectMeta, OwnerReference
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.owners import NOTED_OWNER
 from kubeshard.inspection.cluster import read_cluster
 from kubeshard.inspection.errors import Unanswerable
 from kubeshard.inspection.placement import Child, Owner, Placement, placement_of, rings_of, wanted
 from kubeshard.inspection.ring import see
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION, shard_label
 from kubeshard_apiserver.testing import MemoryApi
 
 
@@ -86,6 +88,18 @@ async def test_an_object_in_a_namespace_that_the_ring_does_not_select(cluster: R
     await cluster.secret("s", namespace="other")
     found = await placed(cluster, "secret/s", namespace="other")
     assert (found.reason, found.shard, found.desired, found.key) == ("NamespaceNotSelected", "", "", "")
+
+
+async def test_what_somebody_has_written_into_an_annotation_is_no_command(cluster: RingCluster) -> None:
+    await cluster.client.apply(Namespace(metadata=ObjectMeta(name="kube-system")))
+    await cluster.ring(namespaceSelector={})
+    written = MergePatch({"metadata": {"annotations": {SYSTEM_NAMESPACES_ANNOTATION: "a;$(reboot) #"}}})
+    await cluster.client.patch(ControllerRing, RING, "", written)
+    await cluster.secret("s", namespace="kube-system")
+    found = await placed(cluster, "secret/s", namespace="kube-system")
+    annotation = f"{SYSTEM_NAMESPACES_ANNOTATION}=a;$(reboot) #,kube-system"
+    assert shlex.split(found.command)[-1] == annotation
+    assert found.command.endswith(f"'{annotation}'")
 
 
 async def test_an_object_while_no_shard_is_available(cluster: RingCluster) -> None:

@@ -27,6 +27,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from shlex import quote
 from typing import Any, NamedTuple
 
 import msgspec
@@ -283,7 +284,7 @@ def _not_selected(ring: SeenRing, place: str) -> _Why:
     if place in ring.left_out:
         confirmed = ring.resource.metadata.annotation(SYSTEM_NAMESPACES_ANNOTATION)
         wanted = sorted({name.strip() for name in confirmed.split(",")} - {""} | {place})
-        annotation = f"{SYSTEM_NAMESPACES_ANNOTATION}={','.join(wanted)}"
+        annotation = quote(f"{SYSTEM_NAMESPACES_ANNOTATION}={','.join(wanted)}")
         return _Why(
             "NamespaceNotSelected",
             f"{place} is a system namespace, which the ring does not confirm",
