@@ -43,7 +43,7 @@ async def _running(manager: Manager, within: float) -> AsyncIterator[None]:
 
 
 async def _ready(manager: Manager, running: asyncio.Task[None], within: float) -> None:
-    ready = asyncio.create_task(manager.works(within))
+    ready = asyncio.create_task(manager.works(within), name="waiting until the manager works")
     await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         ready.cancel()
