@@ -90,16 +90,16 @@ kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped if KUBEBU
 	else $(BIN)/python tools/build_control_plane.py; fi
 
 cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with a simulated node that runs pods)
-	@$(BIN)/python -m kubeshard.testing $(ARGS)
+	@$(BIN)/python -m kubeshard_apiserver.testing $(ARGS)
 
 manifests: $(STAMP) ## Generate deploy/ again, which is never edited by hand
 	$(BIN)/python tools/render_manifests.py
 
-isolation: $(STAMP) ## Write docs/guarantees.md from the table of tests/isolation
-	PYTHONPATH=tests/regression:tests/webhook $(BIN)/python tests/isolation/isolation_page.py
+isolation: $(STAMP) ## Write docs/guarantees.md from the table of lab/tests/isolation
+	PYTHONPATH=lab/tests/scenes:tests/webhook $(BIN)/python lab/tests/isolation/isolation_page.py
 
-traces: $(STAMP) ## Run the traces of tests/traces on the Go project's protocol and on ours, print what was noticed, and write docs/guarantees.md
-	PYTHONPATH=tests/traces $(BIN)/python tests/traces/traces_page.py
+traces: $(STAMP) ## Run the traces of lab/tests/traces on the Go project's protocol and on ours, print what was noticed, and write docs/guarantees.md
+	PYTHONPATH=lab/tests/traces $(BIN)/python lab/tests/traces/traces_page.py
 
 chaos: $(STAMP) kube ## Break sharders, shards, API servers, etcd and the network between them on a real control plane (ARGS="--scenario C1 --repeat 10"; --list)
 	@PYTHONPATH=tests/chaos $(BIN)/python tests/chaos/chaos_run.py $(ARGS)
@@ -117,7 +117,7 @@ lint: $(STAMP) ## Check style, types, the import contract and the rules of the h
 	$(BIN)/pytest -q -m "$(QUICK)" tests/house
 
 docs: $(STAMP) ## Build the documentation in build/site/, with the reference from the docstrings
-	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict && echo "build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src:apiserver/src:lab/src $(BIN)/mkdocs build --strict && echo "build/site/index.html"
 
 model: $(STAMP) ## Check the model of the protocol with TLC (needs Java and Maven; ARGS=--full: the large configurations too)
 	@$(BIN)/python tools/check_model.py $(ARGS)
@@ -140,20 +140,20 @@ bench: $(STAMP) ## Run benchmarks: BENCHMARKS="workqueue store ...", the files o
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --no-annotate --no-emit-package kubeshard --no-emit-package kubeshard-apiserver pyproject.toml
+	  --no-header --no-annotate --no-emit-package kubeshard --no-emit-package kubeshard-apiserver --no-emit-package kubeshard-lab pyproject.toml
 lock: $(STAMP) ## Regenerate requirements.txt, and its subsets for programs and for the image, from pyproject.toml
-	$(LOCK) apiserver/pyproject.toml --all-extras --group dev --group docs --output-file requirements.txt
-	$(LOCK) apiserver/pyproject.toml --extra demo --extra kubectl --extra speed --group build --constraint requirements.txt --output-file requirements-run.txt
+	$(LOCK) apiserver/pyproject.toml lab/pyproject.toml --all-extras --group dev --group docs --output-file requirements.txt
+	$(LOCK) apiserver/pyproject.toml lab/pyproject.toml --extra kubectl --extra speed --group build --constraint requirements.txt --output-file requirements-run.txt
 	$(LOCK) --extra speed --constraint requirements.txt --output-file requirements-image.txt
 
 MAKE_VENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubeshard needs Python 3.11 or newer: make PYTHON=python3.11 ...")' && \
 	{ test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV); } && \
 	{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 PIP = $(BIN)/python -m pip --disable-pip-version-check
-OURS = $(PIP) install --quiet --no-deps --no-build-isolation --editable . --editable ./apiserver
+OURS = $(PIP) install --quiet --no-deps --no-build-isolation --editable . --editable ./apiserver --editable ./lab
 
 # What developers need: 133 packages.
-$(STAMP): pyproject.toml apiserver/pyproject.toml requirements.txt
+$(STAMP): pyproject.toml apiserver/pyproject.toml lab/pyproject.toml requirements.txt
 	@$(MAKE_VENV)
 	@echo "installing the developers' packages into $(VENV): 1 GB, some minutes"
 	@$(PIP) install --quiet --require-hashes --requirement requirements.txt
@@ -161,7 +161,7 @@ $(STAMP): pyproject.toml apiserver/pyproject.toml requirements.txt
 	@touch $@
 
 # What users need, with pip's progress.
-$(RUNS): pyproject.toml apiserver/pyproject.toml requirements-run.txt
+$(RUNS): pyproject.toml apiserver/pyproject.toml lab/pyproject.toml requirements-run.txt
 	@$(MAKE_VENV)
 	@$(PIP) install --no-compile --require-hashes --requirement requirements-run.txt
 	@$(OURS)

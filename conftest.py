@@ -1,4 +1,4 @@
-"""Fixtures of both distributions' tests, on the API servers of the plugin (`kubeshard_apiserver.testing.plugin`): every
+"""Fixtures of all distributions' tests, on the API servers of the plugin (`kubeshard_apiserver.testing.plugin`): every
 test that uses them runs on the embedded one and, marked `kube`, on a real one. Each server is started by the first test
 that needs it and serves the whole session.
 """
@@ -6,14 +6,16 @@ that needs it and serves the whole session.
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -21,8 +23,12 @@ from hypothesis import settings
 
 import kubeshard
 import kubeshard_apiserver
+import kubeshard_lab
+from kubeshard.client import Client
+from kubeshard.core import ConfigMap, Namespace, ObjectMeta
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.testing.control_plane import ControlPlane
+from kubeshard_apiserver.testing.control_plane import ControlPlane
+from kubeshard_apiserver.testing.kube_api import KubeApi
 
 # A slow machine is not a bug in the code under test. During development, every run uses the same few examples; before a
 # change lands, new ones; at night, many.
@@ -38,7 +44,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Programs that tests start run the same code as the tests, even if another checkout is installed. A test that gives its
 # program another environment passes this on.
-_CODE = [str(Path(package.__file__).parents[1]) for package in (kubeshard, kubeshard_apiserver)]
+_CODE = [
+    str(Path(package.__file__).parents[1]) for package in (kubeshard, kubeshard_apiserver, kubeshard_lab)
+]
 os.environ["PYTHONPATH"] = os.pathsep.join(
     dict.fromkeys([*_CODE, *filter(None, [os.environ.get("PYTHONPATH")])])
 )
@@ -65,7 +73,13 @@ SYSTEM = (
 )
 """Folders whose tests all have the marker `system`."""
 
-SCENES = ("tests/regression", "tests/isolation", "tests/traces", "tests/monitoring", "tests/simulation")
+SCENES = (
+    "lab/tests/scenes",
+    "lab/tests/isolation",
+    "lab/tests/traces",
+    "lab/tests/monitoring",
+    "lab/tests/simulation",
+)
 """Folders of whole clusters on virtual time. A test in them has the marker `long` unless it has another one of a tier,
 or `quick`.
 """
@@ -222,3 +236,47 @@ def control_plane(kube_control_plane: ControlPlane) -> ControlPlane:
 def kube_options() -> dict[str, bool]:
     """Options of the embedded server. Like the real one here, it runs without controllers."""
     return {"controllers": False, "pods": False}
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def authors_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current directory of the test, in which an author's modules are. Those that are imported from it go with it,
+    and modules that were imported before are what they were.
+    """
+    monkeypatch.chdir(tmp_path)
+    before, path = dict(sys.modules), [*sys.path]
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - set(before):
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+    sys.modules.update(before)
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(kube_api: KubeApi) -> Path:
+    return kube_api.kubeconfig
+
+
+@pytest.fixture
+async def namespace(kube_client: Client) -> AsyncIterator[str]:
+    """A namespace for one test. It is deleted afterwards but stays Terminating, because no namespace controller runs
+    here.
+    """
+    name = f"test-{os.getpid()}-{next(_numbers)}"
+    await kube_client.create(Namespace(metadata=ObjectMeta(name=name)))
+    yield name
+    await kube_client.delete_collection(ConfigMap, name)
+    await kube_client.delete(Namespace, name)
+
+
+InstallCrd = Callable[[Mapping[str, Any]], None]
+
+
+@pytest.fixture(scope="session")
+def install_crd(kube_api: KubeApi) -> InstallCrd:
+    """Applies a CustomResourceDefinition manifest and waits until its kind is served."""
+    return kube_api.install

@@ -29,7 +29,7 @@ import uvloop
 import yaml
 from http_load import Endpoint, Load, Remote, in_process, send_all, untrusting, watch_in_process
 
-from kubeshard.testing import ControlPlane
+from kubeshard_apiserver.testing import ControlPlane
 
 GROUP = "benchmark.kubeshard.dev"
 CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"

@@ -30,9 +30,9 @@ from http_load import Endpoint, Remote, untrusting, watch_in_process
 from apiserver import Server, start_embedded
 from kubeshard.core.encoding import to_dict
 from kubeshard.core.objects import KubeObject
-from kubeshard.examples.webhosting import children, manifests
-from kubeshard.examples.webhosting.api import PROJECT_LABEL, Theme, ThemeSpec, Website
-from kubeshard.examples.webhosting.config import IngressConfig
+from kubeshard_lab.examples.webhosting import children, manifests
+from kubeshard_lab.examples.webhosting.api import PROJECT_LABEL, Theme, ThemeSpec, Website
+from kubeshard_lab.examples.webhosting.config import IngressConfig
 
 PROJECTS, THEMES, SHARDS = 20, 50, 3
 SHARD = "shard.alpha.sharding.timebertt.dev/webhosting-operator"

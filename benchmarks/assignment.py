@@ -21,12 +21,12 @@ from fleet import PROJECT, Bench, Program, Results, add_go_option, bench, cost_o
 
 from kubeshard.core import Conflict, Key, Lease, LeaseSpec, NotFound, ObjectMeta, Selector
 from kubeshard.core.times import micro_time
-from kubeshard.examples.webhosting.api import GROUP, PROJECT_LABEL, Website
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label, webhook_config_name
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_lab.examples.webhosting.api import GROUP, PROJECT_LABEL, Website
 
 FIRST, SECOND = "shard-a", "shard-b"
 RENEW_EVERY = 2.0

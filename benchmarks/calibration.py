@@ -20,10 +20,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from kubeshard.experiment.objectives import CONTROLLER, QUEUE
-from kubeshard.experiment.quantiles import increase, of_samples
-from kubeshard.experiment.recording import RUN, Event, Gauge, Generation, RunRecord, read, read_run
-from kubeshard.experiment.scrapes import read_scrapes
+from kubeshard_lab.experiment.objectives import CONTROLLER, QUEUE
+from kubeshard_lab.experiment.quantiles import increase, of_samples
+from kubeshard_lab.experiment.recording import RUN, Event, Gauge, Generation, RunRecord, read, read_run
+from kubeshard_lab.experiment.scrapes import read_scrapes
 
 RECONCILE = "controller_runtime_reconcile_time_seconds"
 ENDS = ("killed", "crashed", "rolled")

@@ -20,8 +20,8 @@ from fleet import PROJECT, THEME, Bench, Program, Results, add_go_option, bench,
 
 from kubeshard.client import Client
 from kubeshard.core import Namespace, ObjectMeta
-from kubeshard.examples.webhosting.api import SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
 from kubeshard.sharding.names import shard_label
+from kubeshard_lab.examples.webhosting.api import SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
 
 PLAIN = "plain"
 """The namespace that no ring selects."""

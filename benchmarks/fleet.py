@@ -23,23 +23,23 @@ from typing import Any, NamedTuple, Self
 from kubeshard import ALL
 from kubeshard.client import Bookmark, Changed, Client, load_config
 from kubeshard.core import Kind, KubeObject, Namespace, NotFound, ObjectMeta, Selector, metadata_only
-from kubeshard.examples.webhosting import config as operator_config
-from kubeshard.examples.webhosting import manifests
-from kubeshard.examples.webhosting.api import (
+from kubeshard.sharder import config as sharder_config
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.names import SYSTEM_NAMESPACE
+from kubeshard.webhook.selfsigned import renewed
+from kubeshard_apiserver.testing import ControlPlane
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_apiserver.testing.control_plane import free_port
+from kubeshard_lab.examples.webhosting import config as operator_config
+from kubeshard_lab.examples.webhosting import manifests
+from kubeshard_lab.examples.webhosting.api import (
     PROJECT_LABEL,
     SKIP_WORKLOAD_LABEL,
     Theme,
     Website,
     WebsiteSpec,
 )
-from kubeshard.sharder import config as sharder_config
-from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import SYSTEM_NAMESPACE
-from kubeshard.testing import ControlPlane
-from kubeshard.testing.child import Child
-from kubeshard.testing.control_plane import free_port
-from kubeshard.webhook.selfsigned import renewed
 
 PROJECT = "project-bench"
 THEME = "exciting"
@@ -292,7 +292,7 @@ def progress(*words: object) -> None:
 
 
 _KUBESHARD = (sys.executable, "-m", "kubeshard")
-_WEBHOSTING = (sys.executable, "-m", "kubeshard.examples.webhosting")
+_WEBHOSTING = (sys.executable, "-m", "kubeshard_lab.examples.webhosting")
 
 
 def _addresses() -> dict[str, Any]:

@@ -39,7 +39,7 @@ from websites import idle
 from kubeshard import ALL
 from kubeshard.client import Client, load_config
 from kubeshard.core import MergePatch, NotFound
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "framework_programs"

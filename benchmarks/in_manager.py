@@ -32,10 +32,10 @@ from fleet import PROJECT, Bench, Program, Results, bench, cost_of, progress, un
 from kubeshard import ALL
 from kubeshard.client import Bookmark
 from kubeshard.core import Lease, MergePatch, NotFound, metadata_only
-from kubeshard.examples.webhosting import manifests
-from kubeshard.examples.webhosting.api import RING, Website
 from kubeshard.sharding.names import shard_label
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_lab.examples.webhosting import manifests
+from kubeshard_lab.examples.webhosting.api import RING, Website
 
 NAMES = ("one", "two", "three")
 NAMESPACE = "sharding-system"

@@ -62,10 +62,10 @@ from kubeshard.sharder.app import connected_sharder
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, shard_label
-from kubeshard.testing import ControlPlane
-from kubeshard.testing.child import Child
-from kubeshard.testing.control_plane import free_port
 from kubeshard.webhook.selfsigned import renewed
+from kubeshard_apiserver.testing import ControlPlane
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_apiserver.testing.control_plane import free_port
 
 SHARDS = 2
 TICK = 0.005

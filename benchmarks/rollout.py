@@ -28,7 +28,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
-from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 
 THINGS = GroupResource("sim.example", "things")
 WORKERS = 15

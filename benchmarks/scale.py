@@ -36,12 +36,6 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
-from kubeshard.examples.webhosting.api import PROJECT_LABEL, READY, RING
-from kubeshard.examples.webhosting.controller import website_controller
-from kubeshard.examples.webhosting.manifests import NAMESPACE
-from kubeshard.experiment.plan import LoadPlan
-from kubeshard.experiment.scenarios import SCENARIOS, scaled
-from kubeshard.experiment.websites import Websites
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.resource_sync import ResourceSync
@@ -51,11 +45,17 @@ from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import main_key
 from kubeshard.sharding.names import RING_LABEL, shard_label
-from kubeshard.simulation.cluster import SimulatedCluster, Touch
-from kubeshard.simulation.costs import Charged, Costs, SlowFront, costly_cluster
-from kubeshard.simulation.processes import Network, Process
-from kubeshard.testing.virtual_time import run_virtual
-from kubeshard.testing.virtual_world import SeededRng
+from kubeshard_lab.examples.webhosting.api import PROJECT_LABEL, READY, RING
+from kubeshard_lab.examples.webhosting.controller import website_controller
+from kubeshard_lab.examples.webhosting.manifests import NAMESPACE
+from kubeshard_lab.experiment.plan import LoadPlan
+from kubeshard_lab.experiment.scenarios import SCENARIOS, scaled
+from kubeshard_lab.experiment.websites import Websites
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
+from kubeshard_lab.simulation.costs import Charged, Costs, SlowFront, costly_cluster
+from kubeshard_lab.simulation.processes import Network, Process
+from kubeshard_lab.virtual_time import run_virtual
+from kubeshard_lab.virtual_world import SeededRng
 
 WEBSITES = GroupResource("webhosting.timebertt.dev", "websites")
 PER_INSTANCE = 0.4

@@ -22,11 +22,11 @@ from fleet import PROJECT, THEME, Bench, Program, Results, bench, cost_of, progr
 
 from kubeshard import ALL, Client
 from kubeshard.core import MergePatch, Selector, metadata_only
-from kubeshard.examples.webhosting import manifests
-from kubeshard.examples.webhosting.api import RING, Website
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import drain_label, shard_label
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_lab.examples.webhosting import manifests
+from kubeshard_lab.examples.webhosting.api import RING, Website
 
 OTHER_THEME = "lame"
 SERVERS = ("kube-apiserver", "etcd")

@@ -22,10 +22,10 @@ from fleet import PROJECT, Bench, Results, bench, programs, progress
 
 from kubeshard.core import Lease, LeaseSpec, NotFound, ObjectMeta
 from kubeshard.core.times import micro_time
-from kubeshard.examples.webhosting.api import GROUP
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.names import RING_LABEL, webhook_config_name
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_lab.examples.webhosting.api import GROUP
 
 LEASES_LAST = 3600
 """Seconds: long, because nothing renews these Leases."""

@@ -18,8 +18,8 @@ from fleet import Bench, Program, Results, add_go_option, bench, cost_of, progra
 
 from kubeshard import ALL
 from kubeshard.client import Changed
-from kubeshard.examples.webhosting.api import Website
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_lab.examples.webhosting.api import Website
 
 IDLE_SECONDS = 2.0
 IDLE_CPU = 0.021

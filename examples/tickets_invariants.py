@@ -3,7 +3,7 @@
 from tickets import Visitor
 
 from kubeshard import ConfigMap
-from kubeshard.simulation import Snapshot
+from kubeshard_lab.simulation import Snapshot
 
 
 def one_ticket_each(snapshot: Snapshot) -> None:

@@ -26,7 +26,7 @@ CONSTANTS
     Nobody,        \* no shard
     NoChild,       \* the child does not exist
     Off,           \* the measures that are switched off, named as in tools/measures.py
-    Faults,        \* what may go wrong, named as in kubeshard.simulation.faults
+    Faults,        \* what may go wrong, named as in kubeshard_lab.simulation.faults
     Deletions      \* how many Leases users delete
 
 ABSENT == 0        \* A Lease is absent,

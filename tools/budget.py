@@ -77,10 +77,10 @@ from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import main_key
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
-from kubeshard.testing.virtual_time import run_virtual
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook.app import AdmissionApp
 from kubeshard_apiserver import ApiServer, InMemoryTransport
+from kubeshard_lab.virtual_time import run_virtual
+from kubeshard_lab.virtual_world import virtual_world
 
 T = TypeVar("T")
 

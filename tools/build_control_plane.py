@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubeshard.core.errors import ConfigurationError, KubeshardError
-from kubeshard.testing.assets import ASSETS_VARIABLE, RELEASE, cache_folder
+from kubeshard_apiserver.testing.assets import ASSETS_VARIABLE, RELEASE, cache_folder
 
 _MODULES = Path(__file__).parent / "control_plane"
 _GO_NEEDED = (1, 26)

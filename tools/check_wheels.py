@@ -30,9 +30,9 @@ from packaging.utils import canonicalize_name
 from kubeshard.client.client import Client
 from kubeshard.core.errors import NotFound
 from kubeshard.sharding.names import shard_label
-from kubeshard.testing.child import Child
-from kubeshard.testing.control_plane import free_port, wait_until
 from kubeshard.version import how_to_install
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_apiserver.testing.control_plane import free_port, wait_until
 from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,7 +114,7 @@ def needed(wheel: Path) -> set[str]:
         asked = re.findall(r"^Requires-Dist: (.+)$", archive.read(metadata).decode(), re.M)
     found: set[str] = set()
     _add(asked, found)
-    return found - {"kubeshard"}
+    return found - {"kubeshard", "kubeshard-apiserver"}
 
 
 def _add(asked: Sequence[str], found: set[str], extra: str = "") -> None:
@@ -148,7 +148,7 @@ def use_kubeshard(environment: Environment) -> None:
 def check_commands(environment: Environment) -> None:
     code, help_text = environment.said("kubeshard", "--help")
     expect(code == 0 and "sharder" in help_text, f"kubeshard --help:\n{help_text}")
-    for command, extra in (("demo", "demo"), ("apiserver", "apiserver")):
+    for command, extra in (("demo", "lab"), ("apiserver", "apiserver")):
         code, words = environment.said("kubeshard", command)
         expect(
             code == 2 and how_to_install(extra) in words and len(words.splitlines()) == 1,
@@ -189,13 +189,27 @@ def check_sharder(environment: Environment, api: EmbeddedApi) -> None:
 
 
 def use_api_server(environment: Environment) -> None:
-    """Checks an environment that also has kubeshard-apiserver, but not the demo's other requirements."""
+    """Checks an environment that also has kubeshard-apiserver, but not kubeshard-lab."""
     kubeconfig = environment.folder / "kubeconfig"
     command = ("kubeshard", "apiserver", "--port", "0", "--kubeconfig", str(kubeconfig))
     with environment.running(*command) as server:
         until(server, kubeconfig.exists)
     code, words = environment.said("kubeshard", "demo")
-    expect(code == 2 and "needs the package rich" in words, f"demo said: {words}")
+    expect(code == 2 and how_to_install("lab") in words, f"demo said: {words}")
+
+
+def use_lab(environment: Environment) -> None:
+    """Checks an environment that has all three, but not what reports of experiments need."""
+    code, words = environment.said(
+        "kubeshard", "simulate", "run", "--seeds", "1", "--minutes", "0.2", "--objects", "3"
+    )
+    expect(code == 0 and "all hold" in words, f"simulate said: {words}")
+    code, words = environment.said(
+        "kubeshard", "manifests", "experiment", "--image", "example.com/kubeshard:v1"
+    )
+    expect(code == 0 and "kind: Job" in words, f"manifests experiment said: {words}")
+    code, words = environment.said("kubeshard", "report", ".")
+    expect(code == 2 and how_to_install("lab") in words, f"report said: {words}")
 
 
 def copied(name: str, environment: Environment) -> str:

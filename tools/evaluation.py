@@ -21,12 +21,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kubeshard.experiment.recording import read_run
-from kubeshard.experiment.report.compare import compare
-from kubeshard.experiment.report.comparison import Compared, Group, groups, scaled_out
-from kubeshard.experiment.report.figures import SHARES
-from kubeshard.experiment.report.recorded import Recorded
-from kubeshard.experiment.report.words import digits, percent, seconds, size
+from kubeshard_lab.experiment.recording import read_run
+from kubeshard_lab.experiment.report.compare import compare
+from kubeshard_lab.experiment.report.comparison import Compared, Group, groups, scaled_out
+from kubeshard_lab.experiment.report.figures import SHARES
+from kubeshard_lab.experiment.report.recorded import Recorded
+from kubeshard_lab.experiment.report.words import digits, percent, seconds, size
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "build" / "evaluation"

@@ -24,7 +24,7 @@ from kubeshard.core.kinds import Kind
 from kubeshard.crd.codegen import Described, Imports, ModuleWriter, reference
 from kubeshard.crd.manifests import described, schemas_in
 from kubeshard.crd.schema import Schema
-from kubeshard.testing.control_plane import ControlPlane
+from kubeshard_apiserver.testing.control_plane import ControlPlane
 from learning.asking import Asker, asking
 
 PACKAGE = "kubeshard.kinds"

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from kubeshard.testing.control_plane import ControlPlane
+from kubeshard_apiserver.testing.control_plane import ControlPlane
 from learning.asking import Asker, asking
 from learning.go_names import learn_go_names
 from learning.ways import places

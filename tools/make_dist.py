@@ -2,7 +2,7 @@
 
 | in dist/ | |
 |---|---|
-| wheel and source distribution of kubeshard and of kubeshard-apiserver | the same bytes for the same commit |
+| wheels and source distributions of the three distributions | the same bytes for the same commit |
 | a `.cdx.json` for each | the bill of materials of an environment into which only this was installed |
 | `licences.txt` | the licences of all dependencies, with their texts |
 | `changes.md` | the changelog's section for the version |
@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 
 from packaging.utils import canonicalize_name
 
-from check_wheels import Environment, use_api_server, use_kubeshard
+from check_wheels import Environment, use_api_server, use_kubeshard, use_lab
 from distribution.building import (
     ROOT,
     SOURCES,
@@ -40,7 +40,7 @@ from distribution.licences import NoLicence, installed, licences
 from distribution.sbom import bill_of
 from kubeshard.version import __version__
 
-OURS = ("kubeshard", "kubeshard-apiserver")
+OURS = ("kubeshard", "kubeshard-apiserver", "kubeshard-lab")
 
 
 def make(dist: Path, place: Path) -> None:
@@ -50,7 +50,7 @@ def make(dist: Path, place: Path) -> None:
     (dist / "changes.md").write_text(entry((ROOT / "CHANGELOG.md").read_text(), __version__))
     epoch = source_date_epoch()
     environment = Environment(place)
-    for source, use in zip(SOURCES, (use_kubeshard, use_api_server), strict=True):
+    for source, use in zip(SOURCES, (use_kubeshard, use_api_server, use_lab), strict=True):
         folder = place / f"built-{source.name}"
         built = build(source, folder, epoch)
         environment.install(built.wheel)

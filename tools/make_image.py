@@ -51,9 +51,13 @@ def missing(*programs: str) -> str:
 
 def make_rootfs(target: Path, epoch: int, place: Path) -> str:
     """Fills a new folder. Returns the Debian packages in it, one per line."""
-    hatch(ROOT, place, epoch, "wheel")
-    (wheel,) = place.glob("*.whl")
-    return "".join(f"{it.name} {it.version}\n" for it in rootfs.make(target, wheel, epoch))
+    for source in (
+        ROOT,
+        ROOT / "lab",
+    ):  # the lab, of which a cluster runs experiments and examples, needs no more packages
+        hatch(source, place, epoch, "wheel")
+    wheels = sorted(place.glob("*.whl"))
+    return "".join(f"{it.name} {it.version}\n" for it in rootfs.make(target, wheels, epoch))
 
 
 def make_image(target: Path, epoch: int, place: Path) -> None:

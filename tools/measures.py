@@ -43,10 +43,10 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharding import circuit_breaker, confirmations, planner, shard_states
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_resources import RingEntry
-from kubeshard.simulation import processes
-from kubeshard.simulation.oracles import SimulationResult
-from kubeshard.simulation.running import drawn, play
-from kubeshard.simulation.script import Script, Sharder
+from kubeshard_lab.simulation import processes
+from kubeshard_lab.simulation.oracles import SimulationResult
+from kubeshard_lab.simulation.running import drawn, play
+from kubeshard_lab.simulation.script import Script, Sharder
 
 
 class Measure(NamedTuple):

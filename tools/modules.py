@@ -1,9 +1,9 @@
-"""Counts modules, lines and imports of both distributions: `make modules`.
+"""Counts modules, lines and imports of the distributions: `make modules`.
 
     python tools/modules.py [FOLDER] [--single]
 
 Lines are split into code, docstrings (strings that are statements of their own), comments and blank lines; tests and
-tools are counted apart. An importer of a module is another module of either distribution that names it in an import
+tools are counted apart. An importer of a module is another module of any distribution that names it in an import
 statement, at any depth; the `__init__` of a package is not counted, neither as an importer nor as a module of a chain,
 because most of them only re-export names. The longest chain is the longest sequence of modules each of which imports
 the next; modules that import each other within functions count as one step.
@@ -24,9 +24,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-PACKAGES = {"kubeshard": "src", "kubeshard_apiserver": "apiserver/src"}
+PACKAGES = {"kubeshard": "src", "kubeshard_apiserver": "apiserver/src", "kubeshard_lab": "lab/src"}
+GENERATED = "kubeshard.kinds."
+"""Classes that `make types` writes: counted apart."""
 BESIDE = {
-    "tests": ("tests", "apiserver/tests"),
+    "tests": ("tests", "apiserver/tests", "lab/tests"),
     "tools and benchmarks": ("tools", "benchmarks"),
     "examples": ("examples",),
 }
@@ -153,8 +155,8 @@ def rows(root: Path) -> Iterator[tuple[str, ...]]:
     imports = importing(found)
     importers = {name: sum(name in each for each in imports.values()) for name in imports}
     there = tuple(package for package in PACKAGES if (root / PACKAGES[package]).is_dir())
-    for title, packages in [*((name, (name,)) for name in there), ("both", there)]:
-        inside = [name for name in found if name.split(".")[0] in packages]
+    for title, packages in [*((name, (name,)) for name in there), ("together", there)]:
+        inside = [name for name in found if name.split(".")[0] in packages and not name.startswith(GENERATED)]
         lines = sum((lines_of(*found[name]) for name in inside), Lines())
         rooms = [name for name in inside if name not in faces]
         single = sum(importers[name] == 1 for name in rooms)
@@ -190,6 +192,8 @@ def main() -> None:
     if "--single" in sys.argv:
         for cause, those in causes.items():
             print(f"{cause}:", *(f"  {name}  <- {by}" for name, by in sorted(those.items())), "", sep="\n")
+    generated = [lines_of(*of) for name, of in modules(root).items() if name.startswith(GENERATED)]
+    print(f"generated kinds, not in the table: {len(generated)} files, {sum(generated, Lines()).total} lines")
     for title, places in BESIDE.items():
         sources = [path.read_text() for folder in places for path in (root / folder).rglob("*.py")]
         lines = sum((lines_of(source, ast.parse(source)) for source in sources), Lines())

@@ -42,18 +42,18 @@ MODULES = ("errors", "until", "when")
 """Names of `kubeshard` that are modules, each with its own page."""
 
 PACKAGES = (
-    "core",
-    "crd",
-    "client",
-    "cache",
-    "controller",
-    "logging",
-    "manager",
-    "shard",
-    "webhook",
-    "workqueue",
-    "simulation",
-    "testing",
+    "kubeshard.core",
+    "kubeshard.crd",
+    "kubeshard.client",
+    "kubeshard.cache",
+    "kubeshard.controller",
+    "kubeshard.logging",
+    "kubeshard.manager",
+    "kubeshard.shard",
+    "kubeshard.webhook",
+    "kubeshard.workqueue",
+    "kubeshard_apiserver.testing",
+    "kubeshard_lab.simulation",
 )
 """The other public packages (docs/public-interface.md)."""
 
@@ -96,13 +96,12 @@ def reference() -> dict[str, str]:
         names = [f"kubeshard.{name}" for name in _face(packages)]
         pages[f"reference/{page}.md"] = _page(title, names)
     pages[f"reference/{LISTED}.md"] = _list(f"kubeshard.{LISTED}")
-    for package in PACKAGES:
-        path = f"kubeshard.{package}"
+    for path in PACKAGES:
         further = [f"{path}.{name}" for name in _further(path)]
         head = (
             f"# {path}\n\n::: {path}\n    options:\n      members: false\n      show_root_heading: false\n\n"
         )
-        pages[f"reference/{package}.md"] = head + _entries(further)
+        pages[f"reference/{path.rpartition('.')[2]}.md"] = head + _entries(further)
     return pages
 
 

@@ -21,15 +21,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".venv-lowest"
 UV = str(Path(sys.executable).with_name("uv"))
-PROJECTS = ("pyproject.toml", "apiserver/pyproject.toml")
+PROJECTS = ("pyproject.toml", "apiserver/pyproject.toml", "lab/pyproject.toml")
 TOOLS = ("aiohttp", "hypothesis", "pytest", "pytest-asyncio", "pytest-xdist")
 """What the tests import; their bounds are of no interest."""
-SOURCES = ("src", "apiserver/src")
+SOURCES = ("src", "apiserver/src", "lab/src")
 
 IMPORTS = """
 import importlib, pkgutil
-import kubeshard, kubeshard_apiserver
-found = [m.name for p in (kubeshard, kubeshard_apiserver) for m in pkgutil.walk_packages(p.__path__, p.__name__ + ".")]
+import kubeshard, kubeshard_apiserver, kubeshard_lab
+packages = kubeshard, kubeshard_apiserver, kubeshard_lab
+found = [m.name for p in packages for m in pkgutil.walk_packages(p.__path__, p.__name__ + ".")]
 for name in found:
     if not name.endswith("__main__"):
         importlib.import_module(name)
@@ -43,7 +44,8 @@ def lowest() -> str:
         [
             *(UV, "pip", "compile", "--quiet", "--resolution", "lowest-direct", "--all-extras"),
             *("--python", sys.executable, "--no-header", "--no-annotate", "--no-emit-index-url"),
-            *("--no-emit-package", "kubeshard", "--no-emit-package", "kubeshard-apiserver", *PROJECTS),
+            *("--no-emit-package", "kubeshard", "--no-emit-package", "kubeshard-apiserver"),
+            *("--no-emit-package", "kubeshard-lab", *PROJECTS),
         ],
         cwd=ROOT,
         check=True,

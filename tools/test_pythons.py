@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_INSTALLED_FROM = ("requirements.txt", "pyproject.toml", "apiserver/pyproject.toml")
+_INSTALLED_FROM = ("requirements.txt", "pyproject.toml", "apiserver/pyproject.toml", "lab/pyproject.toml")
 
 
 def interpreter(version: str) -> str | None:
@@ -74,6 +74,8 @@ def environment(version: str, python: str) -> Path:
         str(ROOT),
         "--editable",
         str(ROOT / "apiserver"),
+        "--editable",
+        str(ROOT / "lab"),
     )
     stamp.write_text(digest)
     return made

@@ -53,9 +53,9 @@ from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import RING_LABEL, shard_label
-from kubeshard.testing.virtual_time import run_virtual
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
+from kubeshard_lab.virtual_time import run_virtual
+from kubeshard_lab.virtual_world import virtual_world
 
 NAMESPACE, RING = "team", "trips"
 QUIET = 17.3
@@ -97,7 +97,7 @@ class Trip:
         def called(frame: FrameType, event: str, _: object) -> None:
             if event == "call" and _where.get() == where and _is_start(frame) and not _serves(frame):
                 name = frame.f_globals.get("__name__", "")
-                if name.startswith("kubeshard.") and not name.startswith("kubeshard.testing."):
+                if name.startswith("kubeshard.") and not name.startswith("kubeshard_apiserver.testing."):
                     self.calls.append((name, frame.f_code.co_qualname))
                     task = asyncio.current_task()
                     self.tasks.append(task.get_name() if task else "a callback of the loop")

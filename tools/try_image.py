@@ -32,9 +32,9 @@ from image.layout import describe
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues, chosen
-from kubeshard.testing import ControlPlane
-from kubeshard.testing.control_plane import free_port, wait_until
 from kubeshard.version import __version__
+from kubeshard_apiserver.testing import ControlPlane
+from kubeshard_apiserver.testing.control_plane import free_port, wait_until
 from make_image import IMAGE, make_image, missing
 
 NAMESPACE = "sharding-system"
@@ -120,7 +120,11 @@ class Cluster:
 
     def shard(self) -> AbstractContextManager[Container]:
         return self._container(
-            SHARD, ("default", "shard"), ["kubeshard.examples.checksum"], {}, ("/usr/bin/python3", "-I", "-m")
+            SHARD,
+            ("default", "shard"),
+            ["kubeshard_lab.examples.checksum"],
+            {},
+            ("/usr/bin/python3", "-I", "-m"),
         )
 
     @contextmanager

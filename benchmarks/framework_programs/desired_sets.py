@@ -18,12 +18,12 @@ from gauge import NAMESPACE, Gauge, definition, gauge
 from kubeshard import ALL, Context, Controller, KubeObject, Manager, ObjectMeta, run
 from kubeshard.controller import ChannelSource
 from kubeshard.core import Secret
-from kubeshard.examples.webhosting import children
-from kubeshard.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
-from kubeshard.examples.webhosting.config import IngressConfig
-from kubeshard.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service
 from kubeshard.manager import Runnable
 from kubeshard_apiserver.testing import MemoryApi
+from kubeshard_lab.examples.webhosting import children
+from kubeshard_lab.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
+from kubeshard_lab.examples.webhosting.config import IngressConfig
+from kubeshard_lab.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service
 
 HOW = ("bare", "made", "applied")
 THEME = Theme(metadata=ObjectMeta(name="t"), spec=ThemeSpec(color="red", font_family="Arial"))

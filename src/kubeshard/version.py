@@ -9,4 +9,4 @@ def how_to_install(extra: str) -> str:
     """From a clone as long as there is no release: until then anybody could put something else under our name into a
     package index.
     """
-    return f"in a clone of kubeshard, pip install '.[{extra}]' ./apiserver"
+    return f"in a clone of kubeshard, pip install '.[{extra}]' ./apiserver ./lab"

@@ -21,7 +21,7 @@ from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObj
 from kubeshard.core.objects import field as member
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.world import World
-from kubeshard.testing.virtual_world import virtual_world
+from kubeshard_lab.virtual_world import virtual_world
 
 
 class WidgetSpec(Struct):

@@ -29,7 +29,7 @@ from kubeshard.core.errors import ConfigurationError, Forbidden, Gone
 from kubeshard.core.objects import Form, KubeObject, metadata_only
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.listwatch.reflector import READ_DEADLINE
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 MINE = Scope(labels=Selector.equals("shard", "me"))
 X_ONLY = Scope(namespaces=frozenset({"x"}))

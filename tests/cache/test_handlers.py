@@ -25,7 +25,7 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import Unavailable
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.pace import STEPS
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 Told = list[Delta[Widget]]
 

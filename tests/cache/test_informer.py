@@ -27,7 +27,7 @@ from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
 from kubeshard.listwatch.reflector import READ_DEADLINE
 from kubeshard.runtime.pace import STEPS
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 Told = list[Delta[Widget]]
 

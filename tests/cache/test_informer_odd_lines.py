@@ -15,11 +15,11 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.runtime.transport import HttpRequest, HttpStream
-from kubeshard.simulation.processes import StreamAround
-from kubeshard.testing.virtual_time import run_virtual, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.front.handlers import Front
+from kubeshard_lab.simulation.processes import StreamAround
+from kubeshard_lab.virtual_time import run_virtual, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 pytestmark = pytest.mark.regression
 

@@ -22,11 +22,11 @@ from kubeshard.core.errors import ApiError, Gone, NotFound, Unauthorized, Unavai
 from kubeshard.listwatch.reflector import Interrupted
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.transport import TransportClosed, TransportError, TransportTimeout
-from kubeshard.testing.virtual_time import virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ADMINISTRATOR, ApiServer, Identity, InMemoryTransport
 from kubeshard_apiserver.front.handlers import Front
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 
 class Gizmo(KubeObject, group="sim.example", version="v1"):

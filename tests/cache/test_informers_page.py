@@ -15,10 +15,10 @@ from kubeshard.client import Client
 from kubeshard.controller import Controller
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.manager.http import Listener
-from kubeshard.testing.virtual_time import settle, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 PAGE = Path(__file__).parents[2] / "docs" / "informers.md"
 

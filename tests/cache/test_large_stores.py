@@ -21,7 +21,7 @@ from kubeshard.cache.snapshot import Apply, Replace, Snapshot
 from kubeshard.cache.store import Store
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.pace import STEPS
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 MANY = 20_000
 

@@ -18,7 +18,7 @@ from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key, form_of
 from kubeshard.core.selectors import Selector
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
 
 MINE = Scope(labels=Selector.equals("shard", "me"))
 

@@ -32,7 +32,7 @@ from kubeshard.core.errors import ConfigurationError, Forbidden, Gone, Unavailab
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.pace import STEPS
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 
 class Api(ScriptedClient):

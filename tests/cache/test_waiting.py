@@ -14,10 +14,10 @@ from kubeshard.cache import WaitedTooLong
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, KubeObject, MergePatch, Namespace, ObjectMeta, UndecodableObject
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 
 class Claim(KubeObject, version="v1", kind="PersistentVolumeClaim"):

@@ -27,11 +27,11 @@ from chaos_users import ERRANDS, MERGE, Answer, Requests, User
 from chaos_witness import AUDIT_POLICY, AuditLogs, EtcdWatch, Journals
 from fault_proxy import Way
 
-from kubeshard.cli.demo.processes import RingProcesses
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.testing import ControlPlane
-from kubeshard.testing.child import Child
-from kubeshard.testing.control_plane import free_port
+from kubeshard_apiserver.testing import ControlPlane
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_apiserver.testing.control_plane import free_port
+from kubeshard_lab.demo.processes import RingProcesses
 
 RING, NAMESPACE = "chaos", "chaos"
 SHARDER_USER = "system:serviceaccount:sharding-system:sharder"

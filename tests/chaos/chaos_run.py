@@ -40,7 +40,7 @@ from chaos_rig import (
 from chaos_scenarios import LEFT_OUT, SCENARIOS, Scenario, Step
 from chaos_users import MERGE
 
-from kubeshard.testing.folders import TemporaryFolder
+from kubeshard_apiserver.testing.folders import TemporaryFolder
 
 SETTLED_WITHIN = 150.0
 RULES = (

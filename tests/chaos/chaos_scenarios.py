@@ -385,7 +385,7 @@ SCENARIOS = (
 LEFT_OUT = {
     "C13-routine": "renewals in time, and tokens that expire, are in tests/webhook, tests/client and tests/kube",
     "C14-memory": "a process that runs out of memory gets SIGKILL, as in C1 and C5",
-    "C15-crd": "CustomResourceDefinitions that change or go are in tests/regression and in simulations",
+    "C15-crd": "CustomResourceDefinitions that change or go are in lab/tests/scenes and in simulations",
     "C16-priority": "API servers that answer 429 are in simulations: here they would not serve the witnesses, either",
     "C17": "Go and Python beside each other are in tests/interop, which builds the Go project",
 }

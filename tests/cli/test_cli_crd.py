@@ -73,7 +73,7 @@ def test_of_a_module_without_marks_all_custom_kinds_are_printed(write: Write) ->
 
 def test_a_class_that_is_named_is_printed(write: Write) -> None:
     assert printed(f"{write(MARKED)}:Certificate") == ["certificates.cert-manager.io v1"]
-    assert printed("kubeshard.examples.webhosting.api") == [
+    assert printed("kubeshard_lab.examples.webhosting.api") == [
         "themes.webhosting.timebertt.dev v1alpha1",
         "websites.webhosting.timebertt.dev v1alpha1",
     ]
@@ -90,8 +90,8 @@ def test_a_class_that_is_named_is_printed(write: Write) -> None:
         ("kubeshard.core:ConfigMap", "its group needs a dot"),
         ("kubeshard.version", "has no class of a custom resource"),
         (
-            "kubeshard.examples.webhosting.controller",
-            "only imports its custom resources: name where they are, kubeshard.examples.webhosting.api",
+            "kubeshard_lab.examples.webhosting.controller",
+            "only imports its custom resources: name where they are, kubeshard_lab.examples.webhosting.api",
         ),
     ],
 )

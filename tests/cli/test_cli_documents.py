@@ -13,11 +13,11 @@ import pytest
 
 from kubeshard.cli.program import cli
 from kubeshard.commands.options import Command
-from kubeshard.examples.checksum import __main__ as checksum
-from kubeshard.examples.webhosting import __main__ as webhosting
-from kubeshard.examples.webhosting import config as operator
 from kubeshard.manager.config_file import ComponentConfig, Duration, parse_config
 from kubeshard.sharder import config as sharder
+from kubeshard_lab.examples.checksum import __main__ as checksum
+from kubeshard_lab.examples.webhosting import __main__ as webhosting
+from kubeshard_lab.examples.webhosting import config as operator
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 COMMANDS = (DOCS / "commands.md").read_text()
@@ -43,6 +43,10 @@ def commands_of(group: click.Group) -> Iterator[tuple[str, click.Command]]:
         yield name, command
 
 
+def parts_of(command: click.Command) -> list[click.Command]:
+    return [part for _, part in commands_of(command)] if isinstance(command, click.Group) else [command]
+
+
 PROGRAMS: dict[str, click.Command] = {
     **{f"kubeshard {name}": command for name, command in commands_of(cli)},
     **{f"{webhosting.PROGRAM} {name}": command for name, command in commands_of(webhosting.webhosting)},
@@ -54,7 +58,7 @@ PROGRAMS: dict[str, click.Command] = {
 def test_every_option_is_documented_with_its_default_and_none_that_does_not_exist(name: str) -> None:
     command = PROGRAMS[name]
     text = section(COMMANDS, name)
-    parts = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+    parts = parts_of(command)
     options = [o for part in parts for o in part.params if isinstance(o, click.Option) and not o.hidden]
     common = {"--log-level", "--log-format"}
     existing = {flag for option in options for flag in (*option.opts, *option.secondary_opts)} - common

@@ -19,15 +19,17 @@ from kubeshard.cli.kubectl.program import shard
 from kubeshard.cli.program import cli
 from kubeshard.commands.logging import log_options
 from kubeshard.commands.options import Command
-from kubeshard.examples.checksum.__main__ import checksum_controller
-from kubeshard.examples.webhosting.__main__ import generate, operator, webhosting
+from kubeshard_lab.demo.command import demo
+from kubeshard_lab.examples.checksum.__main__ import checksum_controller
+from kubeshard_lab.examples.webhosting.__main__ import generate, operator, webhosting
 
 
 def groups(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yields the group and its subgroups."""
     yield path
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        if isinstance(command := group.get_command(context, name), click.Group):
             yield from groups(command, (*path, name))
 
 
@@ -78,9 +80,7 @@ def test_help_points_to_nothing_that_an_installation_does_not_have(program: clic
     assert not {path for path, text in texts.items() if repository.search(text)}
 
 
-@pytest.mark.parametrize(
-    "command", [cli.commands["sharder"], cli.commands["demo"], operator, generate, checksum_controller]
-)
+@pytest.mark.parametrize("command", [cli.commands["sharder"], demo, operator, generate, checksum_controller])
 def test_help_shows_environment_and_examples_line_by_line(command: click.Command) -> None:
     text = CliRunner().invoke(command, ["--help"]).output
     assert isinstance(command, Command)

@@ -20,10 +20,10 @@ from kubeshard import Client, ConfigMap, KubeObject, Struct, until, wait_for
 from kubeshard.cli.program import cli
 from kubeshard.client import install
 from kubeshard.core import Condition, ConfigurationError, Form
-from kubeshard.testing import wait_until
-from kubeshard.testing.child import Child
 from kubeshard_apiserver.front.bodies import read_yaml
 from kubeshard_apiserver.serving import embedded_in_thread
+from kubeshard_apiserver.testing import wait_until
+from kubeshard_apiserver.testing.child import Child
 
 ROOT = Path(__file__).parents[2]
 TREE = os.pathsep.join((str(ROOT / "src"), str(ROOT / "apiserver" / "src")))

@@ -77,7 +77,7 @@ def test_an_interrupt_during_imports_ends_without_a_stack_trace(home: Path) -> N
 
 
 def test_no_cluster(home: Path) -> None:
-    done = kubeshard(home, "samples", "apply", module="kubeshard.examples.webhosting")
+    done = kubeshard(home, "samples", "apply", module="kubeshard_lab.examples.webhosting")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "Error: no cluster configured: pass a kubeconfig, set KUBECONFIG, create ~/.kube/config, or run in a pod\n"
@@ -89,14 +89,16 @@ def test_a_kubeconfig_that_is_missing_or_broken(home: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("Error: nowhere: cannot read the kubeconfig: No such file")
     (home / "broken").write_text("a: [")
-    done = kubeshard(home, "samples", "apply", module="kubeshard.examples.webhosting", KUBECONFIG="broken")
+    done = kubeshard(
+        home, "samples", "apply", module="kubeshard_lab.examples.webhosting", KUBECONFIG="broken"
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("Error: broken: not YAML on line")
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_server_that_cannot_be_reached(home: Path) -> None:
-    done = kubeshard(home, "samples", "apply", module="kubeshard.examples.webhosting", KUBECONFIG="away")
+    done = kubeshard(home, "samples", "apply", module="kubeshard_lab.examples.webhosting", KUBECONFIG="away")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: cannot reach the cluster (GET /version: ")
     assert done.stderr.endswith("in the kubeconfig, the network and the proxy\n")
@@ -152,7 +154,7 @@ def test_an_unknown_field_is_a_warning_and_with_strict_config_a_mistake(home: Pa
     ],
 )
 def test_names_that_cannot_work(home: Path, arguments: list[str], line: str) -> None:
-    done = kubeshard(home, *arguments, module="kubeshard.examples.checksum", KUBECONFIG="away")
+    done = kubeshard(home, *arguments, module="kubeshard_lab.examples.checksum", KUBECONFIG="away")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(line)
 

@@ -51,7 +51,7 @@ def test_a_dashboard_is_json_with_an_id_of_its_own(name: str) -> None:
 
 
 def test_a_dashboard_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(ConfigurationError, match="choose one of sharder, operators, webhosting, experiments"):
+    with pytest.raises(ConfigurationError, match="choose one of sharder, operators, experiments, webhosting"):
         CliRunner().invoke(cli, ["monitoring", "dashboard", "shard"], catch_exceptions=False)
 
 

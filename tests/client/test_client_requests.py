@@ -45,7 +45,7 @@ from kubeshard.core import (
     metadata_only,
 )
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 
 class Gadget(KubeObject, group="example.com", version="v1"):

@@ -19,7 +19,7 @@ from kubeshard.runtime.transport import (
     TransportError,
     TransportTimeout,
 )
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 JSON = {"content-type": "application/json"}
 NAME = ConfigMap(metadata=ObjectMeta(name="c", namespace="ns"))

@@ -15,10 +15,10 @@ from kubeshard import Condition, Controller, KubeObject, Manager, ObjectMeta, St
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import NotFound
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport, TransportError
-from kubeshard.testing.virtual_time import VirtualClock
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.virtual_time import VirtualClock
+from kubeshard_lab.virtual_world import virtual_world
 
 RESYNC = 3600.0
 """For tests that wait for a resync: ten hours of an idle process, the default, take seconds of a processor."""

@@ -23,9 +23,9 @@ from kubeshard.core import ConfigMap, Form, Key, KubeObject, ObjectMeta, OwnerRe
 from kubeshard.core.objects import form_of
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.testing.virtual_time import VirtualClock, settle
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.workqueue import ItemExponential
+from kubeshard_lab.virtual_time import VirtualClock, settle
+from kubeshard_lab.virtual_world import virtual_world
 
 NOT_FOUND = HttpResponse(
     404, {"content-type": "application/json"}, b'{"kind":"Status","reason":"NotFound","code":404}'

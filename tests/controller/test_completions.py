@@ -18,11 +18,11 @@ from kubeshard import Context, Controller, EnsureResult, KubeObject, Manager, Ob
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import JsonPatch, MergePatch
 from kubeshard.core.patches import add, replace
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook import AdmissionAnswer, AdmissionApp, AdmissionRequest
 from kubeshard_apiserver import ApiServer, AppCaller, Front, InMemoryTransport
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 Added = Callable[[int], Sequence[dict[str, Any]]]
 

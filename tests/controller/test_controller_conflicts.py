@@ -29,10 +29,10 @@ from kubeshard.core import (
 )
 from kubeshard.core.objects import form_of
 from kubeshard.manager import Manager
-from kubeshard.testing.virtual_time import virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.front.handlers import Front
+from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 pytestmark = pytest.mark.regression
 

@@ -16,7 +16,7 @@ from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.mapping import KeysOf, mapped_by, states, to_itself, to_owner
 from kubeshard.controller.watch import narrowed
 from kubeshard.core import ConfigMap, GroupKind, Key, ObjectMeta, OwnerReference, Selector, metadata_only
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 A, B = Key("ns", "a"), Key("ns", "b")
 SITE, THEME = Site.KIND, Theme.KIND

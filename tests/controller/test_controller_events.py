@@ -26,7 +26,7 @@ from kubeshard.core import (
 from kubeshard.core.encoding import encode
 from kubeshard.core.names import is_dns_subdomain
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
 
 CONFIG = ConfigMap(metadata=ObjectMeta(name="config", namespace="ns", uid="u1", resource_version="5"))
 

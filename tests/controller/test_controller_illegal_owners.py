@@ -11,7 +11,7 @@ from controller_bench import Bench, Site, site
 from kubeshard.controller import Context
 from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, KubeObject, Namespace, ObjectMeta
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 ILLEGAL: list[tuple[KubeObject, str]] = [
     (Namespace(metadata=ObjectMeta(name="child")), "which has no namespace"),

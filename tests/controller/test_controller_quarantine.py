@@ -19,7 +19,7 @@ from kubeshard.controller import Context
 from kubeshard.controller.deadlines import OVERDUE, TOLERATED
 from kubeshard.core import Key
 from kubeshard.runtime.blocking_calls import Threads
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 pytestmark = pytest.mark.regression
 

@@ -13,8 +13,8 @@ from controller_bench import Bench, Site, Theme, child, site
 from kubeshard import when
 from kubeshard.controller import ChannelSource, Context, Controller, Result, Watch
 from kubeshard.core import ConfigMap, Key, ObjectMeta, Unavailable
-from kubeshard.testing.virtual_time import settle, virtual_time
 from kubeshard.workqueue import LOW, Debounce, RoundRobin
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 A = Key("ns", "a")
 

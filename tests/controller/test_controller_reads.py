@@ -16,7 +16,7 @@ from kubeshard.controller import Context
 from kubeshard.controller.context import run_of, with_run
 from kubeshard.core import ConfigMap, KubeObject, Secret
 from kubeshard.core.namespaces import ALL, WrongNamespace
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 pytestmark = pytest.mark.regression
 

@@ -49,7 +49,7 @@ from kubeshard.core import (
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import JsonFormatter, TextFormatter, get_logger
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
 
 A, B = Key("ns", "a"), Key("ns", "b")
 

@@ -25,7 +25,7 @@ from kubeshard.controller.events import EventRecorder
 from kubeshard.core.builtin import Lease
 from kubeshard.manager import LeaderElection, Runnable
 from kubeshard.manager.runnable import beside
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 Failing = Callable[[], Awaitable[None]]
 FAILING = (fail_in_a_group, be_late_after_a_group_has_failed, await_what_was_cancelled)

@@ -15,7 +15,7 @@ from kubeshard.controller import Context, Controller, Reconciler, Watch
 from kubeshard.controller.mapping import Reader
 from kubeshard.core import Key, KubeObject, ObjectMeta
 from kubeshard.runtime.pace import STEPS
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 A, B = Key("ns", "a"), Key("ns", "b")
 HOUR = 3600.0

@@ -18,7 +18,7 @@ from kubeshard.controller.context import run_of
 from kubeshard.controller.in_flight import Activity, InFlight
 from kubeshard.core import Key, MergePatch
 from kubeshard.core.objects import form_of
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
 
 
 class Listening:

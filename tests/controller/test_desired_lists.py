@@ -11,8 +11,8 @@ from desiring import DEFINITIONS, NAMESPACE, SERIAL, Killed, Operator, World, ap
 
 from kubeshard.controller import ApplyFailed, ImmutableFields
 from kubeshard.core import ApiError, KubeObject, MergePatch, ObjectMeta, Struct, field
-from kubeshard.examples.webhosting.workload import Service, ServicePort, ServiceSpec
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.examples.webhosting.workload import Service, ServicePort, ServiceSpec
 
 
 class Entry(Struct):

@@ -16,8 +16,8 @@ from kubeshard import ALL, Condition, Context, Controller, Finalizer, Generator,
 from kubeshard.controller import Applied
 from kubeshard.controller.event_series import Event
 from kubeshard.core import KubeObject, MergePatch, Namespace, NotOurs, ObjectMeta
-from kubeshard.testing.virtual_time import virtual_time
 from kubeshard_apiserver.controllers import Controllers
+from kubeshard_lab.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
 

@@ -15,7 +15,7 @@ from kubeshard.core import ConfigMap, KubeObject, MergePatch, ObjectMeta
 from kubeshard.core.owners import with_owner
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 TAKEN = HttpResponse(
     409, {"content-type": "application/json"}, b'{"kind":"Status","reason":"AlreadyExists","code":409}'

@@ -14,7 +14,7 @@ from kubeshard import Condition, Context, Controller, KubeObject, Result, Watch,
 from kubeshard.controller import ReconcileFn
 from kubeshard.core import MergePatch
 from kubeshard.runtime.transport import HttpResponse
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 
 class QuotaExceeded(Exception):

@@ -6,7 +6,7 @@ import asyncio
 
 from kubeshard.controller.event_series import Event, EventSeries, ObjectReference, Write
 from kubeshard.core import ObjectMeta
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 
 def happening(name: str = "a", *, reason: str = "Failed", note: str = "no", controller: str = "c") -> Event:

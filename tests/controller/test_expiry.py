@@ -16,7 +16,7 @@ from kubeshard.core import MergePatch
 from kubeshard.core.kinds import GroupResource
 from kubeshard.manager.roles import controller_grants
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 BEFORE = 5.0
 """Seconds that `AppCluster.running` waits."""

@@ -30,7 +30,7 @@ from kubeshard import (
 from kubeshard.controller import ReconcileFn
 from kubeshard.core import AlreadyExists, MergePatch
 from kubeshard.core.errors import Retry
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 Act = Callable[[Context, App], Awaitable[Any]]
 

@@ -16,7 +16,7 @@ from kubeshard.controller.hot_loops import TOLERATED
 from kubeshard.controller.outcomes import Ending
 from kubeshard.core import ConfigMap, Key, MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 A = Key("ns", "a")
 

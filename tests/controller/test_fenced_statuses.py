@@ -13,7 +13,7 @@ from kubeshard import Condition, Context, Controller, Finalizer
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import MergePatch, ObjectMeta
 from kubeshard.core.kinds import Kind
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 LABEL, MINE, BUCKET = "shard.example.com/ring", "me", "example.com/bucket"
 

@@ -12,7 +12,7 @@ from kubeshard.controller import FencingToken
 from kubeshard.controller.fencing import fencing_token
 from kubeshard.core import MergePatch
 from kubeshard.sharding.names import shard_label
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 
 def test_tokens_and_their_texts_have_one_order() -> None:

@@ -26,8 +26,8 @@ from kubeshard import (
 )
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core.conditions import Condition
-from kubeshard.testing.virtual_time import virtual_time
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.virtual_time import virtual_time
 
 Write = Callable[[Context, App, str], Awaitable[Any]]
 

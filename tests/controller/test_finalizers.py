@@ -36,7 +36,7 @@ from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.when import Predicate
 from kubeshard.core import JsonPatch, Kind, MergePatch
 from kubeshard.core.patches import add, remove
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 BUCKET, ENTRY, THEIRS = "example.com/bucket", "example.com/entry", "others.example.com/theirs"
 

@@ -12,8 +12,8 @@ from app_cluster import RESYNC, App, AppCluster, AppStatus, app, app_cluster
 from kubeshard import ALL, ConfigMap, Context, Controller, Generator, KubeObject, ObjectMeta, Watch
 from kubeshard.controller import Applied
 from kubeshard.core import MergePatch, Namespace
-from kubeshard.testing.virtual_time import virtual_time
 from kubeshard_apiserver.controllers import Controllers
+from kubeshard_lab.virtual_time import virtual_time
 
 
 def config(name: str, namespace: str = "default", **data: str) -> ConfigMap:

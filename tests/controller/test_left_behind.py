@@ -10,7 +10,7 @@ from app_cluster import App, app, app_cluster
 
 from kubeshard import ConfigMap, Context, Controller, Finalizer, ObjectMeta
 from kubeshard.core import Namespace
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 
 async def own_cleanup(ctx: Context, obj: App) -> None: ...

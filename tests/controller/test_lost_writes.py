@@ -9,7 +9,7 @@ from app_cluster import App, AppCluster, AppStatus, app, app_cluster
 
 from kubeshard import Condition, Context, Controller, Finalizer
 from kubeshard.core import MergePatch
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 BUCKET, ENTRY = "example.com/bucket", "example.com/entry"
 WRITES = 9

@@ -26,7 +26,7 @@ from kubeshard.core import (
 )
 from kubeshard.core.namespaces import namespace_of
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 MISSING = "has namespaces: say"
 REFUSED = "has no namespaces: leave"

@@ -7,7 +7,7 @@ from controller_bench import Bench, Site, Theme, site
 
 from kubeshard import ConfigMap, Context, Controller, Index, Key, ObjectMeta, Watch, related, when
 from kubeshard.core import KubeObject
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 CONFIG = Index(Site, "config", lambda obj: obj.spec.theme.split())
 THEME = Index(Site, "theme", lambda obj: [obj.spec.theme])

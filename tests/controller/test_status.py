@@ -24,7 +24,7 @@ from kubeshard import (
 )
 from kubeshard.controller import NoStatusSubresource, Reconciler
 from kubeshard.core import ApplyPatch, MergePatch
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 
 class Stating(Reconciler[App]):

@@ -14,7 +14,7 @@ from app_cluster import App, AppCluster, app, app_cluster
 from kubeshard import Context, Controller, Daemon, Manager, Result, Watch, when
 from kubeshard.controller import poll, timer
 from kubeshard.core import MergePatch
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 
 class Calls:

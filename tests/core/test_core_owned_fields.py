@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kubeshard.client import Client
 from kubeshard.core import ApplyPatch, KubeObject
 from kubeshard.core.managed_fields import owned_fields
-from kubeshard.testing.virtual_time import run_virtual
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.virtual_time import run_virtual
 
 READY = {"type": "Ready", "status": "True"}
 DOCUMENT = {

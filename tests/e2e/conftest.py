@@ -15,12 +15,11 @@ from e2e_ring import Ring
 
 from kubeshard.client import Client
 from kubeshard.core import Namespace, ObjectMeta
-from kubeshard.examples.webhosting import manifests
-from kubeshard.examples.webhosting.api import PROJECT_LABEL
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
-from kubeshard.testing import ControlPlane
-from kubeshard_apiserver.testing import KubeApi, plugin
+from kubeshard_apiserver.testing import ControlPlane, KubeApi, plugin
+from kubeshard_lab.examples.webhosting import manifests
+from kubeshard_lab.examples.webhosting.api import PROJECT_LABEL
 
 LEASE_SECONDS = {"embedded": 4.0, "real": 6.0}
 """Short enough to notice crashes soon, long enough for ten processes on two cores."""

@@ -8,9 +8,9 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from kubeshard.cli.demo.processes import RingProcesses
-from kubeshard.testing import wait_until
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing import wait_until
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_lab.demo.processes import RingProcesses
 
 _GATED = str(Path(__file__).with_name("gated_operator.py"))
 
@@ -42,7 +42,7 @@ class Processes(RingProcesses):
     def start_checksum(self, *shards: str, ring: str, namespace: str) -> None:
         """Starts shards of the checksum controller, for Secrets in `default`."""
         for shard in shards:
-            command = ["-m", "kubeshard.examples.checksum", "--controllerring", ring]
+            command = ["-m", "kubeshard_lab.examples.checksum", "--controllerring", ring]
             self.start(shard, *command, "--shard-name", shard, "--lease-namespace", namespace)
 
     def start_websites(self, *shards: str, namespace: str) -> None:

@@ -15,7 +15,7 @@ from e2e_ring import Ring, owners
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Namespace, ObjectMeta, OwnerReference, controller_reference
 from kubeshard.core.patches import MergePatch
-from kubeshard.testing.control_plane import free_port
+from kubeshard_apiserver.testing.control_plane import free_port
 
 SHARDS = ("a", "b", "c")
 

@@ -18,7 +18,7 @@ from kubeshard.core import Lease, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
-from kubeshard.testing.control_plane import free_port
+from kubeshard_apiserver.testing.control_plane import free_port
 
 
 def user(client: Client, namespace: str) -> User:

@@ -14,13 +14,13 @@ from e2e_user import User
 
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Conflict, MergePatch, NotOurs, ObjectMeta, metadata_only
-from kubeshard.examples.webhosting import manifests
-from kubeshard.examples.webhosting.api import RING, SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
-from kubeshard.examples.webhosting.workload import Deployment, Ingress, Service
 from kubeshard.shard import ShardFence, ShardIdentity
 from kubeshard.shard.identity import Incarnation
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.ring_resources import RingResources
+from kubeshard_lab.examples.webhosting import manifests
+from kubeshard_lab.examples.webhosting.api import RING, SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
+from kubeshard_lab.examples.webhosting.workload import Deployment, Ingress, Service
 
 CHILDREN = (ConfigMap, Deployment, Ingress, Service)
 COUNT = 12

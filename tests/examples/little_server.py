@@ -28,7 +28,7 @@ from kubeshard.core.objects import Key, form_of
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpResponse
-from kubeshard.testing.virtual_time import VirtualClock
+from kubeshard_lab.virtual_time import VirtualClock
 
 
 class LittleServer:

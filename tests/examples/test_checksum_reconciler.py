@@ -11,7 +11,7 @@ from little_server import LittleServer, Run
 
 from kubeshard.cache.deltas import Deleted, Updated
 from kubeshard.core import ConfigMap, ObjectMeta, Secret
-from kubeshard.examples.checksum.operator import SecretChecksums, checksums, secret_checksums
+from kubeshard_lab.examples.checksum.operator import SecretChecksums, checksums, secret_checksums
 
 NAMESPACE = "default"
 

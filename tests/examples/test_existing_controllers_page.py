@@ -17,7 +17,7 @@ from kubeshard import Client, KubeObject, ObjectMeta, Struct, errors, field, unt
 from kubeshard.core import Lease, MergePatch
 from kubeshard.crd import definition
 from kubeshard.sharding.names import drain_label, shard_label
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
 from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeshard.testing.assets import find_assets
-from kubeshard.testing.control_plane import free_port
+from kubeshard_apiserver.testing.assets import find_assets
+from kubeshard_apiserver.testing.control_plane import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.kube]
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.examples.webhosting import pages
-from kubeshard.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
+from kubeshard_lab.examples.webhosting import pages
+from kubeshard_lab.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
 
 WEBSITE = Website(
     metadata=ObjectMeta(name="homepage", namespace="project-foo", uid="1"), spec=WebsiteSpec(theme="fancy")

@@ -9,11 +9,11 @@ from little_server import LittleServer, Run
 
 from kubeshard.cache import CacheBehind
 from kubeshard.core import Conflict, Forbidden, ObjectMeta, Unavailable
-from kubeshard.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
-from kubeshard.examples.webhosting.children import server_name
-from kubeshard.examples.webhosting.config import IngressConfig
-from kubeshard.examples.webhosting.controller import ThemeNotFound, WebsiteReconciler
-from kubeshard.examples.webhosting.workload import Deployment, Ingress, IngressTLS, ServerFiles, Service
+from kubeshard_lab.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
+from kubeshard_lab.examples.webhosting.children import server_name
+from kubeshard_lab.examples.webhosting.config import IngressConfig
+from kubeshard_lab.examples.webhosting.controller import ThemeNotFound, WebsiteReconciler
+from kubeshard_lab.examples.webhosting.workload import Deployment, Ingress, IngressTLS, ServerFiles, Service
 
 NAMESPACE = "project-foo"
 DEFAULTS: dict[str, Any] = {

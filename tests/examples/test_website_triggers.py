@@ -11,12 +11,19 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.cache.deltas import Added, Deleted, Updated
 from kubeshard.core import ConfigurationError, Key, KubeObject, ObjectMeta
-from kubeshard.examples.webhosting import manifests
-from kubeshard.examples.webhosting.api import PHASES, Theme, ThemeSpec, Website, WebsiteSpec, WebsiteStatus
-from kubeshard.examples.webhosting.config import load_settings
-from kubeshard.examples.webhosting.controller import BY_THEME, website_controller, websites_using
-from kubeshard.examples.webhosting.operator import StateMetrics
-from kubeshard.examples.webhosting.workload import (
+from kubeshard_lab.examples.webhosting import manifests
+from kubeshard_lab.examples.webhosting.api import (
+    PHASES,
+    Theme,
+    ThemeSpec,
+    Website,
+    WebsiteSpec,
+    WebsiteStatus,
+)
+from kubeshard_lab.examples.webhosting.config import load_settings
+from kubeshard_lab.examples.webhosting.controller import BY_THEME, website_controller, websites_using
+from kubeshard_lab.examples.webhosting.operator import StateMetrics
+from kubeshard_lab.examples.webhosting.workload import (
     Deployment,
     DeploymentCondition,
     DeploymentStatus,
@@ -25,7 +32,7 @@ from kubeshard.examples.webhosting.workload import (
     Service,
     is_ready,
 )
-from kubeshard.testing.virtual_world import SeededRng
+from kubeshard_lab.virtual_world import SeededRng
 
 CONTROLLER = website_controller()
 META = ObjectMeta(name="a", namespace="ns", uid="1", generation=1, resource_version="1")

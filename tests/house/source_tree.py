@@ -10,10 +10,14 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DISTRIBUTIONS = (ROOT, ROOT / "apiserver")
+DISTRIBUTIONS = (ROOT, ROOT / "apiserver", ROOT / "lab")
 PACKAGE = ROOT / "src" / "kubeshard"
 _PROOF = re.compile(r"`(?:([\w/]+\.py))?::(test_\w+)`")
-PACKAGES = (PACKAGE, ROOT / "apiserver" / "src" / "kubeshard_apiserver")
+PACKAGES = (
+    PACKAGE,
+    ROOT / "apiserver" / "src" / "kubeshard_apiserver",
+    ROOT / "lab" / "src" / "kubeshard_lab",
+)
 
 
 @cache

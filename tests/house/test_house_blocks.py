@@ -23,13 +23,13 @@ from kubeshard.cli.program import cli
 from kubeshard.client import Client
 from kubeshard.core import ApiError
 from kubeshard.core.errors import KubeshardError
-from kubeshard.examples.webhosting import config as webhosting
-from kubeshard.experiment.measuring.queries import parse_queries
 from kubeshard.manager.config_file import parse_config
 from kubeshard.manifests import values
 from kubeshard.sharder import config as sharder
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.examples.webhosting import config as webhosting
+from kubeshard_lab.experiment.measuring.queries import parse_queries
 
 PROVEN = {
     "docs/admission-webhooks.md": (

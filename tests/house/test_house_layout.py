@@ -115,12 +115,13 @@ def test_every_folder_with_modules_is_a_package() -> None:
     assert not found
 
 
-def test_nobody_in_the_product_imports_testing_but_the_demo() -> None:
+def test_nobody_but_the_lab_imports_testing() -> None:
     found = [
         name(path)
         for path in sources()
-        if not fnmatch(installed(path), "kubeshard*/testing/*") and not path.is_relative_to(PACKAGE / "cli")
-        if "kubeshard.testing" in {module for module, _ in _imports(parsed(path))}
+        if not fnmatch(installed(path), "kubeshard_apiserver/testing/*")
+        and not fnmatch(installed(path), "kubeshard_lab/*")
+        if "kubeshard_apiserver.testing" in {module for module, _ in _imports(parsed(path))}
     ]
     assert not found
 
@@ -130,16 +131,13 @@ def test_the_floors_are_checked_by_make_lint() -> None:
     layers = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
     floors = {part.strip() for layer in layers for part in layer.split("|")}
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert packages - {"testing"} <= floors  # it is not part of the layers
+    assert packages <= floors
 
 
 NEED_AN_EXTRA = (
-    "kubeshard/cli/demo/*",  # imported by the command when it runs
-    "kubeshard/cli/kubectl/screen.py",  # likewise
-    "kubeshard/simulation/*",  # imported by those who simulate
-    "kubeshard/experiment/processes.py",  # likewise
-    "kubeshard/experiment/screen.py",  # likewise
-    "kubeshard/experiment/report/drawing.py",  # imported when charts are drawn
+    "kubeshard/cli/kubectl/screen.py",  # imported by the command when it runs
+    "kubeshard_lab/experiment/processes.py",  # likewise
+    "kubeshard_lab/experiment/report/drawing.py",  # imported when charts are drawn
     "kubeshard_apiserver/testing/plugin.py",  # imported by pytest
 )
 

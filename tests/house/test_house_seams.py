@@ -29,7 +29,12 @@ SEAMS = {
 }  # fmt: skip
 METHODS = {"run_in_executor": "threads", "create_connection": "the network", "create_server": "the network"}
 
-BESIDE = ("kubeshard/runtime/*", "kubeshard*/testing/*", "kubeshard/simulation/*")
+BESIDE = (
+    "kubeshard/runtime/*",
+    "kubeshard_apiserver/testing/*",
+    "kubeshard_lab/simulation/*",
+    "kubeshard_lab/virtual_*.py",
+)
 """The seams themselves, and modules that only tests and the demo import."""
 
 ALLOWED = {
@@ -37,11 +42,13 @@ ALLOWED = {
     ("kubeshard/sharder/config.py", "the environment"): "loads a configuration",
     ("kubeshard/cli/init.py", "programs"): "runs the commands that a new project's README names",
     (
-        "kubeshard/experiment/wire.py",
+        "kubeshard_lab/experiment/wire.py",
         "the network",
     ): "only reads the kernel's table of sockets",
     ("kubeshard/cli/*", "the environment"): "commands load configurations, and hand their environment on",
-    ("kubeshard/examples/*/__main__.py", "the environment"): "likewise",
+    ("kubeshard_lab/cli/*", "the environment"): "likewise",
+    ("kubeshard_lab/demo/*", "the environment"): "likewise",
+    ("kubeshard_lab/examples/*/__main__.py", "the environment"): "likewise",
 }
 
 
@@ -68,11 +75,13 @@ OUTERMOST = {
 
 MAY_NAME_THE_REAL_WORLD = {
     "kubeshard/cli/*": "a command begins a process in the real world",
-    "kubeshard/examples/*/__main__.py": "likewise",
-    "kubeshard_apiserver/cli/*": "a command begins a process in the real world",
+    "kubeshard_lab/cli/*": "likewise",
+    "kubeshard_lab/demo/*": "likewise",
+    "kubeshard_lab/examples/*/__main__.py": "likewise",
+    "kubeshard_apiserver/cli/*": "likewise",
     "kubeshard/client/kubeconfig.py": "finds the configuration of a pod",
-    "kubeshard/examples/webhosting/config.py": "loads a configuration",
-    "kubeshard/examples/webhosting/operator.py": "`kubeshard run` calls its `manager`",
+    "kubeshard_lab/examples/webhosting/config.py": "loads a configuration",
+    "kubeshard_lab/examples/webhosting/operator.py": "`kubeshard run` calls its `manager`",
 }
 
 

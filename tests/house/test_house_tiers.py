@@ -59,7 +59,7 @@ def test_a_gate_and_a_night_run_every_tier_and_a_night_runs_all_of_it() -> None:
             targets[name] for name in re.findall(r"tests (test[a-z-]*)", steps) if name in targets
         } == TIERS.keys()
     assert "--turns" not in steps
-    assert 'testpaths = ["tests", "apiserver/tests"]' in (ROOT / "pyproject.toml").read_text()
+    assert 'testpaths = ["tests", "apiserver/tests", "lab/tests"]' in (ROOT / "pyproject.toml").read_text()
 
 
 STEP = """set -uo pipefail

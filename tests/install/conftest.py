@@ -9,8 +9,8 @@ import pytest
 from installed_cluster import Cluster
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.testing import ControlPlane
-from kubeshard.testing.assets import find_assets
+from kubeshard_apiserver.testing import ControlPlane
+from kubeshard_apiserver.testing.assets import find_assets
 from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
 

@@ -24,9 +24,9 @@ import yaml
 from installed_cluster import Cluster
 
 from image.containers import TOKENS, Container, Unpacked
-from kubeshard.testing import wait_until
-from kubeshard.testing.child import Child
 from kubeshard.version import __version__
+from kubeshard_apiserver.testing import wait_until
+from kubeshard_apiserver.testing.child import Child
 from make_image import missing
 
 _numbers = itertools.count(1)

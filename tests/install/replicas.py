@@ -16,8 +16,8 @@ import yaml
 from installed_cluster import Cluster
 from pods import Pods
 
-from kubeshard.testing import wait_until
-from kubeshard.testing.control_plane import free_port
+from kubeshard_apiserver.testing import wait_until
+from kubeshard_apiserver.testing.control_plane import free_port
 
 NAMESPACE, NAME = "sharding-system", "sharder"
 CONFIG = "/config.yaml"

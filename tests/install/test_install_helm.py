@@ -15,15 +15,15 @@ from pods import Pods
 from replicas import Replica
 
 from kubeshard.core.yaml_output import documents
-from kubeshard.examples import webhosting
 from kubeshard.manifests.kustomization import identity
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.operator_files import operator_chart
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import OperatorValues, SharderValues, chosen
-from kubeshard.testing import wait_until
-from kubeshard.testing.control_plane import free_port
+from kubeshard_apiserver.testing import wait_until
+from kubeshard_apiserver.testing.control_plane import free_port
+from kubeshard_lab.examples import webhosting
 
 OBJECTS = sharder_objects(SharderValues())
 CRD = "customresourcedefinition.apiextensions.k8s.io/controllerrings.sharding.timebertt.dev"

@@ -17,7 +17,7 @@ from replicas import Replica
 from kubeshard.core.yaml_output import documents
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues, chosen
-from kubeshard.testing.control_plane import free_port
+from kubeshard_apiserver.testing.control_plane import free_port
 
 
 @pytest.fixture(params=["sharding-system", "elsewhere"])

@@ -11,9 +11,9 @@ import pytest
 from install_page import ROOT, Shell, blocks, commands
 from installed_cluster import Cluster
 
-from kubeshard.testing import wait_until
-from kubeshard.testing.child import Child
-from kubeshard.testing.control_plane import free_port
+from kubeshard_apiserver.testing import wait_until
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_apiserver.testing.control_plane import free_port
 
 
 @pytest.fixture

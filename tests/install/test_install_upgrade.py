@@ -16,12 +16,12 @@ from replicas import Rollout
 from witness import Witness
 
 from kubeshard import Client, ObjectMeta
-from kubeshard.cli.demo.processes import RingProcesses
 from kubeshard.core.yaml_output import documents
-from kubeshard.examples.webhosting import manifests
-from kubeshard.examples.webhosting.api import RING, SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
 from kubeshard.manifests.ring import ring_objects
-from kubeshard.testing.control_plane import free_port
+from kubeshard_apiserver.testing.control_plane import free_port
+from kubeshard_lab.demo.processes import RingProcesses
+from kubeshard_lab.examples.webhosting import manifests
+from kubeshard_lab.examples.webhosting.api import RING, SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
 
 PROJECT = "project-installed"
 UNASSIGNED_AT_MOST = 2.0

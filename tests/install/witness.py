@@ -8,8 +8,8 @@ from contextlib import aclosing
 from itertools import pairwise
 
 from kubeshard import ALL, Client, metadata_only, watcher
-from kubeshard.examples.webhosting.api import RING, Website
 from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard_lab.examples.webhosting.api import RING, Website
 
 
 class Witness:

@@ -11,8 +11,8 @@ from ring import Ring
 
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Secret
-from kubeshard.examples.webhosting import manifests
 from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard_lab.examples.webhosting import manifests
 
 
 @pytest.fixture

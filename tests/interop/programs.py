@@ -22,17 +22,17 @@ import pytest
 from service import Service
 
 from kubeshard.manager.config_file import election_document
-from kubeshard.testing import wait_until
-from kubeshard.testing.child import Child, as_pod
-from kubeshard.testing.control_plane import free_port
 from kubeshard.webhook.certificates import Identity
 from kubeshard.webhook.selfsigned import renewed
+from kubeshard_apiserver.testing import wait_until
+from kubeshard_apiserver.testing.child import Child, as_pod
+from kubeshard_apiserver.testing.control_plane import free_port
 
 GO_WEBHOOK_PORT = 9443
 LEASE_SECONDS = 5
 _KUBESHARD = (sys.executable, "-m", "kubeshard")
-_WEBHOSTING = (sys.executable, "-m", "kubeshard.examples.webhosting")
-_CHECKSUM = (sys.executable, "-m", "kubeshard.examples.checksum")
+_WEBHOSTING = (sys.executable, "-m", "kubeshard_lab.examples.webhosting")
+_CHECKSUM = (sys.executable, "-m", "kubeshard_lab.examples.checksum")
 
 
 class Programs:

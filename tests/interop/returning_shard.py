@@ -10,10 +10,10 @@ import sys
 
 from kubeshard import CacheSettings
 from kubeshard.cache import Scope
-from kubeshard.examples.checksum.operator import secret_checksums
 from kubeshard.manager import Manager, run
 from kubeshard.shard import Sharding, scaled
 from kubeshard.shard.shard_lease import Takeover
+from kubeshard_lab.examples.checksum.operator import secret_checksums
 
 
 def main() -> None:

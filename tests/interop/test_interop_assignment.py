@@ -12,7 +12,7 @@ from programs import Programs
 from ring import Ring, eventually
 
 from kubeshard.core import ConfigMap, ObjectMeta, Secret
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
 
 pytestmark = pytest.mark.interop
 

@@ -14,7 +14,7 @@ from ring import Ring, eventually, on
 from kubeshard.core import ConfigMap, ObjectMeta, Secret
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SHARDER_IDENTITY, shard_label
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
 
 pytestmark = pytest.mark.interop
 

@@ -24,7 +24,7 @@ from kubeshard.core import AlreadyExists, ConfigMap, Namespace, NotFound, Object
 from kubeshard.inspection.shard_drain import Pod
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
 
 pytestmark = pytest.mark.interop
 

@@ -14,12 +14,12 @@ from ring import Ring, differing, eventually, on
 
 from kubeshard.client import Client
 from kubeshard.core import ObjectMeta
-from kubeshard.examples.webhosting import manifests
-from kubeshard.examples.webhosting.api import RING, Website, WebsiteSpec
-from kubeshard.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import STATE_LABEL, shard_label
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_lab.examples.webhosting import manifests
+from kubeshard_lab.examples.webhosting.api import RING, Website, WebsiteSpec
+from kubeshard_lab.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service
 
 pytestmark = pytest.mark.interop
 

@@ -25,8 +25,8 @@ from service import Service, service
 from kubeshard.core import ConfigMap, Lease, NotFound, ObjectMeta, Secret
 from kubeshard.manifests.kustomization import identity
 from kubeshard.manifests.ring import ring_objects
-from kubeshard.testing.assets import find_assets
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.assets import find_assets
+from kubeshard_apiserver.testing.child import Child
 
 pytestmark = pytest.mark.interop
 

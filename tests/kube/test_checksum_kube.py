@@ -12,12 +12,12 @@ import pytest
 
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, MergePatch, Namespace, NotFound, ObjectMeta, Secret
-from kubeshard.examples.checksum import build_checksum_controller
 from kubeshard.shard.sharding import Mode
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard_lab.examples.checksum import build_checksum_controller
 
 
 @asynccontextmanager

@@ -17,11 +17,11 @@ import yaml
 
 from kubeshard.client import Client
 from kubeshard.core import Namespace
-from kubeshard.examples.webhosting.api import SKIP_WORKLOAD_LABEL, Website
-from kubeshard.testing.assets import find_assets
 from kubeshard_apiserver.testing import KubeApi
+from kubeshard_apiserver.testing.assets import find_assets
+from kubeshard_lab.examples.webhosting.api import SKIP_WORKLOAD_LABEL, Website
 
-WEBHOSTING, CHECKSUM = "kubeshard.examples.webhosting", "kubeshard.examples.checksum"
+WEBHOSTING, CHECKSUM = "kubeshard_lab.examples.webhosting", "kubeshard_lab.examples.checksum"
 
 
 def command(

@@ -1,4 +1,4 @@
-"""The guarantees of `kubeshard.testing.ControlPlane`, with the real programs."""
+"""The guarantees of `kubeshard_apiserver.testing.ControlPlane`, with the real programs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from kubeshard.client import Client
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.errors import Forbidden
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.testing import RELEASE, ControlPlane, ControlPlaneFailed, wait_until
-from kubeshard.testing.assets import ASSETS_VARIABLE
-from kubeshard.testing.child import is_running
 from kubeshard.webhook.certificates import ServingCertificate
 from kubeshard.webhook.review import AdmissionAnswer
 from kubeshard.webhook.selfsigned import renewed
 from kubeshard.webhook.server import WebhookServer
+from kubeshard_apiserver.testing import RELEASE, ControlPlane, ControlPlaneFailed, wait_until
+from kubeshard_apiserver.testing.assets import ASSETS_VARIABLE
+from kubeshard_apiserver.testing.child import is_running
 
 pytestmark = pytest.mark.kube
 
@@ -166,7 +166,7 @@ def test_a_program_that_ends_is_named_with_its_last_words_and_the_logs_stay() ->
 
 
 PARENT = """
-from kubeshard.testing import ControlPlane
+from kubeshard_apiserver.testing import ControlPlane
 with ControlPlane() as kube:
     print(kube.folder, *(child.pid for child in kube.children), flush=True)
     input()
@@ -190,7 +190,7 @@ def test_no_program_outlives_its_parent(number: signal.Signals) -> None:
 
 
 def test_a_cluster_to_play_with_serves_until_it_is_asked_to_stop() -> None:
-    command = [sys.executable, "-m", "kubeshard.testing"]
+    command = [sys.executable, "-m", "kubeshard_apiserver.testing"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as cluster:
         assert cluster.stdout is not None
         kubeconfig = cluster.stdout.readline().strip().removeprefix("export KUBECONFIG=")

@@ -16,9 +16,9 @@ import pytest
 
 from kubeshard.client import Client, load_config
 from kubeshard.core import Lease
-from kubeshard.testing import wait_until
-from kubeshard.testing.assets import find_assets
-from kubeshard.testing.child import is_running
+from kubeshard_apiserver.testing import wait_until
+from kubeshard_apiserver.testing.assets import find_assets
+from kubeshard_apiserver.testing.child import is_running
 
 MARK = "KUBESHARD_TEST_RUN"
 

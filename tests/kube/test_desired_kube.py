@@ -18,10 +18,12 @@ from kubeshard.client import Client
 from kubeshard.controller import Applied, ApplyFailed, Context, Controller, ImmutableFields, Watch
 from kubeshard.core import ConfigMap, KubeObject, MergePatch, ObjectMeta, Struct, field
 from kubeshard.core.errors import ApiError, ConfigurationError
-from kubeshard.examples.webhosting import children
-from kubeshard.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
-from kubeshard.examples.webhosting.config import IngressConfig
-from kubeshard.examples.webhosting.workload import (
+from kubeshard.manager import Manager
+from kubeshard_apiserver.testing.assets import find_assets
+from kubeshard_lab.examples.webhosting import children
+from kubeshard_lab.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
+from kubeshard_lab.examples.webhosting.config import IngressConfig
+from kubeshard_lab.examples.webhosting.workload import (
     Deployment,
     Ingress,
     ServerFiles,
@@ -29,8 +31,6 @@ from kubeshard.examples.webhosting.workload import (
     ServicePort,
     ServiceSpec,
 )
-from kubeshard.manager import Manager
-from kubeshard.testing.assets import find_assets
 
 pytestmark = pytest.mark.regression
 

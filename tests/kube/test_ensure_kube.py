@@ -13,10 +13,10 @@ from kubeshard.controller.dependents import EnsureResult, ensure
 from kubeshard.controller.merging import Rewrites
 from kubeshard.controller.run import from_cache
 from kubeshard.core import ConfigMap, Form, Key, KubeObject, MergePatch, NotFound, ObjectMeta, Struct, field
-from kubeshard.examples.webhosting import children
-from kubeshard.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
-from kubeshard.examples.webhosting.config import IngressConfig
-from kubeshard.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service
+from kubeshard_lab.examples.webhosting import children
+from kubeshard_lab.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
+from kubeshard_lab.examples.webhosting.config import IngressConfig
+from kubeshard_lab.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service
 
 pytestmark = pytest.mark.regression
 

@@ -18,12 +18,12 @@ from kubeshard.core.errors import ApiError, Forbidden
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import Kind
 from kubeshard.core.times import micro_time
-from kubeshard.examples.checksum import operator as checksum
 from kubeshard.manager.roles import roles
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import OperatorValues, SharderValues, chosen
-from kubeshard.testing import ControlPlane
+from kubeshard_apiserver.testing import ControlPlane
+from kubeshard_lab.examples.checksum import operator as checksum
 
 pytestmark = pytest.mark.kube
 

@@ -12,8 +12,7 @@ import pytest
 
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.testing import ControlPlane
-from kubeshard_apiserver.testing import KubeApi
+from kubeshard_apiserver.testing import ControlPlane, KubeApi
 
 pytestmark = pytest.mark.system
 

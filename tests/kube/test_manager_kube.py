@@ -29,7 +29,7 @@ from kubeshard.core import (
 )
 from kubeshard.core.patches import replace
 from kubeshard.manager import LeaderElection, Manager
-from kubeshard.testing.control_plane import ControlPlane
+from kubeshard_apiserver.testing.control_plane import ControlPlane
 
 
 class Shouting(Reconciler[ConfigMap]):

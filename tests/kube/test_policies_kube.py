@@ -21,7 +21,6 @@ from kubeshard.core.errors import AlreadyExists, ApiError, Forbidden
 from kubeshard.core.grants import Grant
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
-from kubeshard.examples.checksum import operator as checksum
 from kubeshard.manager.roles import roles
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.ring import ring_objects
@@ -38,6 +37,7 @@ from kubeshard.sharding.names import (
     drain_label,
     shard_label,
 )
+from kubeshard_lab.examples.checksum import operator as checksum
 
 RING = "policed"
 SHARD, DRAIN = shard_label(RING), drain_label(RING)

@@ -16,7 +16,7 @@ from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Lease, NotFound, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.sharding.names import drain_label, shard_label
-from kubeshard.testing.control_plane import ControlPlane
+from kubeshard_apiserver.testing.control_plane import ControlPlane
 
 PAGE = Path(__file__).parents[2] / "docs" / "shard-in-any-language.md"
 

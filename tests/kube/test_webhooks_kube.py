@@ -28,8 +28,8 @@ from kubeshard.runtime.certificate_authority import new_authority, new_client_le
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.rng import SystemRng
 from kubeshard.runtime.tls import CertificatePair
-from kubeshard.testing.control_plane import ControlPlane, free_port
 from kubeshard.webhook import Denied, SharedCertificate, Webhooks, converts, defaults, validates
+from kubeshard_apiserver.testing.control_plane import ControlPlane, free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "no_latest.py"
 GROUP = "typed.example.com"

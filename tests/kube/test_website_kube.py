@@ -17,13 +17,12 @@ from kubeshard.client.installing import install
 from kubeshard.controller.events import Event
 from kubeshard.core import ConfigMap, JsonPatch, MergePatch, Namespace, NotFound, ObjectMeta
 from kubeshard.core.patches import add
-from kubeshard.examples.webhosting import build_operator, manifests
-from kubeshard.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
-from kubeshard.examples.webhosting.config import load_settings
-from kubeshard.examples.webhosting.workload import Deployment, Ingress, Service
 from kubeshard.manager import Manager
-from kubeshard.testing import ControlPlane
-from kubeshard_apiserver.testing import EmbeddedApi
+from kubeshard_apiserver.testing import ControlPlane, EmbeddedApi
+from kubeshard_lab.examples.webhosting import build_operator, manifests
+from kubeshard_lab.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
+from kubeshard_lab.examples.webhosting.config import load_settings
+from kubeshard_lab.examples.webhosting.workload import Deployment, Ingress, Service
 
 CONFIG = """
 apiVersion: config.webhosting.timebertt.dev/v1alpha1

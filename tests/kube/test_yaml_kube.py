@@ -12,7 +12,7 @@ import pytest
 from kubeshard import KubeObject, Struct, field
 from kubeshard.core.yaml_output import as_yaml
 from kubeshard.crd import definition
-from kubeshard.testing import ControlPlane
+from kubeshard_apiserver.testing import ControlPlane
 from puzzling_texts import PUZZLING
 
 ALPHABETS = (

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kubeshard.cli.kubectl import program
-from kubeshard.testing.assets import find_assets
+from kubeshard_apiserver.testing.assets import find_assets
 
 
 class Done(NamedTuple):

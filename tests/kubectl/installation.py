@@ -34,10 +34,10 @@ from kubeshard.sharder.config import SharderConfig, WebhookClientConfig, Webhook
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import webhook_config_name
-from kubeshard.testing.control_plane import ControlPlane, free_port
 from kubeshard_apiserver.admission.caller import HttpCaller
 from kubeshard_apiserver.controllers.controllers import Controllers
 from kubeshard_apiserver.serving.embedded import EmbeddedServer
+from kubeshard_apiserver.testing.control_plane import ControlPlane, free_port
 
 RING = "r"
 SYSTEM = "sharding-system"

@@ -16,8 +16,8 @@ from ring_cluster import RING, RingCluster, name_on
 from kubeshard.client import Client
 from kubeshard.core import MergePatch, Secret
 from kubeshard.sharding.names import drain_label, shard_label
-from kubeshard.testing.control_plane import free_port
 from kubeshard_apiserver.testing import KubeApi
+from kubeshard_apiserver.testing.control_plane import free_port
 
 pytestmark = pytest.mark.system
 

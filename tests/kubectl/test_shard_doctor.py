@@ -36,8 +36,7 @@ from kubeshard.manager.roles import roles
 from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
 from kubeshard.sharding.names import RING_LABEL, webhook_config_name
-from kubeshard.testing import ControlPlane
-from kubeshard_apiserver.testing import EmbeddedApi
+from kubeshard_apiserver.testing import ControlPlane, EmbeddedApi
 
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/controllerrings.sharding.timebertt.dev"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/sharder"

@@ -27,7 +27,7 @@ from kubeshard.inspection.status import RingStatus, status_of
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import DECLARED_RING_ANNOTATION, RING_LABEL, SHARDER_LABEL
-from kubeshard.simulation.cluster import SimulatedCluster, Touch, simulate
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch, simulate
 
 SHARDS = ("s0", "s1", "s2")
 LEASE = "sharder-r"

@@ -27,6 +27,7 @@ from kubeshard.core import Lease, MergePatch
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.objects import form_of
 from kubeshard.inspection.stats import RingSnapshot, ShardRow
+from kubeshard.version import how_to_install
 from kubeshard_apiserver.testing import KubeApi
 
 PROGRAM = [sys.executable, "-c", "from kubeshard.cli import shard_main; shard_main()"]
@@ -124,7 +125,7 @@ def test_without_rich_it_says_what_to_install(
     done = kubectl_shard("top", RING)
     assert (done.code, done.err) == (
         2,
-        "Error: top needs the package rich: in a clone of kubeshard, pip install '.[kubectl]' ./apiserver\n",
+        f"Error: top needs the package rich: {how_to_install('kubectl')}\n",
     )
 
 

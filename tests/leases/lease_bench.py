@@ -23,8 +23,8 @@ from kubeshard.leases.timing import Timing
 from kubeshard.runtime.loop_thread import LoopRunner, SameLoop
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, Transport, TransportError, TransportTimeout
-from kubeshard.testing.virtual_time import VirtualClock
-from kubeshard.testing.virtual_world import virtual_world
+from kubeshard_lab.virtual_time import VirtualClock
+from kubeshard_lab.virtual_world import virtual_world
 
 JSON = {"content-type": "application/json"}
 

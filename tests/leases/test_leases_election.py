@@ -13,8 +13,8 @@ from lease_bench import LeaseServer, Process
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection, LeaderElector
 from kubeshard.runtime.watchdog import NoSignals, Watchdog
-from kubeshard.testing.virtual_time import settle, virtual_time
-from kubeshard.testing.virtual_world import SeededRng
+from kubeshard_lab.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_world import SeededRng
 
 
 class Candidate(Process):

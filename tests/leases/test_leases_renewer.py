@@ -16,7 +16,7 @@ from kubeshard.core.errors import NotOurs
 from kubeshard.leases.held_lease import HeldLease
 from kubeshard.runtime.loop_thread import LoopThread
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
 
 WATCHING = pytest.mark.parametrize("watches", [True, False], ids=["watching", "not watching"])
 

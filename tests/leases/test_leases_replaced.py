@@ -21,7 +21,7 @@ from kubeshard.manager.leader_election import GROUP_TIMING, LeaderElection, Lead
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, Transport
 from kubeshard.sharding.names import EVICTED_ANNOTATION, SHARDER_IDENTITY
 from kubeshard.sharding.shard_states import proves_end
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 
 class Instance(Process):

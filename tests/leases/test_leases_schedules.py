@@ -26,7 +26,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_lease import ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.testing.virtual_time import run_virtual
+from kubeshard_lab.virtual_time import run_virtual
 
 WALL = 1_800_000_000.0
 TIGHT = {"lease_duration": 15.0, "renew_deadline": 14.0}

@@ -22,7 +22,7 @@ from kubeshard.shard import ShardIdentity, ShardLease, scaled
 from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.shard_lease import Takeover
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 ME = ShardIdentity("ring", "shard-0", "ns", Incarnation("pod-a", "boot", "x"))
 RIVAL = ShardIdentity("ring", "shard-0", "ns", Incarnation("pod-b", "boot", "y"))

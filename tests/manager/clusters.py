@@ -24,9 +24,9 @@ from kubeshard.runtime.transport import (
     TransportTimeout,
 )
 from kubeshard.runtime.world import World
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ADMINISTRATOR, ApiServer, Identity, InMemoryTransport
 from kubeshard_apiserver.front.handlers import Front
+from kubeshard_lab.virtual_world import virtual_world
 
 DEFAULT = "default"
 TOKEN = "right"

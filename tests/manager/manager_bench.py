@@ -19,8 +19,8 @@ from kubeshard.manager import LeaderElection, Manager
 from kubeshard.manager.membership import HealthGate
 from kubeshard.manager.runnable import Work
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.testing.virtual_time import VirtualClock, settle
-from kubeshard.testing.virtual_world import virtual_world
+from kubeshard_lab.virtual_time import VirtualClock, settle
+from kubeshard_lab.virtual_world import virtual_world
 
 JSON = {"content-type": "application/json"}
 

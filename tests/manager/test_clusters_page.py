@@ -19,7 +19,7 @@ from kubeshard.core import ConfigMap, Lease, ObjectMeta
 from kubeshard.crd import definition
 from kubeshard.manager import Manager, other_clusters
 from kubeshard.sharding.names import shard_label
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 TEXT = (Path(__file__).parents[2] / "docs" / "several-clusters.md").read_text()
 

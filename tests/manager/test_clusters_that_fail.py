@@ -12,7 +12,7 @@ from kubeshard import EVERY_CLUSTER, HOME_CLUSTER, OTHER_CLUSTERS
 from kubeshard.controller import Context, Controller, Watch
 from kubeshard.core import ConfigMap, Key, KubeObject, ObjectMeta, Secret
 from kubeshard.manager.unreadable_kinds import START_PATIENCE
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 
 def controller(act: Any, primary: Any = ConfigMap, **options: Any) -> Controller[Any]:

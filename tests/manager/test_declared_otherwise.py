@@ -9,10 +9,10 @@ import pytest
 
 from kubeshard import Context, Controller, KubeObject, Manager, Scope
 from kubeshard.manager.declaration import CacheSettings
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 
 class Widget(KubeObject, group="example.com", version="v1"): ...

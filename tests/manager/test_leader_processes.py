@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeshard.testing import wait_until
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing import wait_until
+from kubeshard_apiserver.testing.child import Child
 from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
 pytestmark = pytest.mark.system

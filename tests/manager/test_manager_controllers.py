@@ -18,10 +18,10 @@ from kubeshard.controller import Context, Controller, EveryKind, Index, TimerSou
 from kubeshard.core import ConfigMap, Kind, ObjectMeta, PartialObject, Secret, Unavailable, metadata_only
 from kubeshard.manager import LeaderElection, Manager
 from kubeshard.manager.every_kind import is_unknown
-from kubeshard.testing.virtual_time import settle, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.front.handlers import Front
+from kubeshard_lab.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 DEFAULT = "default"
 ELECTION = LeaderElection(name="leader", namespace=DEFAULT, identity="me")

@@ -16,7 +16,7 @@ from kubeshard.manager import Manager
 from kubeshard.manager.debug import SHOWN, DebugSnapshot
 from kubeshard.manager.debug_page import as_text, debug_page
 from kubeshard.manager.http import pages_app
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 
 def controller(act: Act, **options: Any) -> Controller[Item]:

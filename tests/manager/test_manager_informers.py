@@ -20,13 +20,13 @@ from kubeshard.manager import Manager
 from kubeshard.manager.http import pages_app
 from kubeshard.runtime.asgi import AsgiApp
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportUnverified
-from kubeshard.testing.virtual_time import settle, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
 from kubeshard_apiserver.front.handlers import Front
 from kubeshard_apiserver.front.replies import Reply
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 
 class Opened:

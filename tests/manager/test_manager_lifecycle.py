@@ -18,7 +18,7 @@ from kubeshard.controller import Context, Controller, Watch
 from kubeshard.core import ConfigurationError, KubeObject, Lease, NotOurs, ObjectMeta, metadata_only
 from kubeshard.manager import LeaderElection, Manager, RightLost, Runnable, run
 from kubeshard.runtime.world import World
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 ELECTION = LeaderElection(name="leader", namespace="ns", identity="me")
 

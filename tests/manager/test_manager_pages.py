@@ -21,9 +21,9 @@ from kubeshard.manager.metrics_access import REMEMBERED, MetricsAuth
 from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.runtime.asgi import AsgiApp
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.workqueue import FastSlow, WorkQueue
+from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 
 class Got(NamedTuple):

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from kubeshard.controller import Context, Controller, Result, traced
 from kubeshard.controller.reconciler import ReconcileFunction
 from kubeshard.core import Terminal
-from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 
 
 async def spans_of(reconcile: ReconcileFunction[Item]) -> tuple[ReadableSpan, ...]:

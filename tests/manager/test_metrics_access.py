@@ -13,10 +13,10 @@ import pytest
 from kubeshard.manager.metrics_access import self_signed
 from kubeshard.runtime.certificate_authority import new_authority
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.testing.virtual_time import virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook import selfsigned
 from kubeshard.webhook.certificates import ServingCertificate
+from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 
 def certificate_shown(context: ssl.SSLContext, name: str | None) -> bytes:

@@ -30,12 +30,12 @@ from kubeshard.core import FieldSelector, KubeObject
 from kubeshard.core.errors import ANONYMOUS, Forbidden
 from kubeshard.crd import CustomResource, definition
 from kubeshard.manager.exit_codes import ending_of
-from kubeshard.testing.virtual_time import virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook import Webhooks, converts
 from kubeshard.webhook.registrar import Registrar
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 
 class AppSpec(Struct):

@@ -21,9 +21,9 @@ from kubeshard.core import ConfigurationError
 from kubeshard.manager import LeaderElection
 from kubeshard.manager.http import Listener, pages_app
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.testing.virtual_time import settle, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook import Webhooks
+from kubeshard_lab.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 ENVIRONMENT = {
     "METRICS_ADDRESS": "127.0.0.1:9000",

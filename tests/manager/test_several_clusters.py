@@ -29,7 +29,7 @@ from kubeshard.crd import definition
 from kubeshard.manager import LeaderElection, Manager
 from kubeshard.manager.debug_page import as_text
 from kubeshard.runtime.transport import UNDELIVERED
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 NO_PAGES: dict[str, Any] = {"status_pages": None}
 

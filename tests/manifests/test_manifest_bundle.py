@@ -125,7 +125,7 @@ def test_what_nobody_has_said_of_an_operator_is_named_and_not_written_as_empty(t
     (tmp_path / "icon.svg").write_text("<svg/>")
     target = [
         "operator",
-        "kubeshard.examples.checksum.operator",
+        "kubeshard_lab.examples.checksum.operator",
         "--name",
         "pages",
         "--set",

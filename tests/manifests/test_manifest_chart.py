@@ -21,8 +21,8 @@ from kubeshard.core.yaml_output import documents
 from kubeshard.manifests.image import image_of
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues, chosen
-from kubeshard.testing import ControlPlane
-from kubeshard.testing.assets import find_assets
+from kubeshard_apiserver.testing import ControlPlane
+from kubeshard_apiserver.testing.assets import find_assets
 
 CHART = Path(__file__).resolve().parents[2] / "deploy" / "helm"
 

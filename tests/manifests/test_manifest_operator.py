@@ -12,9 +12,6 @@ from kubeshard import ConfigMap, Context, Controller, KubeObject, LeaderElection
 from kubeshard.cli.loading import load_manager
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.crd import CustomResource
-from kubeshard.examples import webhosting
-from kubeshard.examples.checksum import operator as checksum
-from kubeshard.examples.webhosting import manifests
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.ring import is_ring, ring_objects
 from kubeshard.manifests.values import OperatorValues, chosen
@@ -22,6 +19,9 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.webhook import Webhooks, converts, validates
 from kubeshard_apiserver.testing import MemoryApi
+from kubeshard_lab.examples import webhosting
+from kubeshard_lab.examples.checksum import operator as checksum
+from kubeshard_lab.examples.webhosting import manifests
 
 
 @CustomResource()
@@ -244,8 +244,8 @@ def test_dashboards_are_those_of_operators_and_the_authors_own() -> None:
 @pytest.mark.parametrize(
     ("target", "ring"),
     [
-        ("kubeshard.examples.webhosting.operator", "webhosting-operator"),
-        ("kubeshard.examples.checksum.operator", "checksum-controller"),
+        ("kubeshard_lab.examples.webhosting.operator", "webhosting-operator"),
+        ("kubeshard_lab.examples.checksum.operator", "checksum-controller"),
     ],
 )
 async def test_the_examples_can_be_installed_with_ring_roles_and_dashboards(target: str, ring: str) -> None:

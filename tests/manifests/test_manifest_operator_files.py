@@ -17,14 +17,14 @@ from test_manifest_operator import Page, Sheet, down, manager, reconcile, titled
 
 from kubeshard import Controller, LeaderElection, Manager
 from kubeshard.cli.manifests import manifests
-from kubeshard.examples import webhosting
 from kubeshard.manifests.image import image_of, image_parts
 from kubeshard.manifests.kustomization import identity
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.operator_files import operator_chart, operator_kustomization
 from kubeshard.manifests.values import OperatorValues, chosen
-from kubeshard.testing.assets import find_assets
 from kubeshard.webhook import Webhooks
+from kubeshard_apiserver.testing.assets import find_assets
+from kubeshard_lab.examples import webhosting
 
 
 def converting() -> Manager:
@@ -446,7 +446,13 @@ def test_a_manager_is_as_before_when_its_manifests_are_made() -> None:
 
 
 def test_what_a_chart_no_longer_has_is_removed_and_files_of_others_stay(tmp_path: Path) -> None:
-    target = ["kubeshard.examples.checksum.operator", "--set", f"image={IMAGE}", "--folder", str(tmp_path)]
+    target = [
+        "kubeshard_lab.examples.checksum.operator",
+        "--set",
+        f"image={IMAGE}",
+        "--folder",
+        str(tmp_path),
+    ]
     command = ["operator", *target, "--format", "kustomize"]
     done = CliRunner().invoke(manifests, [*command, "--set", "ring.enabled=true"], catch_exceptions=False)
     assert done.exit_code == 0

@@ -18,7 +18,6 @@ from references import Outside, dangling
 from value_sets import SETS
 
 from kubeshard.core.patches import apply_merge_patch
-from kubeshard.examples.checksum import operator as checksum
 from kubeshard.manifests.kustomization import COMPONENTS
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.operator_files import operator_chart, operator_kustomization
@@ -26,7 +25,8 @@ from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.template import symbol
 from kubeshard.manifests.values import OperatorValues, SharderValues, chosen
 from kubeshard.sharder.webhook_config import SECRET_NAME
-from kubeshard.testing.assets import find_assets
+from kubeshard_apiserver.testing.assets import find_assets
+from kubeshard_lab.examples.checksum import operator as checksum
 
 Values = Mapping[str, Any]
 

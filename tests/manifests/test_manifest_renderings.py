@@ -17,7 +17,7 @@ from kubeshard.core.yaml_output import as_yaml
 from kubeshard.manifests.kustomization import COMPONENTS, component, identity
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues, chosen
-from kubeshard.testing.assets import find_assets
+from kubeshard_apiserver.testing.assets import find_assets
 
 pytestmark = pytest.mark.kube
 

@@ -18,7 +18,7 @@ from failing_groups import (
     fail_in_a_group_when_cancelled,
 )
 from kubeshard.runtime.loop import CancelledWithin, apart, awaited_apart, being_cancelled
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 
 @virtual_time

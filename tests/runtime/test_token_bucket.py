@@ -8,7 +8,7 @@ import pytest
 
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.token_bucket import TokenBucket
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 
 @virtual_time

@@ -11,8 +11,8 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import Key, KubeObject, ObjectMeta
 from kubeshard.runtime.http import HttpTransport
 from kubeshard.shard.stale_guard import FirstRuns
-from kubeshard.testing.virtual_time import virtual_time
-from kubeshard.testing.virtual_world import virtual_world
+from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 A, B, C = Key("x", "a"), Key("x", "b"), Key("y", "c")
 

@@ -23,7 +23,7 @@ from kubeshard.shard.label_restorer import SINCE_RESTORE, LabelRestorer, Losses
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER
 from kubeshard.sharding.ring_resources import RingResources
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sharder"))
 from small_api import SmallApi, status

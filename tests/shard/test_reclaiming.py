@@ -19,7 +19,7 @@ from kubeshard.core.selectors import Selector
 from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.reclaiming import PATIENCE, clear, reclaim
 from kubeshard.sharding.names import RETURNING
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 SHARD = ShardIdentity("r", "s0", "ns", Incarnation("", "", "x"))
 SITES = Kind(group="example.com", version="v1", kind="Site", plural="sites", namespaced=True)

@@ -13,7 +13,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.pod import Pod, boot_id, this_pod
 from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.shard.identity import identify
-from kubeshard.testing.virtual_world import VirtualHost
+from kubeshard_lab.virtual_world import VirtualHost
 
 
 def world(host: VirtualHost) -> World:

@@ -37,9 +37,9 @@ from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.transport import UNDELIVERED, HttpRequest, HttpResponse
 from kubeshard.shard.handover import Handovers, shard_predicate
 from kubeshard.shard.stale_guard import KEPT, StaleGuard
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.workqueue import ItemExponential
+from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
 JSON = {"content-type": "application/json"}

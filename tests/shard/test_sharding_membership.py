@@ -39,8 +39,8 @@ from kubeshard.shard.sharding import MODES
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
 from kubeshard.sharding.ring_resources import RingResources
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
 

@@ -19,8 +19,8 @@ from kubeshard.core.errors import Invalid
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
-from kubeshard.simulation.processes import Answered
-from kubeshard.testing.virtual_world import virtual_world
+from kubeshard_lab.simulation.processes import Answered
+from kubeshard_lab.virtual_world import virtual_world
 
 Fault = Callable[[HttpRequest], HttpResponse | None]
 

@@ -21,8 +21,8 @@ from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import RING_LABEL
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import SeededRng, virtual_world
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_world import SeededRng, virtual_world
 
 
 class World:

@@ -26,8 +26,8 @@ from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.planner import plan
 from kubeshard.sharding.ring_resources import RingEntry
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import SeededRng
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_world import SeededRng
 
 SHARD = "shard.alpha.sharding.timebertt.dev/ring"
 SECRETS = "/api/v1/namespaces/default/secrets"

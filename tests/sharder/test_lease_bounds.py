@@ -21,8 +21,8 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kept_leases import MOST, KeptLeases, Sort, kept
 from kubeshard.sharder.lease_observer import PROBE_INTERVAL, LeaseObserver
 from kubeshard.sharding.names import EVICTED_ANNOTATION, INCARNATION_ANNOTATION, RING_LABEL, STATE_LABEL
-from kubeshard.simulation.cluster import SimulatedCluster, Touch
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 FAT = 240_000
 LEASES = 40

@@ -8,7 +8,7 @@ from small_ring import held
 
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharder.object_locks import Known, ObjectLocks
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 
 def at(version: int) -> Known:

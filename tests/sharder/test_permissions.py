@@ -12,7 +12,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.permissions import ASKED_AGAIN, ASKED_EVERY, Permissions
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharding.api import RingResource
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 SECRETS = GroupResource("", "secrets")
 

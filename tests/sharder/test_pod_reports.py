@@ -13,7 +13,7 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharder.pod_reports import ASKED_AGAIN, Pod, PodReports, has_died
 from kubeshard.sharding.names import INCARNATION_ANNOTATION
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 BEGAN = 1_767_225_600  # 2026-01-01T00:00:00Z
 MINE = f"pod-1/boot/x//{BEGAN}"

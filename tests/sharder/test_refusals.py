@@ -11,7 +11,7 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.sharder.resource_sync import LOGGED_EVERY, UNTIL_EXPLAINED, RingSync
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.refusals import Refusals
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 THINGS, MAPS = GroupResource("sim.example", "things"), GroupResource("", "configmaps")
 

@@ -18,8 +18,8 @@ from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanResult, ScanScope
 from kubeshard.sharding.api import RingGroupResource, RingResource
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import SeededRng
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_world import SeededRng
 
 MAIN = RingResource(resource="mains", controlled_resources=(RingGroupResource(resource="children"),))
 CHILDLESS = RingResource(resource="mains")

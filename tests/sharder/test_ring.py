@@ -37,8 +37,8 @@ from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, STRICT_HAND
 from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.sharding.refusals import Objects
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import SeededRng
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_world import SeededRng
 
 SECRETS = RingResource(resource="secrets", controlled_resources=(RingGroupResource(resource="configmaps"),))
 SECRET = Kind("", "v1", "Secret", "secrets")

@@ -19,7 +19,7 @@ from kubeshard.sharder.resource_kinds import PATIENCE, RETRY, ResourceKinds
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.ring_resources import RingResources
-from kubeshard.testing.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import virtual_time
 
 SECRETS = RingResource(
     group="", resource="secrets", controlled_resources=(RingGroupResource(group="", resource="configmaps"),)

@@ -31,7 +31,7 @@ from kubeshard.sharder.ring import Ring
 from kubeshard.sharding.circuit_breaker import BreakerState, CircuitBreaker
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
 from kubeshard.sharding.shard_states import ShardChange
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 A = Key("ns", "a")

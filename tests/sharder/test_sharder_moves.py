@@ -25,8 +25,8 @@ from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.planner import Action, plan
 from kubeshard.sharding.ring_resources import RingEntry
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import SeededRng, virtual_world
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_world import SeededRng, virtual_world
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
 SECRETS = "/api/v1/namespaces/default/secrets"

@@ -32,8 +32,8 @@ from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import NOT_SHARDED
 from kubeshard.sharding.refusals import Objects
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import SeededRng
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_world import SeededRng
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
 SECRETS, CONFIG_MAPS = "/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/configmaps"

@@ -11,7 +11,7 @@ import pytest
 from failing_groups import await_what_was_cancelled, fail_in_a_group, fail_in_a_group_when_cancelled
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
 from kubeshard.sharder.supervised import supervised
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 
 class Work:

@@ -29,8 +29,8 @@ from kubeshard.sharder.unassigned import APART, SYNCS_A_TURN, UnassignedWatches
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import RingView
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 
 def unassigned_watches(

@@ -12,7 +12,7 @@ from kubeshard.core.objects import ObjectMeta, PartialObject
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.webhook_probe import LATER, SOON, WebhookProbe
 from kubeshard.sharding.planner import plan
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 SECRET = Kind("", "v1", "Secret", "secrets")
 

@@ -12,8 +12,8 @@ import pytest
 
 from build_control_plane import PROGRAMS, BuildFailed, build
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.testing.assets import RELEASE, cache_folder, find_assets
-from kubeshard.testing.child import is_running
+from kubeshard_apiserver.testing.assets import RELEASE, cache_folder, find_assets
+from kubeshard_apiserver.testing.child import is_running
 
 pytestmark = pytest.mark.system
 

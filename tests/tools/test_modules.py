@@ -7,7 +7,7 @@ from pathlib import Path
 
 import modules
 import trips
-from kubeshard.testing.virtual_time import run_virtual
+from kubeshard_lab.virtual_time import run_virtual
 
 SOURCE = '''"""A module."""
 

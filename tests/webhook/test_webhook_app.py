@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kubeshard.core import ConfigMap
 from kubeshard.runtime.asgi import Message
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.webhook.app import AdmissionApp, Webhook
 from kubeshard.webhook.metrics import WebhookMetrics
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionHandler, AdmissionRequest
+from kubeshard_lab.virtual_time import virtual_time
 
 REVIEW = json.dumps(
     {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u-1", "operation": "CREATE", "name": "a"}}

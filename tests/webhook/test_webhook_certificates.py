@@ -14,13 +14,13 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.tls import CertificatePair
-from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.webhook.certificates import (
     CertificateFiles,
     ServingCertificate,
     UnusableCertificate,
 )
 from kubeshard.webhook.selfsigned import DAY, renewed
+from kubeshard_lab.virtual_time import virtual_time
 
 NAME = "sharder.sharding-system.svc"
 NOW = SystemClock().wall()

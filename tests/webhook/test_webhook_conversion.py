@@ -13,9 +13,9 @@ from asgi_client import call
 from failing_groups import FOREVER, fail_in_a_group
 from kubeshard import KubeObject, ObjectMeta, Struct, field
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.webhook import AdmissionApp, Denied, Webhooks, converts
 from kubeshard.webhook.metrics import WebhookMetrics
+from kubeshard_lab.virtual_time import virtual_time
 
 
 class OldSpec(Struct):

@@ -15,12 +15,12 @@ from kubeshard.client import ClusterConfig
 from kubeshard.core.errors import ConfigurationError, Forbidden, NotFound
 from kubeshard.crd import CustomResource, definition
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook import Webhooks, converts, defaults, validates
 from kubeshard.webhook.registrar import BEFORE, Registrar
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.testing import MemoryApi
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 
 class NoteSpec(Struct):

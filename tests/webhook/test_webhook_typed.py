@@ -17,7 +17,6 @@ from kubeshard import KubeObject, Struct, field
 from kubeshard.core.patches import apply_json_patch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.webhook import (
     AdmissionAnswer,
     AdmissionApp,
@@ -29,6 +28,7 @@ from kubeshard.webhook import (
     validates,
 )
 from kubeshard.webhook.metrics import WebhookMetrics
+from kubeshard_lab.virtual_time import virtual_time
 
 
 class Container(Struct):

@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from kubeshard.testing.virtual_world import SeededRng
 from kubeshard.workqueue import LOW, NORMAL, ItemExponential
 from kubeshard.workqueue.order import SHARE
 from kubeshard.workqueue.reasons import MAX_CLASSES, MAX_REASONS
+from kubeshard_lab.virtual_world import SeededRng
 
 PAGE = (Path(__file__).parents[2] / "docs" / "work-queue.md").read_text()
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)

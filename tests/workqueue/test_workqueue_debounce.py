@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workqueue_bench import new_queue, take
 
-from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.workqueue import Debounce, ShutDown
 from kubeshard.workqueue.debounce import Settling
 from kubeshard.workqueue.order import LOW, NORMAL
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 BURST = Debounce(quiet=2, longest=5)
 

@@ -22,10 +22,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kubeshard.testing.virtual_time import VirtualClock, VirtualTimeLoop
 from kubeshard.workqueue import LOW, NORMAL, Debounce, FastSlow, RoundRobin, ShutDown, WorkQueue
 from kubeshard.workqueue.order import SHARE
 from kubeshard.workqueue.reasons import MAX_REASONS
+from kubeshard_lab.virtual_time import VirtualClock, VirtualTimeLoop
 
 KEYS = st.integers(0, 3)
 PRIORITIES = st.sampled_from([LOW, NORMAL, 5])

@@ -12,9 +12,9 @@ import pytest
 from workqueue_bench import new_queue, take
 
 from kubeshard.core import Key
-from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
-from kubeshard.testing.virtual_world import SeededRng
 from kubeshard.workqueue import LOW, NORMAL, Debounce, FastSlow, ItemExponential, Reason, ShutDown, WorkQueue
+from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
+from kubeshard_lab.virtual_world import SeededRng
 
 
 @virtual_time

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kubeshard.testing.virtual_time import VirtualClock
-from kubeshard.testing.virtual_world import SeededRng
 from kubeshard.workqueue import ItemExponential, WorkQueue
+from kubeshard_lab.virtual_time import VirtualClock
+from kubeshard_lab.virtual_world import SeededRng
 
 
 def new_queue(**options: object) -> WorkQueue[str]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = (ROOT, ROOT / "apiserver")
-"""The source folders of kubeshard and of kubeshard-apiserver, which depends on it."""
+SOURCES = (ROOT, ROOT / "apiserver", ROOT / "lab")
+"""The source folders of the distributions, each after those that it depends on."""
 
 
 class CannotBuild(Exception):

@@ -18,7 +18,7 @@ from pathlib import Path
 from image import confined
 from image.content import USER
 from image.layout import Described, describe, umoci
-from kubeshard.testing.child import Child
+from kubeshard_apiserver.testing.child import Child
 
 TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
 _NAMESPACES = ("--mount", "--pid", "--ipc", "--uts")

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from distribution.building import digest
@@ -28,10 +29,10 @@ _EMPTY = ("dev", "proc", "run", "sys")
 """Where a container runtime mounts file systems."""
 
 
-def make(root: Path, wheel: Path, epoch: int) -> list[Package]:
+def make(root: Path, wheels: Sequence[Path], epoch: int) -> list[Package]:
     """Fills a new folder. Returns Debian's packages in it. Raises CalledProcessError."""
     packages = unpack(root, epoch)
-    _install(root / SITE_PACKAGES, wheel)
+    _install(root / SITE_PACKAGES, wheels)
     for name, text in _FILES.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,12 +45,12 @@ def make(root: Path, wheel: Path, epoch: int) -> list[Package]:
     return packages
 
 
-def _install(folder: Path, wheel: Path) -> None:
-    """Installs the locked dependencies and this wheel: only files whose hashes are known."""
-    name, version, *_ = wheel.name.split("-")
+def _install(folder: Path, wheels: Sequence[Path]) -> None:
+    """Installs the locked dependencies and these wheels, of one folder: only files whose hashes are known."""
+    named = [(*wheel.name.split("-")[:2], digest(wheel)) for wheel in wheels]
     ours = folder.parent / "kubeshard.txt"
     folder.mkdir(parents=True)
-    ours.write_text(f"{name}=={version} --hash=sha256:{digest(wheel)}\n")
+    ours.write_text("".join(f"{name}=={version} --hash=sha256:{sha}\n" for name, version, sha in named))
     common = (
         *(
             "install",
@@ -62,7 +63,7 @@ def _install(folder: Path, wheel: Path) -> None:
         *("--only-binary=:all:", "--implementation=cp", f"--python-version={PYTHON}", f"--target={folder}"),
         *(f"--platform={tag}" for tag in platforms(os.uname().machine)),
     )
-    local = ("--no-index", "--find-links", str(wheel.parent))
+    local = ("--no-index", "--find-links", str(wheels[0].parent))
     for wanted in (("--requirement", str(LOCK)), ("--requirement", str(ours), *local)):
         subprocess.run([sys.executable, "-m", "pip", *common, *wanted], check=True)  # noqa: S603 - pip
         # Scripts: their first line names the Python that installed them.

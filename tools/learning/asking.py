@@ -11,7 +11,7 @@ from kubeshard.client.config import BearerToken
 from kubeshard.client.kubeconfig import load_config
 from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.transport import HttpRequest, Transport
-from kubeshard.testing.control_plane import ControlPlane
+from kubeshard_apiserver.testing.control_plane import ControlPlane
 
 _WITHIN = 30.0
 

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from kubeshard.core.objects import Key
-from kubeshard.testing import ControlPlane
-from kubeshard.testing.control_plane import wait_until
 from kubeshard_apiserver import ADMINISTRATOR, ApiServer, Identity
 from kubeshard_apiserver.identity.rbac import CLUSTER_ROLES, GROUP
 from kubeshard_apiserver.model import Target, WriteOptions
+from kubeshard_apiserver.testing import ControlPlane
+from kubeshard_apiserver.testing.control_plane import wait_until
 
 PARTS = {
     "part-b": ({"in-made": "yes"}, ["list"]),

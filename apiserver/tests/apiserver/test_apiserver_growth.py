@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kubeshard.testing.virtual_time import run_virtual, settle
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.controllers import Controllers
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.patching import MergePatch
 from kubeshard_apiserver.verbs.deleting import DeleteOptions
+from kubeshard_lab.virtual_time import run_virtual, settle
+from kubeshard_lab.virtual_world import virtual_world
 
 LABELS = {"app": "a"}
 TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -10,11 +10,11 @@ from kubeshard import ALL
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard.testing.virtual_time import virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, Front, InMemoryTransport
 from kubeshard_apiserver.cli.command import apiserver
 from kubeshard_apiserver.front.latency import MOST_IN_FLIGHT, DelayedFront, delayed
+from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -11,13 +11,13 @@ from kubeshard.client import Bookmark, Client, ClusterConfig
 from kubeshard.core import ConfigMap, Gone, ObjectMeta, Unavailable
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.testing.virtual_time import virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.patching import MergePatch
 from kubeshard_apiserver.states import DecodedCache
 from kubeshard_apiserver.verbs.reading import ListOptions
+from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from kubeshard.core import Key
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.patches import JsonPatch
-from kubeshard.testing.virtual_time import virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.history import FEWEST, History, StoredEvent, TooOld
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.states import DecodedCache
 from kubeshard_apiserver.store import EXPIRY, Store
+from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 MAPS = GroupResource("", "configmaps")
 OTHERS = GroupResource("", "secrets")

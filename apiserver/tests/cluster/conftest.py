@@ -14,9 +14,9 @@ from cluster_api import ClusterApi
 from kubeshard.client import load_config
 from kubeshard.client.config import BearerToken
 from kubeshard.runtime.http import HttpTransport
-from kubeshard.testing import ControlPlane
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.controllers import Controllers
+from kubeshard_apiserver.testing import ControlPlane
 
 _numbers = itertools.count(1)
 _MORE = (

@@ -11,8 +11,8 @@ from cluster_api import ClusterApi, condition, template, workload
 from test_cluster_pretending import Cluster, pod
 
 from kubeshard.core.patches import MergePatch
-from kubeshard.testing.virtual_time import virtual_time
 from kubeshard_apiserver.controllers import Controllers
+from kubeshard_lab.virtual_time import virtual_time
 
 BUDGET = "poddisruptionbudgets/web"
 

@@ -12,8 +12,8 @@ from test_cluster_pretending import Cluster
 
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import parse_time, second_time
-from kubeshard.testing.virtual_time import SleepsForever, run_virtual, virtual_time
 from kubeshard_apiserver.controllers import Controllers
+from kubeshard_lab.virtual_time import SleepsForever, run_virtual, virtual_time
 
 CRON_JOB = "batch/v1/cronjobs/cj"
 

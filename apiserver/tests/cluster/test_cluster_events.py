@@ -8,8 +8,8 @@ from typing import Any
 from cluster_api import ClusterApi, template, with_image, workload
 from test_cluster_pretending import Cluster, pod
 
-from kubeshard.testing.virtual_time import virtual_time
 from kubeshard_apiserver.controllers import Controllers
+from kubeshard_lab.virtual_time import virtual_time
 
 
 def said(event: Any) -> tuple[str, str, str, int | None]:

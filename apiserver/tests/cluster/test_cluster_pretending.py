@@ -12,13 +12,13 @@ from cluster_api import condition, template, workload
 
 from kubeshard.core.errors import NotFound
 from kubeshard.core.patches import MergePatch
-from kubeshard.testing.virtual_time import SleepsForever, run_virtual, settle, virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.controllers import Controllers
 from kubeshard_apiserver.controllers.controller import Agenda
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.steps import WebhookCall, WebhookReply
+from kubeshard_lab.virtual_time import SleepsForever, run_virtual, settle, virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 
 class CountingRng:

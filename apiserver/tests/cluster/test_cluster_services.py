@@ -9,8 +9,8 @@ import pytest
 from cluster_api import ClusterApi, owned_by, template, workload
 from test_cluster_pretending import Cluster, pod
 
-from kubeshard.testing.virtual_time import virtual_time
 from kubeshard_apiserver.controllers import Controllers
+from kubeshard_lab.virtual_time import virtual_time
 
 SLICES = "endpointslices?labelSelector=kubernetes.io/service-name="
 HTTP = {"name": "http", "port": 80, "targetPort": 8080}

@@ -39,9 +39,9 @@ from kubeshard_apiserver.testing.kube_api import BackgroundLoop
 
 TOKEN = "conformance"
 ADMIN = User("admin", "admin", ("system:masters",))
-"""The administrator, as in `kubeshard.testing.ControlPlane`."""
+"""The administrator, as in `kubeshard_apiserver.testing.ControlPlane`."""
 PLUGINS = [name for name in ADMISSION_PLUGINS if name != "ServiceAccount"]
-"""Those of `kubeshard.testing.ControlPlane`, where nobody creates accounts."""
+"""Those of `kubeshard_apiserver.testing.ControlPlane`, where nobody creates accounts."""
 _numbers = itertools.count(1)
 
 

@@ -36,7 +36,7 @@ from differ import differences, essence, servers
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.transport import TransportTimeout
-from kubeshard.testing.control_plane import ControlPlane
+from kubeshard_apiserver.testing.control_plane import ControlPlane
 
 Object = dict[str, Any]
 Path_ = tuple[str | int, ...]

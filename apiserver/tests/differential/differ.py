@@ -33,8 +33,8 @@ from kubeshard.client import load_config
 from kubeshard.client.config import BearerToken
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.http import HttpTransport
-from kubeshard.testing.control_plane import ControlPlane
 from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport, User
+from kubeshard_apiserver.testing.control_plane import ControlPlane
 
 TOKEN = "differ"
 UID = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")

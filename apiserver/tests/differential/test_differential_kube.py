@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance"))
 
 from differ import Report, compare, servers
 
-from kubeshard.testing.control_plane import ControlPlane
+from kubeshard_apiserver.testing.control_plane import ControlPlane
 
 MOST = 0.005
 """The share of answers that may differ."""

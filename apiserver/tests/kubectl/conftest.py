@@ -12,8 +12,8 @@ from kubectl_manifests import GIZMOS
 from kubectl_program import Kubectl
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.testing import ControlPlane, wait_until
-from kubeshard.testing.assets import find_assets
+from kubeshard_apiserver.testing import ControlPlane, wait_until
+from kubeshard_apiserver.testing.assets import find_assets
 from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
 _numbers = itertools.count(1)

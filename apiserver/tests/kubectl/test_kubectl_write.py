@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from kubectl_manifests import config_map, gizmo
 
-from kubeshard.examples.webhosting.__main__ import webhosting
+from kubeshard_lab.examples.webhosting.__main__ import webhosting
 
 
 def test_create(kubectl):

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kubeshard.core import ConfigMap, Lease, NotFound, controller_of
-from kubeshard.testing.child import Child
 from kubeshard_apiserver.testing import KubeApi
+from kubeshard_apiserver.testing.child import Child
 
 pytestmark = pytest.mark.go
 

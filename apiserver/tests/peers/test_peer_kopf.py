@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kubeshard.core import ConfigMap, NotFound, controller_of
-from kubeshard.testing.child import Child
-from kubeshard.testing.control_plane import free_port
 from kubeshard_apiserver.testing import KubeApi
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_apiserver.testing.control_plane import free_port
 
 Eventually = Callable[..., Any]
 OPERATOR = Path(__file__).with_name("kopf_operator.py")

@@ -11,11 +11,11 @@ import pytest
 from kubeshard import ConfigMap, Context, Controller, Manager, ObjectMeta, ensure, errors
 from kubeshard.core import MergePatch
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard.testing.virtual_time import virtual_time
-from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.testing.faults import Asked, asked
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_world import virtual_world
 
 REQUESTS = [
     ("GET", "/api/v1/namespaces/a/configmaps/b", Asked("get", "configmaps", "b")),

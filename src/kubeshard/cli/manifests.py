@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kubeshard.cli.experiment import load_options
 from kubeshard.cli.loading import load_manager, program_name
 from kubeshard.cli.names import account, label
 from kubeshard.cli.yaml_files import read_documents, source_name
 from kubeshard.commands.options import Command
+from kubeshard.commands.provided import CommandsInOrder
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.experiment.scenarios import SCENARIOS, scaled
-from kubeshard.version import __version__
 
 if TYPE_CHECKING:
     from kubeshard.manifests.operator_bundle import Icon
@@ -82,12 +80,17 @@ def output_option(function: Function) -> Function:
     )(function)
 
 
+class _Manifests(CommandsInOrder):
+    provided = "kubeshard.commands.manifests"
+
+
 @click.group(
+    cls=_Manifests,
     subcommand_metavar="COMMAND [ARGS]...",
-    short_help="Print manifests for a sharder, ring, operator or experiment.",
+    short_help="Print manifests for a sharder, ring or operator.",
 )
 def manifests() -> None:
-    """Print the manifests that a sharder, a ring, an operator or an experiment needs in a cluster.
+    """Print the manifests that a sharder, a ring or an operator needs in a cluster.
 
     The output is meant for `kubectl apply --server-side -f -`. It grants the fewest rights, and its pods run in
     namespaces of the Pod Security level restricted.
@@ -118,7 +121,7 @@ def sharder(settings: tuple[str, ...], file: Path | None, parts: tuple[str, ...]
     from kubeshard.manifests.sharder import sharder_objects
     from kubeshard.manifests.values import SharderValues, chosen
 
-    _print(sharder_objects(chosen(SharderValues, _file(file), settings), parts), output)
+    print_objects(sharder_objects(chosen(SharderValues, _file(file), settings), parts), output)
 
 
 @manifests.command(
@@ -168,7 +171,7 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
         )
     service, accounts = account(sharder, "--sharder"), [account(each, "--shards") for each in shards]
     made = (ring_objects(each, service, shards=accounts, labels_only=labels_only) for each in found)
-    _print([obj for objects in made for obj in objects], output)
+    print_objects([obj for objects in made for obj in objects], output)
 
 
 @manifests.command(
@@ -179,7 +182,7 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
         "kubeshard manifests operator my_operator:manager --set image=example.com/my-operator:v1",
         "kubeshard manifests operator my_operator --values values.yaml | kubectl apply --server-side -f -",
         "# with its ring, for a sharder service, and what looks at it",
-        "kubeshard manifests operator kubeshard.examples.webhosting.operator --name webhosting-operator "
+        "kubeshard manifests operator kubeshard_lab.examples.webhosting.operator --name webhosting-operator "
         "--set image=example.com/kubeshard:v1 --set ring.enabled=true --set serviceMonitor.enabled=true "
         "--set dashboards.enabled=true",
         "# the same objects as a Helm chart, or as a kustomization",
@@ -253,7 +256,7 @@ def operator(
     if form is None:
         if folder is not None:
             raise ConfigurationError("--folder: add --format, which says what to write there")
-        _print(operator_objects(manager, target, name, values, own), output)
+        print_objects(operator_objects(manager, target, name, values, own), output)
         return
     if form == "olm":
         files = operator_bundle(manager, target, name, values, own, picture)
@@ -303,70 +306,6 @@ def _dashboard(path: Path) -> dict[str, Any]:
     return found
 
 
-@manifests.command(
-    cls=Command,
-    short_help="Print a Job that runs an experiment.",
-    examples=(
-        "kubeshard manifests experiment --image example.com/kubeshard:v1 | kubectl apply --server-side -f -",
-        "kubeshard manifests experiment chaos --scale 1 --image example.com/kubeshard:v1 --claim recordings",
-    ),
-)
-@click.argument(
-    "scenario", metavar="[SCENARIO]", default="basic", type=click.Choice([*SCENARIOS]), required=False
-)
-@click.option("--image", metavar="IMAGE", help="An image with kubeshard (default: that of this version).")
-@click.option(
-    "--namespace", metavar="NAME", default="experiment", show_default=True, help="Where the Job runs."
-)
-@click.option(
-    "--claim",
-    metavar="NAME",
-    default="",
-    help="A PersistentVolumeClaim there, for the recording (default: only the log remains).",
-)
-@load_options
-@click.option("--ring", metavar="NAME", help="The operator's ring (default: webhosting-operator).")
-@output_option
-def experiment(
-    scenario: str,
-    image: str | None,
-    namespace: str,
-    claim: str,
-    scale: float,
-    duration: float | None,
-    seed: int,
-    ring: str | None,
-    output: str,
-) -> None:
-    """Print a Job that runs `kubeshard experiment --on cluster`, with its service account and rights.
-
-    SCENARIO is one of those of `kubeshard experiment --list` (default: basic). The image needs no extra: the Job writes
-    the recording, and `kubeshard report` makes its page later, where the extra experiment is installed.
-    """
-    from kubeshard.examples.webhosting.api import RING
-    from kubeshard.experiment.job import job_objects
-    from kubeshard.manifests.image import image_of
-    from kubeshard.manifests.values import SharderValues, chosen, plain
-    from kubeshard.shard.identity import check_ring_name
-
-    check_ring_name(ring or RING)
-    image = image_of(plain(chosen(SharderValues, {"image": image} if image else {}))["image"], __version__)
-    arguments = [scenario, "--scale", f"{scale:g}", "--seed", str(seed), "--ring", ring or RING]
-    if duration is not None:
-        arguments += ["--duration", f"{duration:g}s"]
-    _print(
-        job_objects(
-            scaled(SCENARIOS[scenario], scale, duration),
-            arguments,
-            ring or RING,
-            image,
-            label(namespace, "--namespace"),
-            label(claim, "--claim") if claim else "",
-        ),
-        output,
-    )
-
-
 def _file(path: Path | None) -> Any:
     if path is None:
         return None
@@ -376,7 +315,7 @@ def _file(path: Path | None) -> Any:
     return documents[0] if documents else None
 
 
-def _print(objects: Iterable[Any], output: str) -> None:
+def print_objects(objects: Iterable[Any], output: str) -> None:
     from kubeshard.core.yaml_output import documents
     from kubeshard.manifests.output import listed
 

@@ -56,22 +56,23 @@ def rules(namespace: str | None, docs_url: str | None) -> None:
     short_help="Print a dashboard for Grafana.",
     examples=("kubeshard monitoring dashboard operators > operators.json",),
 )
-@click.argument("name", metavar="sharder|operators|webhosting|experiments")
+@click.argument("name", metavar="sharder|operators")
 def dashboard(name: str) -> None:
-    """Print the dashboard of the sharder, of operators, of the example or of experiments, as JSON for import into
-    Grafana.
+    """Print the dashboard of the sharder or of operators, as JSON for import into Grafana. With kubeshard-lab there are
+    those of its example (webhosting) and of experiments, too.
     """
     import json
+    from importlib.metadata import entry_points
 
-    from kubeshard.examples.webhosting.dashboard import NAME as WEBHOSTING
-    from kubeshard.examples.webhosting.dashboard import webhosting
-    from kubeshard.experiment.dashboard import NAME, experiments
     from kubeshard.monitoring.grafana import dashboards
 
-    known = {**dashboards(), WEBHOSTING: webhosting(), NAME: experiments()}
-    if name not in known:
-        raise ConfigurationError(f"there is no dashboard {name}: choose one of {', '.join(known)}")
-    click.echo(json.dumps(known[name], indent=1))
+    known = dashboards()
+    others = {each.name: each for each in entry_points(group="kubeshard.dashboards")}
+    if name not in known and name not in others:
+        raise ConfigurationError(
+            f"there is no dashboard {name}: choose one of {', '.join([*known, *sorted(others)])}"
+        )
+    click.echo(json.dumps(known[name] if name in known else others[name].load()(), indent=1))
 
 
 @monitoring.command(cls=Command, short_help="List the metrics.")

@@ -273,4 +273,4 @@ def _begin_with_the_authors_code(error: BaseException) -> None:
 
 
 def _is_framework(module: str) -> bool:
-    return module.startswith("kubeshard.") and not module.startswith("kubeshard.examples.")
+    return module.startswith("kubeshard.")

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package tools names the programs of a Kubernetes control plane that kubeshard.testing builds.
+// Package tools names the programs of a Kubernetes control plane that kubeshard_apiserver.testing builds.
 package tools
 
 import (

@@ -29,12 +29,12 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.background import in_background
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.testing.folders import TemporaryFolder
 from kubeshard_apiserver.controllers.controllers import Controllers
 from kubeshard_apiserver.serving.embedded import LIMITS, EmbeddedServer
+from kubeshard_apiserver.testing.folders import TemporaryFolder
 
 if TYPE_CHECKING:
-    from kubeshard.testing.control_plane import ControlPlane
+    from kubeshard_apiserver.testing.control_plane import ControlPlane
 
 T = TypeVar("T")
 Manifest = Mapping[str, Any]

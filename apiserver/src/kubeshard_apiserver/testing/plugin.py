@@ -28,7 +28,7 @@ import pytest
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
     from kubeshard.manager.manager import Manager
-    from kubeshard.testing.control_plane import ControlPlane
+    from kubeshard_apiserver.testing.control_plane import ControlPlane
     from kubeshard_apiserver.testing.kube_api import KubeApi
     from kubeshard_apiserver.testing.memory import MemoryApi
 
@@ -82,7 +82,7 @@ def kube_options() -> dict[str, bool]:
 def kube_control_plane(kube_options: dict[str, bool]) -> Iterator[ControlPlane]:
     """The control plane of the real API server. A test that uses this fixture runs only on the real server."""
     from kubeshard.core.errors import ConfigurationError
-    from kubeshard.testing.control_plane import ControlPlane
+    from kubeshard_apiserver.testing.control_plane import ControlPlane
 
     try:
         control_plane = ControlPlane(

@@ -1,0 +1,657 @@
+"""The command `kubeshard experiment`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from kubeshard.commands.options import (
+    CLUSTER_VARIABLE,
+    Command,
+    Function,
+    apply_option,
+    cluster_options,
+    new_folder,
+)
+from kubeshard.core.errors import ConfigurationError, KubeshardError, Unprepared
+from kubeshard.manager.config_file import Duration
+from kubeshard.version import how_to_install
+from kubeshard_lab.experiment.scenarios import SCENARIOS, scaled
+
+if TYPE_CHECKING:
+    from kubeshard.runtime.rng import Rng
+    from kubeshard_lab.experiment.progress import Screen
+    from kubeshard_lab.experiment.recording import RunRecord
+    from kubeshard_lab.experiment.running import Experiment, Settings
+    from kubeshard_lab.experiment.servers import RunningServer
+    from kubeshard_lab.experiment.subject import Subject
+
+INVALID = 3
+"""The exit code of a run that is not valid."""
+INTERRUPTED = 130
+_SIMULATED_LATENCY, _MAX_SIMULATED_LATENCY = 0.01, 2.0
+LOCAL_SCALE = 0.1
+_LAST = 60.0
+"""Seconds at the end of the load, when there are the most objects, of which the answer tells the rate."""
+_INSTANCES = 3
+_WORKERS, _SINGLETON_WORKERS = 15, 50
+_PROGRAMS = click.Choice(("kubeshard", "go"))
+
+
+class _Cost(NamedTuple):
+    """Of a simulation; seconds or, for the rate, writes per second. `low` and `high`: what may be given."""
+
+    default: float
+    low: float
+    high: float
+    example: str
+
+
+_COSTS = {
+    "request": _Cost(0.0008, 0.0, 1.0, "request=0.8ms"),
+    "event": _Cost(0.0002, 0.0, 1.0, "event=0.2ms"),
+    "rate": _Cost(math.inf, 1.0, 1e6, "rate=333"),
+}
+
+
+class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in stubs only
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value) if isinstance(value, int | float) else float(Duration.parse(str(value)))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if seconds <= 0:
+            self.fail("is not positive", param, ctx)
+        return seconds
+
+
+def load_options(function: Function) -> Function:
+    """Adds `--scale`, `--duration` and `--seed`, passed to the function as `scale`, `duration` and `seed`."""
+    scale = click.option(
+        "--scale",
+        metavar="FACTOR",
+        type=click.FloatRange(0, min_open=True),
+        default=LOCAL_SCALE,
+        show_default=True,
+        help="Times the scenario's rates and numbers.",
+    )
+    duration = click.option(
+        "--duration",
+        metavar="DURATION",
+        type=DurationType(),
+        help="Of the load, such as 90s or 15m (default: the scenario's, which is 15m).",
+    )
+    seed = click.option(
+        "--seed",
+        metavar="NUMBER",
+        type=int,
+        default=1,
+        show_default=True,
+        help="The same seed is the same load.",
+    )
+    return scale(duration(seed(function)))
+
+
+def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        width = max(map(len, SCENARIOS))
+        for name, scenario in SCENARIOS.items():
+            click.echo(f"{name:{width}}  {scenario.summary}")
+        context.exit()
+
+
+@click.command(
+    cls=Command,
+    short_help="Measure how much a set-up of operator and sharder carries.",
+    environment={
+        "KUBESHARD_GO_SHARDER": "the Go project's sharder, for --program go",
+        "KUBESHARD_GO_OPERATOR": "the Go project's operator, for --program go",
+        "KUBEBUILDER_ASSETS": "the control plane, for --on real (default: what `make kube` built)",
+        **CLUSTER_VARIABLE,
+    },
+    examples=(
+        "kubeshard experiment basic",
+        "kubeshard experiment basic --scale 0.05 --duration 2m",
+        "# the same load on one instance, and without a sharder service",
+        "kubeshard experiment basic --setup singleton",
+        "kubeshard experiment basic --setup in-manager",
+        "# in a cluster where the operator and a sharder are installed",
+        "kubeshard experiment basic --on cluster --context test",
+        "# what ten instances would carry",
+        "kubeshard experiment scale-out --on simulation --instances 10 --workers 1 --scale 4 --duration 1m",
+        "kubeshard experiment --list",
+    ),
+)
+@click.argument("scenario", metavar="SCENARIO", type=click.Choice(list(SCENARIOS)))
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_scenarios,
+    help="List the scenarios.",
+)
+@click.option(
+    "--setup",
+    "setup_kind",
+    type=click.Choice(("singleton", "in-manager", "external")),
+    default=None,
+    show_default="external, with --operator singleton",
+    help="One instance; instances one of which is the sharder; or instances and two sharders.",
+)
+@click.option(
+    "--on",
+    "server",
+    type=click.Choice(("embedded", "real", "cluster", "simulation")),
+    default="embedded",
+    show_default=True,
+    help="kubeshard's own API server, or etcd and kube-apiserver, both started for this run; a cluster in which "
+    "operator and sharder are installed; or a simulation on virtual time, with more instances than this machine could "
+    "run.",
+)
+@load_options
+@click.option(
+    "--instances", metavar="NUMBER", type=click.IntRange(1, 50), help="Of the operator (default: 3)."
+)
+@click.option(
+    "--workers",
+    metavar="NUMBER",
+    type=click.IntRange(1),
+    help="Of each instance (default: 15, a singleton's 50).",
+)
+@click.option(
+    "--program",
+    type=_PROGRAMS,
+    default="kubeshard",
+    show_default=True,
+    help="Whose programs.",
+)
+@click.option("--operator-program", type=_PROGRAMS, help="Whose operator, if another.")
+@click.option("--sharder-program", type=_PROGRAMS, help="Whose sharder, if another.")
+@click.option(
+    "--go-operator",
+    metavar="FILE",
+    envvar="KUBESHARD_GO_OPERATOR",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The Go project's operator.",
+)
+@click.option(
+    "--go-sharder",
+    metavar="FILE",
+    envvar="KUBESHARD_GO_SHARDER",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The Go project's sharder.",
+)
+@click.option(
+    "--parallel",
+    metavar="NUMBER",
+    type=click.IntRange(10),
+    default=256,
+    show_default=True,
+    help="How many requests may be unanswered at a time.",
+)
+@click.option(
+    "--latency",
+    metavar="DURATION",
+    type=DurationType(),
+    help="Delay each answer of the embedded API server, as if it were on another machine, such as 10ms (default: not "
+    "at all; in a simulation 10ms).",
+)
+@click.option(
+    "--costs",
+    metavar="NAME=VALUE,...",
+    default="",
+    help="What work costs in a simulation: a program's CPU time for each request that it sends (default: "
+    "request=0.8ms) and each event that it reads (event=0.2ms), and how many writes, or three times as many reads, "
+    "per second the API server answers (such as rate=333; default: unlimited).",
+)
+@click.option(
+    "--operator",
+    "own",
+    metavar="MODULE:MANAGER",
+    help="Load your own operator instead of the webhosting operator; needs --template.",
+)
+@click.option(
+    "--template",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A manifest of your kind, with $name, $number and $random.",
+)
+@apply_option("What your operator needs, such as definitions and a ControllerRing; may be repeated.")
+@click.option(
+    "--ready",
+    metavar="CONDITION",
+    default="Ready",
+    show_default=True,
+    help="When your objects are ready: a condition's type, or status.FIELD=VALUE.",
+)
+@click.option(
+    "--ring",
+    metavar="NAME",
+    help="Your operator's ring, for --setup in-manager and external; with --on cluster the ring of the webhosting "
+    "operator (default: webhosting-operator).",
+)
+@click.option(
+    "--controller", metavar="NAME", help="Whose latencies count (default: the only one of your operator)."
+)
+@click.option(
+    "--pin", is_flag=True, help="Pin server and tool to one half of the cores, the rest to the other."
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A new folder for the run (default: experiments/TIME-SCENARIO-SETUP).",
+)
+@cluster_options
+def experiment(
+    scenario: str,
+    setup_kind: str | None,
+    server: str,
+    scale: float,
+    duration: float | None,
+    seed: int,
+    instances: int | None,
+    workers: int | None,
+    program: str,
+    operator_program: str | None,
+    sharder_program: str | None,
+    go_operator: Path | None,
+    go_sharder: Path | None,
+    parallel: int,
+    latency: float | None,
+    costs: str,
+    own: str | None,
+    template: Path | None,
+    manifests: tuple[Path, ...],
+    ready: str,
+    ring: str | None,
+    controller: str | None,
+    pin: bool,
+    output: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Load the webhosting operator on this machine, and measure what its users wait for.
+
+    Starts an API server, sharders and instances of the operator, each in a process of its own; creates, changes and
+    deletes Websites at the scenario's rates, whether or not they keep up; and writes all that was measured to a folder.
+    The first Ctrl-C ends the load and keeps what was measured; the second ends everything at once.
+
+    With --on cluster nothing is started: the load goes to a cluster in which operator and sharder are installed, and
+    what it creates is removed at the end. --program and --workers then only say, for the report, what is installed.
+
+    With --on simulation all programs are simulated in this one, on virtual time: the production classes, but an API
+    server in memory, and work costs what you say. So any machine can show what 50 instances would do; it takes longer
+    than they would. To look for faults, use `kubeshard simulate`.
+
+    Exit code: 0 if all service levels were kept, 1 if one was missed or the run broke off, 3 if the run is not valid:
+    because the machine, the API server or this tool was the limit, so that its figures say nothing about controllers.
+    """
+    if server == "cluster":
+        only_local: Mapping[str, object] = {
+            "--setup": setup_kind, "--instances": instances, "--operator-program": operator_program,
+            "--sharder-program": sharder_program, "--latency": latency, "--operator": own, "--template": template,
+            "--apply": manifests, "--controller": controller, "--pin": pin,
+        }  # fmt: skip
+        if given := [name for name, value in only_local.items() if value]:
+            raise ConfigurationError(
+                f"--on cluster starts nothing, and loads Websites: leave out {', '.join(given)}"
+            )
+    elif kubeconfig or context:
+        raise ConfigurationError("--kubeconfig and --context need --on cluster")
+    if server == "simulation":
+        not_simulated: Mapping[str, object] = {
+            "--program": program == "go", "--operator-program": operator_program == "go",
+            "--sharder-program": sharder_program == "go", "--operator": own, "--template": template,
+            "--apply": manifests, "--ring": ring, "--controller": controller, "--pin": pin,
+        }  # fmt: skip
+        if given := [name for name, value in not_simulated.items() if value]:
+            raise ConfigurationError(
+                f"--on simulation runs kubeshard's webhosting operator: leave out {', '.join(given)}"
+            )
+        if latency is None:
+            latency = _SIMULATED_LATENCY
+        if latency > _MAX_SIMULATED_LATENCY:
+            raise ConfigurationError(f"--latency: {_MAX_SIMULATED_LATENCY:g}s at most in a simulation")
+    elif costs:
+        raise ConfigurationError("--costs needs --on simulation")
+    charged = _parse_costs(costs)
+    try:
+        from kubeshard_lab.experiment.running import NotAtWork, ServerLost, Settings
+        from kubeshard_lab.experiment.servers import ServerFailed
+        from kubeshard_lab.experiment.setups import Setup
+
+        if server != "cluster":
+            from kubeshard_lab.experiment.processes import layout
+            from kubeshard_lab.experiment.screen import Terminal  # noqa: F401 - whether it is installed
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0].replace("_", "-")
+        raise ConfigurationError(f"experiments need the package {missing}: {how_to_install('lab')}") from None
+    from kubeshard.runtime.loop import loop_factory
+    from kubeshard_lab.experiment.cluster import LeftBehind, check_scenario
+
+    wanted = scaled(SCENARIOS[scenario], scale, duration)
+    if server == "cluster":
+        check_scenario(wanted)
+        go = Path("go") if program == "go" else None  # what is installed is not a file here
+        setup = Setup("external", 0, workers or _WORKERS, go, go)
+        settings = Settings(wanted, setup, server, scale, seed, parallel, {})
+        conducted = _conducted_on_cluster(settings, output, ring, kubeconfig, context)
+    else:
+        setup_kind = setup_kind or ("singleton" if own else "external")
+        subject, mine = _subject(scenario, setup_kind, own, template, manifests, ready, ring, controller)
+        if mine and (workers or "go" in (program, operator_program)):
+            raise ConfigurationError("--operator: its workers and its program are those of your module")
+        setup = Setup(
+            setup_kind,  # type: ignore[arg-type] # a Choice
+            instances or (1 if setup_kind == "singleton" else _INSTANCES),
+            mine or workers or (_SINGLETON_WORKERS if setup_kind == "singleton" else _WORKERS),
+            None if own else _program(operator_program or program, go_operator, "operator"),
+            _program(sharder_program or program, go_sharder, "sharder") if setup_kind == "external" else None,
+            own or "",
+        )
+        setup.check()
+        if latency and server == "real":
+            raise ConfigurationError("--latency is the embedded API server's: leave out --on, or --latency")
+        pinning = layout(sorted(os.sched_getaffinity(0))) if pin else {}
+        named = _named_costs(charged) if server == "simulation" else ""
+        settings = Settings(wanted, setup, server, scale, seed, parallel, pinning, latency or 0.0, named)
+        folder = _new_folder(output, scenario, setup_kind)
+        if server == "simulation":
+            conducted = _conducted_on_virtual_time(settings, charged, folder, subject)
+        else:
+            conducted = _conducted_here(settings, folder, subject)
+    factory = _virtual_loop if server == "simulation" else loop_factory()
+    with asyncio.Runner(loop_factory=factory) as runner:
+        try:
+            run, interrupted = runner.run(conducted)
+        except (NotAtWork, ServerLost, ServerFailed, LeftBehind) as error:
+            raise click.ClickException(str(error)) from None
+    if interrupted:
+        raise SystemExit(INTERRUPTED)
+    if run.invalid:
+        raise SystemExit(INVALID)
+    if any(not level.kept for level in run.levels):
+        raise SystemExit(1)
+
+
+def _subject(
+    scenario: str,
+    setup: str,
+    own: str | None,
+    template: Path | None,
+    manifests: Sequence[Path],
+    ready: str,
+    ring: str | None,
+    controller: str | None,
+) -> tuple[Callable[[str], Subject], int]:
+    """What makes the objects of a run, given its id, and the workers of an author's controller, 0 without one."""
+    from kubeshard_lab.experiment.templates import Ready, Templates
+    from kubeshard_lab.experiment.websites import Websites
+
+    if own is None or template is None:
+        if own or template or manifests or ring or controller:
+            raise ConfigurationError("your own operator needs both --operator and --template")
+        return lambda run: Websites(run, scenario), 0
+    if (setup == "singleton") == bool(ring):
+        raise ConfigurationError(
+            "--ring names your operator's ring for --setup in-manager and external, and there is none in a singleton"
+        )
+    from kubeshard.cli.loading import load_manager
+    from kubeshard.cli.yaml_files import objects_in
+
+    controllers = {each.name: each for each in load_manager(own).deployment_needs().controllers}
+    if controller is None and len(controllers) == 1:
+        (controller,) = controllers
+    if controller not in controllers:
+        raise ConfigurationError(f"--controller: choose one of {', '.join(sorted(controllers))}")
+    text = template.read_text(encoding="utf-8")
+    given = [each.manifest for path in manifests for each in objects_in(path)]
+    load = SCENARIOS[scenario]
+    changes = load.changes_spec and bool(load.change_every or load.storm_every)
+
+    def made(run: str) -> Templates:
+        return Templates(
+            run,
+            scenario,
+            text,
+            ready=Ready.parse(ready),
+            ring=ring or "",
+            controller=controller,
+            given=given,
+            changes=changes,
+        )
+
+    made("")  # mistakes are found now
+    return made, controllers[controller].workers
+
+
+def _program(whose: str, go: Path | None, role: str) -> Path | None:
+    if whose == "kubeshard":
+        return None
+    if go is None:
+        variable = "KUBESHARD_GO_SHARDER" if role == "sharder" else "KUBESHARD_GO_OPERATOR"
+        raise ConfigurationError(f"name the Go project's {role} with --go-{role} or {variable}")
+    return go.absolute()
+
+
+def _new_folder(given: Path | None, scenario: str, setup: str) -> Path:
+    from datetime import UTC, datetime
+
+    from kubeshard.runtime.world import REAL_WORLD
+
+    if given is None:
+        time = datetime.fromtimestamp(REAL_WORLD.clock.wall(), UTC)
+        given = Path("experiments", f"{time:%Y-%m-%dT%H-%M-%S}-{scenario}-{setup}")
+    return new_folder("--output", given)
+
+
+async def _conducted_here(
+    settings: Settings, folder: Path, subject: Callable[[str], Subject]
+) -> tuple[RunRecord, bool]:
+    from kubeshard.runtime.world import REAL_WORLD
+    from kubeshard_lab.experiment.local import OnThisMachine
+
+    environment = dict(os.environ)
+    screen, serving = _screen(), _serving(settings, folder, environment)
+    conducted = OnThisMachine(
+        settings, folder, REAL_WORLD, _rngs(settings), screen, subject, serving, environment
+    )
+    screen.say(f"{conducted.run.title}; the run is recorded in {folder}")
+    return await _conducted(conducted, folder)
+
+
+def _parse_costs(text: str) -> Mapping[str, float]:
+    """Raises ConfigurationError."""
+    given = dict[str, float]()
+    for part in text.split(",") if text else ():
+        name, _, value = (word.strip() for word in part.partition("="))
+        if (cost := _COSTS.get(name)) is None:
+            examples = ",".join(each.example for each in _COSTS.values())
+            raise ConfigurationError(f"--costs: {name!r} is none of {', '.join(_COSTS)}: write {examples}")
+        if name in given:
+            raise ConfigurationError(f"--costs: {name} is there twice")
+        try:
+            number = float(value) if name == "rate" else float(Duration.parse(value))
+        except ValueError:
+            raise ConfigurationError(f"--costs: {name} cannot be {value!r}: write {cost.example}") from None
+        if not cost.low <= number <= cost.high:
+            raise ConfigurationError(f"--costs: {name} cannot be {value}: write {cost.example}")
+        given[name] = number
+    return {name: given.get(name, cost.default) for name, cost in _COSTS.items()}
+
+
+def _named_costs(costs: Mapping[str, float]) -> str:
+    """As `--costs` takes them."""
+    return ",".join(
+        f"{name}={number:g}" if name == "rate" else f"{name}={number * 1000:g}ms"
+        for name, number in costs.items()
+        if number != math.inf
+    )
+
+
+def _virtual_loop() -> asyncio.AbstractEventLoop:
+    from kubeshard_lab.virtual_time import VirtualTimeLoop
+
+    return VirtualTimeLoop(math.inf)
+
+
+async def _conducted_on_virtual_time(
+    settings: Settings, costs: Mapping[str, float], folder: Path, subject: Callable[[str], Subject]
+) -> tuple[RunRecord, bool]:
+    from kubeshard_lab.examples.webhosting.api import RING
+    from kubeshard_lab.experiment.simulated import OnVirtualTime
+    from kubeshard_lab.simulation.costs import Costs, costly_cluster
+
+    given = Costs(
+        latency=settings.latency, rate=costs["rate"], request_cpu=costs["request"], event_cpu=costs["event"]
+    )
+    # Runs with other settings are other runs, with another id.
+    seed = zlib.crc32(repr(settings).encode())
+    async with costly_cluster(given, RING, seed) as (cluster, charged):
+        screen = _screen()
+        conducted = OnVirtualTime(settings, folder, _rngs(settings), screen, subject, cluster, charged)
+        screen.say(f"{conducted.run.title}; the run is recorded in {folder}")
+        return await _conducted(conducted, folder)
+
+
+async def _conducted_on_cluster(
+    settings: Settings, output: Path | None, ring: str | None, kubeconfig: str | None, context: str | None
+) -> tuple[RunRecord, bool]:
+    from kubeshard.client.connecting import connected
+    from kubeshard.runtime.world import REAL_WORLD
+    from kubeshard_lab.examples.webhosting.api import RING
+    from kubeshard_lab.experiment.cluster import OnCluster, found
+    from kubeshard_lab.experiment.websites import Websites
+
+    ring, scenario = ring or RING, settings.scenario
+    async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
+        kind, shards = await found(client, scenario, ring)
+        settings = settings._replace(setup=settings.setup._replace(kind=kind, instances=shards))
+        folder, screen = _new_folder(output, scenario.name, "cluster"), _screen()
+        conducted = OnCluster(
+            settings,
+            folder,
+            REAL_WORLD,
+            _rngs(settings),
+            screen,
+            lambda run: Websites(run, scenario.name, ring),
+            client,
+        )
+        screen.say(
+            f"{conducted.run.title}; the run is recorded in {folder}. What it creates is removed at its end; "
+            f"if it is killed, with: {conducted.removal}"
+        )
+        return await _conducted(conducted, folder)
+
+
+async def _conducted(conducted: Experiment, folder: Path) -> tuple[RunRecord, bool]:
+    interrupted = _stop_at_interrupt(conducted)
+    try:
+        await conducted.conduct()
+    except Unprepared:
+        raise  # before there was any load
+    except KubeshardError:
+        _judged(folder, conducted.controller)
+        raise
+    return _judged(folder, conducted.controller), interrupted.is_set()
+
+
+def _rngs(settings: Settings) -> Callable[[int], Rng]:
+    from kubeshard_lab.virtual_world import SeededRng
+
+    return lambda part: SeededRng(settings.seed * 2 + part)
+
+
+def _screen() -> Screen:
+    """Lines where rich is not installed."""
+    if find_spec("rich") is None:
+        from kubeshard_lab.experiment.progress import Lines
+
+        return Lines(click.echo)
+    from rich.console import Console
+
+    from kubeshard_lab.experiment.screen import Terminal
+
+    return Terminal(Console(highlight=False))
+
+
+def _serving(
+    settings: Settings, folder: Path, environment: dict[str, str]
+) -> AbstractAsyncContextManager[RunningServer]:
+    from kubeshard_lab.experiment import servers
+
+    if settings.server == "real":
+        return servers.real(folder / "logs" / "control-plane")
+    return servers.embedded(folder / "logs", environment, settings.latency)
+
+
+def _stop_at_interrupt(conducted: Experiment) -> asyncio.Event:
+    """The first SIGINT or SIGTERM ends the load, the second the process; the kernel then kills its children."""
+    loop, interrupted = asyncio.get_running_loop(), asyncio.Event()
+
+    def interrupt() -> None:
+        if interrupted.is_set():
+            os._exit(INTERRUPTED)
+        interrupted.set()
+        conducted.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupt)
+    return interrupted
+
+
+def _judged(folder: Path, controller: str) -> RunRecord:
+    """Judges the run, writes what is made of its recording, and says how it went."""
+    from kubeshard_lab.experiment import levels, openmetrics
+    from kubeshard_lab.experiment.recording import read_run
+
+    levels.judge(folder, controller)
+    openmetrics.write(folder)
+    run = read_run(folder)
+    for note in run.notes:
+        click.echo(note)
+    for level in run.levels:
+        worst = "nothing was measured" if level.worst is None else f"{level.worst:.3f} s"
+        click.echo(f"{'kept' if level.kept else 'MISSED'}: {level.name}: {worst} (at most {level.limit:g} s)")
+    for sentence in run.invalid:
+        click.echo(f"NOT VALID: {sentence}", err=True)
+    if run.finished and not run.invalid:
+        click.echo(_answer(run, folder))
+    if find_spec("matplotlib") is None:
+        click.echo(
+            f"recorded in {folder}; `kubeshard report` makes its page where the extra lab is installed"
+        )
+        return run
+    from kubeshard_lab.experiment.report import page
+
+    click.echo(f"recorded in {folder}; its report is {page.write(folder)}")
+    return run
+
+
+def _answer(run: RunRecord, folder: Path) -> str:
+    """What the run says about capacity: about the load that was measured, and no other."""
+    from kubeshard_lab.experiment.recording import Request, read
+
+    last = [each for each in read(folder, Request) if each.outcome == "ok" and each.due >= run.ended - _LAST]
+    rate = len(last) / min(_LAST, run.ended - run.began)
+    missed = [level.name for level in run.levels if not level.kept]
+    many = run.instances > 1
+    who = f"{run.instances} instance{'s' if many else ''} of {run.workers} workers"
+    if missed:
+        return f"{who} {'do' if many else 'does'} not carry {rate:.1f} changes/s here: {', '.join(missed)}"
+    return f"{who} {'carry' if many else 'carries'} {rate:.1f} changes/s here; whether more is carried was not measured"

@@ -1,0 +1,278 @@
+"""The processes of an experiment on this machine: started, watched, restarted as a kubelet would, and counted.
+
+Guaranteed: none outlives this process (`kubeshard_apiserver.testing.child`); one that ends by itself is recorded, and
+started again under its name with the back-off of a kubelet.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import psutil
+
+from kubeshard.runtime.clock import Clock
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_lab.experiment.launches import Launch, Watched
+from kubeshard_lab.experiment.recording import Event, Usage
+
+GRACE = 30.0
+"""Seconds from SIGTERM to SIGKILL, as for a pod."""
+
+
+_WIRE = "wire"
+
+
+FIRST = 10.0
+
+
+LONGEST = 300.0
+
+
+FORGIVEN_AFTER = 600.0
+
+
+class Started(Protocol):
+    """A program that was started: a `Child`, or what stands for one in a simulation."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, negative if a signal ended it."""
+        ...
+
+    @property
+    def running(self) -> bool: ...
+
+    def signal(self, number: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def tail(self, lines: int = 20) -> str:
+        """The last lines that it printed."""
+        ...
+
+
+class _Running:
+    def __init__(self, launch: Launch, child: Started, since: float) -> None:
+        self.launch = launch
+        self.child = child
+        self.since = since
+        self.back_off = BackOff()
+        self.start_at: float | None = None
+        """When to start it again."""
+        self.stop_by: float | None = None
+        """When to kill it; None: it is to run."""
+
+
+class Processes:
+    """`record` takes what happens. Call `tick` several times a second. `pinning` has cores for roles."""
+
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        clock: Clock,
+        record: Callable[[Event], None],
+        pinning: Mapping[str, Sequence[int]],
+    ) -> None:
+        self._folder = folder
+        # Like an installed program, it must not compile its modules at every start.
+        self._environment = {
+            name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"
+        }
+        self._clock = clock
+        self._record = record
+        self._pinning = pinning
+        self._running: dict[str, _Running] = {}
+        self._watched: list[Watched] = []
+        self._known: dict[int, psutil.Process] = {}
+        self._wire: Child | None = None
+        self._bytes: Mapping[str, Sequence[int]] = {}
+        self.ended: list[str] = []
+        """A sentence for each process that ended by itself."""
+        self.ends = Counter[str]()
+        """How often each process ended by itself."""
+        self.restarts = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self._pin(os.getpid(), "tool")
+        self._watched.append(Watched("experiment", "tool", os.getpid()))
+
+    def start(self, launch: Launch, kind: str = "started") -> Started:
+        child = self._child(launch)
+        self._running[launch.name] = _Running(launch, child, self._clock.monotonic())
+        self._happened(kind, launch.name, "")
+        return child
+
+    def watch(self, watched: Watched) -> None:
+        self._watched.append(watched)
+        self._pin(watched.pid, watched.role)
+
+    def measure_wire(self) -> None:
+        """Begins to count bytes on the wire, of all processes that run by then and those that start later."""
+        command = [sys.executable, "-m", "kubeshard_lab.experiment.wire"]
+        self._wire = Child(_WIRE, command, self._folder / f"{_WIRE}.log", self._environment)
+
+    def stop(self, name: str, kind: str = "stopped", detail: str = "") -> None:
+        """Asks it to end, and returns at once; it is killed after `GRACE`."""
+        running = self._running[name]
+        if running.stop_by is None:
+            running.stop_by = self._clock.monotonic() + GRACE
+            self._happened(kind, name, detail)
+            running.child.signal(signal.SIGTERM)
+
+    def crash(self, name: str, detail: str = "") -> None:
+        """Kills it; it is not started again."""
+        running = self._running[name]
+        running.stop_by = self._clock.monotonic()  # so it is to end
+        self._happened("crashed", name, detail)
+        running.child.signal(signal.SIGKILL)
+
+    def runs(self, name: str) -> bool:
+        running = self._running.get(name)
+        return running is not None and running.child.running
+
+    def launches(self, role: str) -> Sequence[Launch]:
+        """Those of a role that are to run."""
+        return [
+            each.launch
+            for each in self._running.values()
+            if each.launch.role == role and each.stop_by is None
+        ]
+
+    def tail(self, name: str) -> str:
+        return self._running[name].child.tail(5) if name in self._running else ""
+
+    def tick(self) -> None:
+        now = self._clock.monotonic()
+        for name, running in list(self._running.items()):
+            if running.child.running:
+                if running.stop_by is not None and now >= running.stop_by:
+                    running.child.signal(signal.SIGKILL)
+            elif running.stop_by is not None:
+                del self._running[name]
+            elif running.start_at is None:
+                self._ended(running, now)
+            elif now >= running.start_at:
+                running.child, running.since, running.start_at = self._child(running.launch), now, None
+                self.restarts += 1
+                self._happened("restarted", name, "")
+
+    def usage(self) -> Sequence[Usage]:
+        """Of all processes that run."""
+        time = self._clock.wall()
+        self._read_wire()
+        found = []
+        alive = [
+            *self._watched,
+            *(Watched(name, each.launch.role, each.child.pid) for name, each in self._running.items()),
+        ]
+        for name, role, pid in alive:
+            try:
+                process = self._known.get(pid)
+                if process is None:
+                    process = self._known[pid] = psutil.Process(pid)
+                with process.oneshot():
+                    cpu, switches = process.cpu_times(), process.num_ctx_switches()
+                    resident = process.memory_info().rss
+            except psutil.Error:
+                continue
+            received, sent = self._bytes.get(str(pid), (0, 0))
+            found.append(
+                Usage(
+                    time, name, role, cpu.user + cpu.system, resident, received, sent,
+                    switches.voluntary, switches.involuntary,
+                )
+            )  # fmt: skip
+        return found
+
+    def kill_all(self) -> None:
+        for running in self._running.values():
+            running.child.kill()
+        self._running.clear()
+        if self._wire is not None:
+            self._wire.kill()
+
+    @property
+    def wire_problem(self) -> str:
+        """Why bytes on the wire are not counted; `""` if they are."""
+        if self._wire is None or self._wire.running:
+            return ""
+        return (self._wire.tail(1) or f"exit code {self._wire.exit_code}").strip()
+
+    def _child(self, launch: Launch) -> Started:
+        child = Child(
+            launch.name,
+            launch.command,
+            self._folder / f"{launch.name}.log",
+            {**self._environment, **launch.environment},
+        )
+        self._pin(child.pid, launch.role)
+        return child
+
+    def _pin(self, pid: int, role: str) -> None:
+        if cores := self._pinning.get(role):
+            psutil.Process(pid).cpu_affinity(list(cores))
+
+    def _ended(self, running: _Running, now: float) -> None:
+        code = running.child.exit_code
+        how = f"exit code {code}" if code is None or code >= 0 else signal.Signals(-code).name
+        last = running.child.tail(1).strip()
+        name = running.launch.name
+        self.ends[name] += 1
+        self.ended.append(f"{name}, {how}{f': {last}' if last else ''}")
+        self._happened("ended", name, how)
+        pause = running.back_off.pause(now - running.since)
+        running.start_at = now + pause if running.launch.restart else float("inf")
+
+    def _happened(self, kind: str, name: str, detail: str) -> None:
+        self._record(Event(self._clock.wall(), kind, name, detail))
+
+    def _read_wire(self) -> None:
+        if self._wire is None:
+            return
+        lines = self._wire.log.read_bytes().rpartition(b"\n")[0].splitlines()
+        for line in reversed(lines[-1:]):
+            try:
+                found: Any = msgspec.json.decode(line)
+            except msgspec.DecodeError:  # an error message: `wire_problem`
+                return
+            if isinstance(found, dict):
+                self._bytes = found
+
+
+def layout(cores: Sequence[int]) -> Mapping[str, Sequence[int]]:
+    """Which cores each role is pinned to. The API server shares its cores with the tool, and the controllers have the
+    others; from eight cores on the tool has one of its own.
+    """
+    if len(cores) < 2:
+        return {}
+    half = len(cores) // 2
+    tool = cores[:1] if len(cores) >= 8 else cores[:half]
+    server = cores[1:half] if len(cores) >= 8 else cores[:half]
+    return {"tool": tool, "server": server, "sharder": cores[half:], "operator": cores[half:]}
+
+
+class BackOff:
+    """When a container that ended is started again: at once the first time, then after 10 s, and after twice as long
+    each time, at most five minutes; from the beginning again once it has run for ten minutes. Sans I/O.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def pause(self, ran: float) -> float:
+        """Seconds to wait before the next start; it `ran` this long."""
+        if ran >= FORGIVEN_AFTER:
+            self._next = 0.0
+        pause = self._next
+        self._next = min(max(FIRST, 2 * pause), LONGEST)
+        return pause

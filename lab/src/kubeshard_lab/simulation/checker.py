@@ -1,0 +1,208 @@
+"""Checks the history of a run, after it: what the oracles notice while it runs, from other data and by other code.
+
+- stale write: a write by a shard took effect on a main object, or on a child of one, that another shard owned.
+- overlap: two live processes worked on one object, of one UID, at the same time.
+- identity: a process acquired the Lease of a live one of the same name, whose right to act was not over.
+- ownership: a minute after the last fault, an object has no owner, or one that does not live. If most shards, and at
+  least three, failed to renew their Leases at some time in that minute, those of them that are not back may have it for
+  LEFT_FOR seconds more: a sharder leaves them for a while.
+
+The exceptions are the same: a minute after a restore of etcd, and after a user changed the object's shard label; and
+reconciles that began before a restore which gave the object to another shard, until they end.
+Writes to children that took longer than a request may take are not judged, nor are children of deleted objects.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kubeshard_lab.simulation.history import (
+    Began,
+    Calm,
+    Changed,
+    Died,
+    Ended,
+    Entry,
+    Finished,
+    LeaseChanged,
+    Restored,
+    Sent,
+    Started,
+)
+
+GRACE = 60.0
+TAIL = 9.0
+RIGHT_LASTS = 10.0
+LEASE_LASTS = 15.0 / 1.05
+"""In seconds, by a clock that is 5 % fast."""
+LEFT_FOR = 45.0 + 40.0
+"""What is waited for shards that fail together, and until the last of them is given up."""
+MOVED_WITHIN = 15.0
+"""How many seconds the objects of a shard may need then."""
+
+
+class Finding(NamedTuple):
+    at: float
+    rule: str
+    what: str
+
+
+def check(history: Iterable[Entry]) -> list[Finding]:
+    """Returns everything that was not right, in its order."""
+    return _Checker().run(history)
+
+
+class _Checker:
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self._sent: dict[int, Sent] = {}
+        self._alive: set[str] = set()
+        self._working: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        """How many reconciles of each object each process has begun and not ended."""
+        self._from_before: dict[tuple[str, str], dict[str, int]] = {}
+        """Those of them that began before a restore, while their shard had the object."""
+        self._grace = defaultdict[str, float](float)
+        self._grace_of_all = 0.0
+        self._owners: dict[str, tuple[str, bool]] = {}
+        self._rights: dict[str, tuple[str, float]] = {}
+        """For each shard, the process that acquired its Lease last, and until when it may act."""
+        self._renewed: dict[str, float] = {}
+        """For each shard that holds its Lease, when it renewed it last. Those that a restore brought back, or that were
+        released soon after it, count as held: their version does not tell that they were.
+        """
+        self._last: float | None = None
+        """When those must have one, too, that shards may keep for a while."""
+        self._due: float | None = None
+        """When every object must have an owner; None while there are faults, and afterwards."""
+        self._left: dict[str, float] = {}
+        """The shards that failed at a time when most did, and have not been back since, and when they failed last."""
+
+    def run(self, history: Iterable[Entry]) -> list[Finding]:
+        for entry in history:
+            if self._due is not None:
+                self._note_failing(min(entry.at, self._due))
+                if entry.at > self._due:
+                    self._ownership(self._due)
+            if self._last is not None and entry.at > self._last:
+                self._left.clear()
+                self._ownership(self._last)
+            match entry:
+                case Sent():
+                    self._sent[entry.request] = entry
+                case Changed():
+                    self._changed(entry)
+                case LeaseChanged():
+                    self._lease(entry)
+                case Began():
+                    self._began(entry)
+                case Ended():
+                    self._working[entry.name, entry.uid][entry.process] -= 1
+                    if entry.process in (before := self._from_before.get((entry.name, entry.uid), {})):
+                        before[entry.process] -= 1
+                case Started():
+                    self._alive.add(entry.process)
+                case Died():
+                    self._alive.discard(entry.process)
+                case Restored():
+                    self._grace_of_all = entry.at + GRACE
+                    self._owners = dict(entry.owners)
+                    self._rights.clear()
+                    self._renewed = dict.fromkeys(entry.leases, entry.at)
+                    self._from_before = {
+                        (name, uid): {
+                            process: count
+                            for process, count in working.items()
+                            if _shard(process) != entry.owners.get(name, ("", False))[0]
+                        }
+                        for (name, uid), working in self._working.items()
+                    }
+                case Calm():
+                    self._due = entry.at + GRACE
+                case Finished() if self._due is not None or self._last is not None:
+                    self._left.clear()
+                    self._ownership(entry.at)
+                case _:
+                    pass
+        return self.findings
+
+    def _found(self, at: float, rule: str, what: str) -> None:
+        self.findings.append(Finding(at, rule, what))
+
+    def _excused(self, name: str, at: float) -> bool:
+        return at < max(self._grace[name], self._grace_of_all)
+
+    def _changed(self, entry: Changed) -> None:
+        sent, (before, after) = self._sent.get(entry.request), entry.owner
+        if entry.kind == "main":
+            if sent is None and entry.existed and before != after:
+                self._grace[entry.name] = entry.at + GRACE
+            if entry.exists:
+                self._owners[entry.name] = after, entry.draining[1]
+            else:
+                self._owners.pop(entry.name, None)
+        if sent is None or sent.sharder or self._excused(entry.name, entry.at):
+            return
+        shard = _shard(sent.process)
+        if entry.kind == "main":
+            took_back = entry.labels_only and after == shard
+            if before != shard and entry.existed and not took_back:
+                self._found(entry.at, "stale write", f"{sent.process}: {entry.name} of {before or 'nobody'}")
+            return
+        of_another_object = not entry.main_uid or entry.belongs_to != entry.main_uid
+        too_late = entry.at > sent.at + sent.timeout + TAIL
+        reclaimed = entry.labels_only and before == after == shard
+        if entry.main_owner != shard and not (of_another_object or too_late or reclaimed):
+            owner = entry.main_owner or "nobody"
+            self._found(entry.at, "stale write", f"{sent.process}: the child of {entry.name} of {owner}")
+
+    def _began(self, entry: Began) -> None:
+        which = entry.name, entry.uid
+        working = self._working[which]
+        others = sorted(
+            each
+            for each, count in working.items()
+            if count > 0 and each != entry.process and each in self._alive
+            if self._from_before.get(which, {}).get(each, 0) <= 0
+        )
+        if others and entry.process in self._alive and not self._excused(entry.name, entry.at):
+            self._found(entry.at, "overlap", f"{entry.process} and {', '.join(others)}: {entry.name}")
+        working[entry.process] += 1
+
+    def _lease(self, entry: LeaseChanged) -> None:
+        sent = self._sent.get(entry.request)
+        if entry.holder != entry.name and (entry.holder or entry.at >= self._grace_of_all):
+            self._renewed.pop(entry.name, None)
+        elif sent is not None and not sent.sharder:
+            self._renewed[entry.name] = entry.at
+        if sent is None or entry.holder != entry.name or sent.sharder:
+            if sent is None or entry.holder == "":
+                self._rights.pop(entry.name, None)  # a user deleted it, or it was released
+            return  # a sharder writes labels of Leases, too
+        before, until = self._rights.get(entry.name, (sent.process, 0.0))
+        if before != sent.process and before in self._alive and entry.at < until:
+            left = until - entry.at
+            self._found(entry.at, "identity", f"{sent.process} and {before}, which may act for {left:.1f} s")
+        self._rights[entry.name] = sent.process, sent.at + RIGHT_LASTS
+
+    def _note_failing(self, at: float) -> None:
+        failing = {name for name, renewed in self._renewed.items() if at - renewed > LEASE_LASTS}
+        together = len(failing) >= 3 and 2 * len(failing) > len(self._renewed)
+        self._left |= {name: at for name in failing if together or name in self._left}
+        for name, failed in tuple(self._left.items()):
+            if at - failed > MOVED_WITHIN or (name in self._renewed and name not in failing):
+                del self._left[name]
+
+    def _ownership(self, at: float) -> None:
+        self._last = at + LEFT_FOR if self._left else None
+        self._due = None
+        shards = {_shard(process) for process in self._alive} | {*self._left}
+        for name, (owner, draining) in sorted(self._owners.items()):
+            if owner not in shards or (draining and owner not in self._left):
+                state = "being drained from " if draining else ""
+                self._found(at, "ownership", f"{name}: {state}{owner or 'nobody'}")
+
+
+def _shard(process: str) -> str:
+    return process.partition("~")[0]

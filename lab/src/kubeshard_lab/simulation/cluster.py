@@ -1,0 +1,451 @@
+"""A cluster on virtual time: sharders and shards as the production classes, an API server in memory, and faults at
+network, process and clock.
+
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world:
+            await world.install()
+            await world.make_ring()
+            world.sharder("x0")
+            world.shard("s0", Touch())
+            ...
+
+What is real: everything from `Manager` down to `Transport`, and the webhook's application. What is not: sockets,
+threads and TLS; a process is a task, a network of its own and a clock of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from kubeshard.client.client import Client
+from kubeshard.client.config import BearerToken, ClusterConfig
+from kubeshard.client.limiter import Limiter
+from kubeshard.controller.context import Context
+from kubeshard.controller.controller import Controller
+from kubeshard.controller.dependents import ensure
+from kubeshard.controller.reconciler import Reconciler, Result
+from kubeshard.controller.watch import Watch
+from kubeshard.core.builtin import ConfigMap, Namespace
+from kubeshard.core.clusters import HOME_CLUSTER
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta, field
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.manager.manager import Manager
+from kubeshard.runtime import world as runtime
+from kubeshard.runtime.pod import Pod
+from kubeshard.shard.sharding import Sharding
+from kubeshard.sharder.app import build_sharder
+from kubeshard.sharder.config import SharderConfig
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
+from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.webhook.app import AdmissionApp
+from kubeshard.webhook.metrics import WebhookMetrics
+from kubeshard.webhook.server import WebhookServer
+from kubeshard_apiserver.access import ADMINISTRATOR, User
+from kubeshard_apiserver.admission.caller import AppCaller
+from kubeshard_apiserver.front.gate import Identity
+from kubeshard_apiserver.front.handlers import Front
+from kubeshard_apiserver.front.memory import InMemoryTransport
+from kubeshard_apiserver.history import History
+from kubeshard_apiserver.resources.definitions import DEFINITIONS, resource_of
+from kubeshard_apiserver.server import ApiServer
+from kubeshard_apiserver.steps import WebhookCall, WebhookReply
+from kubeshard_lab.simulation.processes import Environment, Process
+from kubeshard_lab.virtual_time import run_virtual
+from kubeshard_lab.virtual_world import virtual_world
+
+A_YEAR = 365 * 86_400.0
+WORK = "work"
+
+
+class Thing(KubeObject, group="sim.example", version="v1"):
+    """The main kind of the world's ring; it controls ConfigMaps."""
+
+    spec: dict[str, Any] = field(default_factory=dict)
+    status: dict[str, Any] = field(default_factory=dict)
+
+
+def definition(plural: str = "things", kind: str = "Thing") -> dict[str, Any]:
+    """Returns a CustomResourceDefinition that accepts everything."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.sim.example"},
+        "spec": {
+            "group": "sim.example",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+MAIN = RingResource(
+    group="sim.example",
+    resource="things",
+    controlled_resources=(RingGroupResource(group="", resource="configmaps"),),
+)
+
+
+class VirtualWebhookServer(WebhookServer):
+    """A webhook server without TLS: the API server of the simulation calls its application directly."""
+
+    def __init__(self, apps: dict[str, Any], own: dict[str, Any], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._apps = apps
+        self._own = own
+        self._listens = False
+
+    def ready(self) -> bool:
+        return self._listens
+
+    @asynccontextmanager
+    async def running(self, world: runtime.World) -> AsyncIterator[WebhookServer]:
+        if self._after:
+            await self._after()
+        app = AdmissionApp(self._routes, clock=world.clock, metrics=WebhookMetrics(self.registry))
+        self._listens = True
+        for prefix in self._routes:
+            self._apps[prefix] = self._own[prefix] = app
+        try:
+            yield self
+        finally:
+            self._listens = False
+            self._own.clear()
+            for prefix in self._routes:
+                if self._apps.get(prefix) is app:
+                    del self._apps[prefix]
+
+
+class _Webhooks:
+    """The API server's connection to the webhooks of running processes: the last one that listens answers, unless
+    another one is `preferred`.
+    """
+
+    def __init__(self) -> None:
+        self.apps: dict[str, Any] = {}
+        self.reachable = self.trusted = True
+        self.delay = 0.0
+        """How many seconds it takes until a call arrives."""
+        self.preferred = ""
+        self.refused = 0
+        """How many calls did not arrive."""
+        self.answered = 0
+        """How many calls were answered."""
+        self.delayed = 0
+        self.asked: Counter[str] = Counter()
+        """How many calls each process got because it was preferred."""
+        self._of: dict[str, dict[str, Any]] = {}
+
+    def of(self, process: str) -> dict[str, Any]:
+        """The applications of a process."""
+        return self._of.setdefault(process, {})
+
+    def died(self, process: Process) -> None:
+        """Nobody reaches the applications of a dead process."""
+        gone = self._of.pop(process.name, {})
+        for prefix, app in gone.items():
+            if self.apps.get(prefix) is app:
+                del self.apps[prefix]
+                for own in self._of.values():
+                    if prefix in own:
+                        self.apps[prefix] = own[prefix]
+
+    async def call(self, call: WebhookCall) -> WebhookReply:
+        if self.reachable and not self.trusted:
+            self.refused += 1
+            return WebhookReply(problem="tls: failed to verify certificate: x509: unknown authority")
+        if self.delay:
+            self.delayed += 1
+            await asyncio.sleep(min(self.delay, call.timeout))
+            if self.delay >= call.timeout:
+                return WebhookReply(problem="context deadline exceeded")
+        self.refused += not self.reachable
+        apps = self._of.get(self.preferred) or self.apps
+        self.asked[self.preferred] += 1
+        reply = await AppCaller(apps if self.reachable else {}).call(call)
+        self.answered += bool(self.reachable and self.apps)
+        return reply
+
+    async def close(self) -> None:
+        pass
+
+
+class SimulatedCluster(Environment):
+    """See the module. `users`: RBAC is enforced, and these are the
+    users of processes, by name; all others are administrators. `apart`: Leases are in a separate cluster, at home, and
+    shards refer to the one with the objects as `WORK`.
+    """
+
+    def __init__(
+        self,
+        seed: int = 1,
+        *,
+        latency: tuple[float, float] = (0.001, 0.01),
+        ring: str = "r",
+        users: Mapping[str, User] | None = None,
+        apart: bool = False,
+    ) -> None:
+        outside = virtual_world(seed=seed)
+        self.server = ApiServer(world=outside)
+        self.caller = _Webhooks()
+        self._users = dict(users or {})
+        tokens = {ADMINISTRATOR.name: ADMINISTRATOR, **self._users}
+        gate = Identity(self.server, tokens=tokens) if self._users else None
+        self.front = Front(self.server, gate=gate, caller=self.caller)
+        self.apart = apart
+        self.home = ApiServer(world=outside) if apart else self.server
+        """The cluster with the Leases."""
+        home = Front(self.home) if apart else self.front
+        super().__init__(outside, {"sim": self.front, "home": home}, latency)
+        self.deaths.append(self.caller.died)
+        self.ring = ring
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.observers.clear()
+        self.learners.clear()
+        self.deaths.clear()
+        self.leaving.clear()
+        for process in self.processes.values():
+            process.kill()
+        disabled = logging.root.manager.disable
+        logging.disable()  # the dead say nothing
+        try:
+            for process in self.processes.values():
+                await process.cleared()
+        finally:
+            logging.disable(disabled)
+
+    # -- objects in the cluster
+
+    def admin(self, cluster: str = "sim") -> Client:
+        """A client without a network and faults."""
+        transport = InMemoryTransport(self.fronts[cluster])
+        return Client(self.config(), transport=transport, world=self.outside)
+
+    def config(self, process: str = "") -> ClusterConfig:
+        token = process if process in self._users else ADMINISTRATOR.name
+        server = "http://home" if self.apart and process else "http://sim"
+        return ClusterConfig(server, auth=BearerToken(token) if self._users else None)
+
+    async def install(self, *more: Mapping[str, Any]) -> None:
+        """Installs the kinds, and the namespaces sharding-system, ops (for the shards' Leases) and team."""
+        async with self.admin() as client:
+            for manifest in (controller_ring_crd(), definition(), *more):
+                await client.apply(manifest)
+            for name in ("sharding-system", "ops", "team"):
+                await client.create(Namespace(metadata=ObjectMeta(name=name)))
+        if self.apart:
+            async with self.admin("home") as client:
+                await client.create(Namespace(metadata=ObjectMeta(name="ops")))
+
+    async def make_ring(
+        self,
+        name: str | None = None,
+        resources: Iterable[RingResource] = (MAIN,),
+        selector: LabelSelector | None = None,
+    ) -> None:
+        spec = ControllerRingSpec(resources=tuple(resources), namespace_selector=selector)
+        async with self.admin() as client:
+            await client.create(ControllerRing(metadata=ObjectMeta(name=name or self.ring), spec=spec))
+
+    async def make_things(self, count: int, *, prefix: str = "t", **spec: Any) -> None:
+        async with self.admin() as client:
+            for number in range(count):
+                metadata = ObjectMeta(name=f"{prefix}{number}", namespace="team")
+                await client.create(Thing(metadata=metadata, spec=dict(spec)))
+
+    def objects(self, group: str, resource: str) -> dict[Key, dict[str, Any]]:
+        server = self.home if resource == "leases" else self.server
+        try:
+            return dict(server.store.objects(GroupResource(group, resource)))
+        except KeyError:  # the kind does not exist at the moment
+            return {}
+
+    def owners(
+        self, group: str = "sim.example", resource: str = "things", namespace: str = "team"
+    ) -> dict[str, str]:
+        """Returns the shard labels by name of the object; "" without one."""
+        label = shard_label(self.ring)
+        return {
+            key.name: (obj["metadata"].get("labels") or {}).get(label, "")
+            for key, obj in self.objects(group, resource).items()
+            if key.namespace == namespace
+        }
+
+    def draining(self) -> set[str]:
+        label = drain_label(self.ring)
+        things = self.objects("sim.example", "things").items()
+        return {key.name for key, obj in things if label in (obj["metadata"].get("labels") or {})}
+
+    def backup(self) -> Callable[[], None]:
+        """Takes a snapshot of etcd. The returned function restores it: every watch is cut, and versions continue from
+        the snapshot's.
+        """
+        store, registry = self.server.store, self.server.registry
+        revision = store.revision
+        objects = {resource: dict(found) for resource, found in store._states.items()}
+
+        def restore() -> None:
+            for resource in list(store._states):
+                store.interrupt(resource)
+                if resource not in objects:  # its kind did not exist yet
+                    registry.remove(resource)
+                    store.close(resource)
+            store.revision = revision
+            gone = [resource for resource in objects if not store.has(resource)]
+            for resource, found in objects.items():
+                store.open(resource)
+                states = store._states[resource]
+                states.clear()
+                states.update(found)
+                store._histories[resource] = History(revision, 10_000)
+            store._ordered.clear()
+            for each in store.objects(DEFINITIONS).values():
+                if resource_of(each) in gone:
+                    self.server.definitions.serve(each)
+
+        return restore
+
+    # -- processes
+
+    def sharder(
+        self,
+        name: str,
+        config: SharderConfig | None = None,
+        *,
+        webhook: bool = True,
+        limiter: Limiter | None = None,
+    ) -> Process:
+        process = Process(self, name)
+        config = config or SharderConfig()
+        replace = msgspec.structs.replace
+        server = replace(config.webhook.server, bind_address=":9443" if webhook else "0", cert_dir="/none")
+        config = replace(
+            config,
+            webhook=replace(config.webhook, server=server),
+            metrics=replace(config.metrics, bind_address="0"),
+            health=replace(config.health, bind_address="0"),
+        )
+        serving = partial(VirtualWebhookServer, self.caller.apps, self.caller.of(name))
+        return process.start(build_sharder(config, process.client(limiter), webhook_server=serving))
+
+    def shard(
+        self,
+        name: str,
+        reconciler: Reconciler[Thing],
+        *,
+        process: str = "",
+        machine: str = "",
+        pod: Pod | None = None,
+        workers: int = 5,
+        reconcile_timeout: float = 600.0,
+        owns: Iterable[type[KubeObject]] = (ConfigMap,),
+        controllers: Iterable[Controller[Any]] = (),
+        sharding: Mapping[str, Any] | None = None,
+        **manager: Any,
+    ) -> Process:
+        """Starts a shard whose Lease is named `name`; `process` is needed if several run under it; for `machine` and
+        `pod` see `Process`. `sharding` and the other options are passed to `Sharding` and `Manager`. Its controller
+        declares that Things and the objects it owns are sharded.
+        """
+        started = Process(self, process or name, machine, pod)
+        thing = Controller(
+            name="thing",
+            reconciler=reconciler,
+            primary=Watch(Thing, sharded=True),
+            owns=[Watch(kind, sharded=True) for kind in owns],
+            workers=workers,
+            reconcile_timeout=reconcile_timeout,
+            clusters=[WORK] if self.apart else [HOME_CLUSTER],
+        )
+        if self.apart:
+            manager["clusters"] = {WORK: ClusterConfig("http://sim"), **manager.get("clusters", {})}
+        member = Sharding(
+            self.ring, name, "ops", **{"objects_in": WORK if self.apart else HOME_CLUSTER, **(sharding or {})}
+        )
+        return started.start(
+            Manager(
+                [thing, *controllers],
+                client=started.client(),
+                sharding=member,
+                status_pages=None,
+                **manager,
+            )
+        )
+
+    def operator(self, name: str, *controllers: Controller[Any], **manager: Any) -> Process:
+        """Starts a process without a ring."""
+        process = Process(self, name)
+        return process.start(
+            Manager(
+                controllers,
+                client=process.client(),
+                status_pages=None,
+                **manager,
+            )
+        )
+
+    # -- waiting
+
+    async def until(self, condition: Callable[[], object], within: float, step: float = 0.1) -> float:
+        """Waits until the condition holds; returns after how many seconds. Fails after `within`."""
+        began = self.loop.time()
+        while not condition():
+            waited = self.loop.time() - began
+            assert waited < within, f"not within {within} s; owners: {self.owners()}; log: {self.log[-10:]}"
+            await asyncio.sleep(step)
+        return self.loop.time() - began
+
+    def all_owned(self, *shards: str) -> bool:
+        """Whether every Thing is owned, by one of these shards if any are named, and none is being drained."""
+        owners = self.owners().values()
+        return all(owner in shards if shards else owner for owner in owners) and not self.draining()
+
+
+class Touch(Reconciler[Thing]):
+    """Maintains a ConfigMap `c-NAME` with the Thing's `spec.v`, after `work` seconds. Counts its runs."""
+
+    def __init__(self, work: float = 0.0) -> None:
+        self._work = work
+        self.runs = 0
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        self.runs += 1
+        if self._work:
+            await asyncio.sleep(self._work)
+        metadata = ObjectMeta(name=f"c-{obj.metadata.name}", namespace=obj.metadata.namespace)
+        await ensure(ctx, ConfigMap(metadata=metadata, data={"v": str(obj.spec.get("v", 0))}), owner=obj)
+        return None
+
+
+def simulate(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs a scene on virtual time."""
+    run_virtual(scene(), limit=A_YEAR)

@@ -1,0 +1,188 @@
+"""A digest of everything that happens in a run: the same seed gives the same digest in every process.
+
+    python -m kubeshard_lab.simulation.digest --seed 1 --minutes 30 --objects 100 --events /tmp/a
+
+Two runs of a seed can differ only by what the code takes from somewhere else than its world: the order of a set (which
+differs with PYTHONHASHSEED and with the addresses of what is in it), the moment of a garbage collection, the machine's
+clock, randomness without a seed. So the digest is taken over every event in its order: each request with its time as it
+reaches the API server, each answer, each piece of a watch as its reader gets it, each change that is stored, each line
+that is logged, the beginning and the end of each reconcile and of each process, each fault.
+
+`--events` writes the events, one a line: the first line in which two files differ is where the leak is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import logging
+import sys
+import time
+from array import array
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.runtime.logs import TextFormatter, heard_by
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
+from kubeshard_lab.simulation.cluster import SimulatedCluster
+from kubeshard_lab.simulation.processes import Network, Process, StreamAround
+from kubeshard_lab.simulation.running import explore
+from kubeshard_lab.simulation.workload import SHARDERS
+
+CALM = 5.0
+"""In the swarm events follow each other faster, which costs more."""
+
+
+class Digest(NamedTuple):
+    value: str
+    events: int
+
+
+class Recorder:
+    """Computes the digest of a world. `copy`: where the events are also written. `former`: the recorder of another run
+    in this process, which should be the same. `lines`: whether what is logged counts.
+    """
+
+    def __init__(
+        self, copy: TextIO | None = None, former: Recorder | None = None, *, lines: bool = True
+    ) -> None:
+        self._logged = lines
+        self._hash = hashlib.sha256()
+        self._events = 0
+        self._copy = copy
+        self._lines = array("q")
+        self._former = former
+        self.difference = ""
+        """The first event that the former run did not have, without what is in objects: it may be secret."""
+
+    @property
+    def digest(self) -> Digest:
+        return Digest(self._hash.hexdigest(), self._events)
+
+    @contextmanager
+    def recording(self, world: SimulatedCluster) -> Iterator[None]:
+        """Records what happens in the world from now until the end of the block. Faults must be installed before."""
+        self._world = world
+        world.observers.append(self._exchanged)
+        world.server.store.subscribe(self._stored)
+        faulty = world.connected
+
+        def connected(process: Process, network: Network) -> None:
+            if faulty is not None:
+                faulty(process, network)
+            through = network.through or (lambda _, stream: stream)
+            network.through = lambda request, stream: _Heard(self, process, request, through(request, stream))
+
+        world.connected = connected
+        if not self._logged:
+            yield
+            return
+        with heard_by(_Lines(self), logging.INFO):
+            yield
+
+    def record(self, what: str, shown: str = "") -> None:
+        """`shown` tells what it is about, if `what` has bodies of objects."""
+        line = f"{self._world.loop.time()!r} {what}\n"
+        self._hash.update(line.encode())
+        self._lines.append(hash(line))
+        former = self._former
+        if (
+            former
+            and not self.difference
+            and former._lines[self._events : self._events + 1] != self._lines[-1:]
+        ):
+            self.difference = f"{self._world.loop.time():.2f} s: {shown or what}"
+        self._events += 1
+        if self._copy is not None:
+            self._copy.write(line)
+
+    def _exchanged(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        asked = f"{process.name} {request.method} {request.target}"
+        if answer is None:
+            headers = sorted(request.headers.items())
+            self.record(f"{asked} {headers} {request.timeout} {request.body!r}", asked)
+        else:
+            told = f"{asked}: {answer.status}"
+            self.record(f"{told} {sorted(answer.headers.items())} {answer.body!r}", told)
+
+    def _stored(self, resource: GroupResource) -> None:
+        store = self._world.server.store
+        event = store.history(resource).after(store.revision - 1)[-1].event
+        told = f"stored {resource} {event.key}"
+        self.record(f"{told}: {event.new}", told)
+
+
+class _Heard(StreamAround):
+    """A stream whose chunks are recorded when the reader gets them."""
+
+    def __init__(self, recorder: Recorder, process: Process, request: HttpRequest, inner: HttpStream) -> None:
+        super().__init__(inner)
+        self._recorder = recorder
+        self._whose = f"{process.name} {request.method} {request.target}"
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in super().chunks():
+            self._recorder.record(f"{self._whose} hears {chunk!r}", f"{self._whose} hears a change")
+            yield chunk
+
+
+class _Lines(logging.Handler):
+    """Log lines without their (real) time."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self.setFormatter(TextFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            record = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None})
+        self._recorder.record(self.format(record).partition(" ")[2])
+
+
+def of(
+    seed: int,
+    minutes: float,
+    objects: int,
+    kinds: Sequence[str] = (),
+    calm: float = CALM,
+    copy: TextIO | None = None,
+    sharder: str = "service",
+) -> Digest:
+    recorder = Recorder(copy)
+    result = explore(seed, minutes, kinds, recorder.recording, objects=objects, calm=calm, sharder=sharder)
+    for line in result.breaks:
+        print(line, file=sys.stderr)
+    return recorder.digest
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The digest of a run on virtual time.")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=30.0, help="virtual ones, of faults")
+    parser.add_argument("--objects", type=int, default=100)
+    parser.add_argument("--faults", default="", help="only these")
+    parser.add_argument("--calm", type=float, default=CALM, help="1: as the swarm")
+    parser.add_argument("--collect", type=int, default=None, help="the collector's first threshold; 0: never")
+    parser.add_argument("--events", type=Path, help="a file for them")
+    parser.add_argument("--sharder", choices=SHARDERS, default="service", help="as of the swarm")
+    options = parser.parse_args()
+    if options.collect is not None:
+        gc.set_threshold(options.collect)
+    kinds = [kind for kind in options.faults.split(",") if kind]
+    began = time.process_time()
+    with options.events.open("w") if options.events else nullcontext() as copy:
+        digest = of(
+            options.seed, options.minutes, options.objects, kinds, options.calm, copy, options.sharder
+        )
+    print(f"{digest.value} {digest.events} events")
+    print(f"{time.process_time() - began:.1f} s CPU", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

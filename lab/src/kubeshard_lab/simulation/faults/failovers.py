@@ -1,0 +1,235 @@
+"""A shard dies, or seems to, and several things go wrong before others have its objects."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+
+from kubeshard.core.builtin import Lease
+from kubeshard.core.errors import ApiError
+from kubeshard.core.patches import MergePatch
+from kubeshard.core.times import second_time
+from kubeshard.runtime.pod import Pod
+from kubeshard.runtime.transport import (
+    HttpRequest,
+)
+from kubeshard.sharder import pod_reports
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
+from kubeshard_lab.simulation.faults.injection import Injection, Rule, aimed, fault
+from kubeshard_lab.simulation.oracles import is_sharders
+from kubeshard_lab.simulation.processes import Process, name_of
+
+REPORTED_WITHIN = 8.0
+"""Seconds from the death of a shard whose container has ended, as the kubelet says, until its Lease is taken."""
+
+
+def _moves(process: Process, request: HttpRequest) -> bool:
+    """Whether a sharder writes an object."""
+    path = request.target.partition("?")[0]
+    return (
+        request.method == "PATCH"
+        and ("/things/" in path or "/configmaps/" in path)
+        and is_sharders(process, request)
+    )
+
+
+def _renews(process: Process, request: HttpRequest) -> bool:
+    """Whether a shard writes its Lease."""
+    path = request.target.partition("?")[0]
+    own = path.endswith((f"/leases/{name_of(process.name)}", "/namespaces/ops/leases"))
+    return own and request.method != "GET" and not is_sharders(process, request)
+
+
+async def _failover(on: Injection, *, hidden: bool, lands: bool) -> None:
+    """A shard dies, and is not back before a sharder has taken its Lease and tried to move its objects; these moves
+    fail until the shard is back. `hidden`: from then on the sharder no longer learns of Leases. `lands`: the first move
+    of each object takes effect once the shard is back.
+
+    One at a time: if more shards died, the sharder would suspect something else than their death, and wait.
+    """
+    if any(rule.what == "move refused" for rule in on.conditions.rules):
+        return
+    process = on.one("s")
+    if process is None:
+        return
+    name, back, tried = name_of(process.name), asyncio.Event(), set[str]()
+
+    def first(process: Process, request: HttpRequest) -> bool:
+        if not lands or not _moves(process, request) or on.holder(name) == name:
+            return False
+        path, before = request.target.partition("?")[0], len(tried)
+        tried.add(path)
+        return len(tried) > before
+
+    def refused(process: Process, request: HttpRequest) -> bool:
+        if back.is_set() or not _moves(process, request):
+            return False
+        tried.add(request.target.partition("?")[0])
+        return True
+
+    def absent(process: Process, request: HttpRequest) -> bool:
+        return name_of(process.name) == name and request.target.partition("?")[0].endswith(f"/leases/{name}")
+
+    async with on.ruled(Rule("withheld", first, lands=back)), on.ruled(Rule("move refused", refused)):
+        async with on.ruled(Rule("Lease refused", absent)):
+            process.kill()
+            if not await on.until(lambda: on.holder(name) not in (name, None), 60):
+                return
+            tried.clear()
+            await on.until(lambda: any("/things/" in path for path in tried), 20)
+        async with AsyncExitStack() as stack:
+            if hidden:
+                await stack.enter_async_context(on.hidden("Leases hidden"))
+            if await on.until(lambda: on.holder(name) == name, 90):
+                await on.lasts(1, 8)  # it works
+            back.set()
+            await on.lasts(10, 15)
+
+
+@fault
+async def failover_blind(on: Injection) -> None:
+    """A shard is back, but the sharder that considered it dead does not learn that before it can move its objects."""
+    await _failover(on, hidden=True, lands=False)
+
+
+@fault
+async def failover_late(on: Injection) -> None:
+    """A shard is back, and then the moves that a sharder sent while it was dead take effect."""
+    await _failover(on, hidden=False, lands=True)
+
+
+@fault
+async def lease_deleted_late(on: Injection) -> None:
+    """A shard is removed; its Lease becomes garbage; and the sharder's deletion of it takes effect when the shard is
+    back.
+    """
+    name, back = "s8", asyncio.Event()
+
+    def deletes(process: Process, request: HttpRequest) -> bool:
+        gone = request.method == "DELETE" and request.target.partition("?")[0].endswith(f"/leases/{name}")
+        return gone and is_sharders(process, request)
+
+    if any(rule.what == "deletion withheld" for rule in on.conditions.rules):
+        return
+    async with on.happening("deletion withheld"), on.ruled(Rule("deletion withheld", deletes, lands=back)):
+        on.workload.names.append(name)
+        await on.until(lambda: on.holder(name) == name, 60)
+        on.retire(name)
+        before = on.conditions.counts["happened: deletion withheld"]
+        if await on.until(lambda: on.conditions.counts["happened: deletion withheld"] > before, 120):
+            on.workload.names.append(name)
+            await on.until(lambda: on.holder(name) == name, 60)
+            back.set()
+            await on.lasts(5, 10)
+            on.retire(name)
+        back.set()
+
+
+@aimed
+async def lease_of_paused(on: Injection) -> None:
+    """A user deletes the Lease of a shard that is paused for a while, and may work on after it."""
+    if process := on.one("s"):
+        process.pause()
+        with suppress(ApiError):
+            await on.admin.delete(Lease, name_of(process.name), "ops")
+        await on.lasts(8, 14)
+        process.resume()
+
+
+@aimed
+async def renewals_refused(on: Injection) -> None:
+    """No shard can renew its Lease for longer than others wait, but not for as long as they wait if all seem dead. No
+    object may change hands. One at a time, a minute apart.
+    """
+    if "renewals_refused" in on.conditions.busy:
+        return
+    on.conditions.busy.add("renewals_refused")
+    counts, names = on.workload.result.counts, on.workload.living("s")
+
+    def held() -> bool:
+        return all(on.holder(name) == name for name in names)
+
+    await on.until(held, 60)
+    moves = counts["changes of owners"]
+    async with on.happening("renewal refused"), on.ruled(Rule("renewal refused", _renews)):
+        await on.lasts(40, 55)
+    await on.until(held, 60)
+    if on.alone and (moved := counts["changes of owners"] - moves):
+        on.workload.oracles.broken("moved", f"{moved} objects, because shards could not renew their Leases")
+    await on.lasts(60, 60)
+    on.conditions.busy.discard("renewals_refused")
+
+
+@aimed
+async def frozen(on: Injection) -> None:
+    """A hypervisor stops the machine of a shard for longer than others wait: all its clocks stand still, and it goes on
+    where it was. The ring has strict hand-over, so nobody works on its objects before its container has ended. One at a
+    time.
+    """
+    if "frozen" in on.conditions.busy:
+        return
+    on.conditions.busy.add("frozen")
+    name, asked = "s6", {STRICT_HANDOVER_ANNOTATION: "true"}
+    await _annotate(on, asked)
+    uid = await _pod(on, name)
+    on.workload.start(name, Pod(name, uid))
+    if await on.until(lambda: on.holder(name) == name, 60):
+        await on.lasts(15, 30)
+        for process in on.workload.live(f"{name}~"):
+            await on.until(lambda process=process: on.workload.oracles.is_at_work(process.name), 60)  # type: ignore[misc]
+            await process.frozen(on.lasts(50, 80))
+            on.effects += 1
+            await on.until(lambda process=process: bool(process.dead), 30)  # type: ignore[misc]
+            process.kill()
+        await _report_end(on, name)
+        await on.until(lambda: name not in on.world.owners().values(), 60)
+    await on.admin.delete(pod_reports.Pod, name, "ops")
+    await _annotate(on, dict.fromkeys(asked))
+    on.conditions.busy.discard("frozen")
+
+
+async def _annotate(on: Injection, annotations: Mapping[str, str | None]) -> None:
+    change = MergePatch({"metadata": {"annotations": annotations}})
+    await on.admin.patch(ControllerRing, on.world.ring, "", change)
+
+
+async def _pod(on: Injection, name: str) -> str:
+    """Creates a pod for a shard of this name, and returns its uid."""
+    manifest = {"metadata": {"name": name}, "spec": {"containers": [{"name": "op", "image": "op"}]}}
+    created = await on.admin.raw("POST", "/api/v1/namespaces/ops/pods", json.dumps(manifest).encode())
+    return str(json.loads(created.body)["metadata"]["uid"])
+
+
+async def _report_end(on: Injection, name: str) -> None:
+    """The kubelet reports that the container has ended just now."""
+    state = {"terminated": {"exitCode": 137, "finishedAt": second_time(on.world.clock.wall())}}
+    status = {"containerStatuses": [{"name": "op", "image": "op", "state": state}]}
+    await on.admin.patch(pod_reports.Pod, name, "ops", MergePatch({"status": status}), subresource="status")
+
+
+@aimed
+async def container_ended(on: Injection) -> None:
+    """A shard that runs in a pod dies, and the kubelet reports it. Its Lease has to be taken soon. One at a time."""
+    if "container_ended" in on.conditions.busy:
+        return
+    on.conditions.busy.add("container_ended")
+    name = "s7"
+    on.workload.start(name, Pod(name, await _pod(on, name)))
+    if await on.until(lambda: on.holder(name) == name, 60):
+        await on.lasts(15, 30)
+        for process in on.workload.live(f"{name}~"):
+            process.kill()
+            on.effects += 1
+        died = on.world.loop.time()
+        await asyncio.sleep(1)
+        await _report_end(on, name)
+        await on.until(lambda: on.holder(name) != name, 60)
+        took = on.world.loop.time() - died
+        if on.alone and took > REPORTED_WITHIN:
+            what = f"{name} was given up {took:.0f} s after its container had ended"
+            on.workload.oracles.broken("late take-over", what)
+    await on.admin.delete(pod_reports.Pod, name, "ops")
+    on.conditions.busy.discard("container_ended")

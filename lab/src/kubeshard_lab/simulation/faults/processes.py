@@ -1,0 +1,106 @@
+"""Faults of processes: they die, are restarted, stopped and blocked, and live twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kubeshard_lab.simulation.faults.injection import Injection, fault
+from kubeshard_lab.simulation.faults.rollouts import scale
+from kubeshard_lab.simulation.processes import Process, name_of
+
+
+@fault
+async def kill(on: Injection) -> None:
+    """A shard dies."""
+    if process := on.one("s"):
+        process.kill()
+
+
+@fault
+async def replace(on: Injection) -> None:
+    """A shard dies, and one with another name takes its place."""
+    if process := on.one("s"):
+        name = name_of(process.name)
+        process.kill()
+        if name in on.workload.names:
+            on.workload.names[on.workload.names.index(name)] = f"s{int(name[1:]) + 10}"
+
+
+@fault
+async def restart(on: Injection) -> None:
+    """A shard dies and is restarted at once."""
+    if process := on.one("s"):
+        process.kill()
+        on.workload.start(name_of(process.name))
+
+
+@fault
+async def twin(on: Injection) -> None:
+    """A second process starts under the name of a running one."""
+    if process := on.one("s"):
+        on.workload.start(name_of(process.name))
+
+
+@fault
+async def terminate(on: Injection) -> None:
+    """A shard is asked to stop."""
+    if process := on.one("s"):
+        process.terminate()
+
+
+async def _halted(on: Injection, process: Process | None, halt: Callable[[Process], None]) -> None:
+    if process:
+        halt(process)
+        await on.lasts(0.1, 60)
+        process.resume()
+
+
+@fault
+async def pause(on: Injection) -> None:
+    """A shard is stopped, and goes on after a while."""
+    await _halted(on, on.one("s"), Process.pause)
+
+
+@fault
+async def sharder_pause(on: Injection) -> None:
+    """A sharder is stopped, and goes on after a while."""
+    await _halted(on, on.one("x"), Process.pause)
+
+
+@fault
+async def block(on: Injection) -> None:
+    """The main loop of a shard is blocked; the thread that renews its Lease goes on."""
+    await _halted(on, on.one("s"), Process.block)
+
+
+@fault
+async def sharder_kill(on: Injection) -> None:
+    """A sharder dies."""
+    if process := on.one("x"):
+        process.kill()
+
+
+@fault
+async def starved(on: Injection) -> None:
+    """A process gets little CPU time: a few milliseconds every now and then."""
+    process, over = on.one(on.rng.choice("sx")), on.conditions.now + on.rng.uniform(5, 60)
+    while process and not process.dead and on.conditions.now < over and not on.conditions.over.is_set():
+        process.pause()
+        await on.lasts(0.05, 4)
+        process.resume()
+        await on.lasts(0.001, 0.05)
+
+
+@fault
+async def hang(on: Injection) -> None:
+    """Reconciles of a shard do not end, and it has to hand objects over; or else it is evicted."""
+    if process := on.one("s"):
+        hanging = on.workload.hanging
+        hanging.add(process.name)
+        try:
+            await on.lasts(5, 20)
+            if not on.conditions.over.is_set():  # nobody stops shards when all faults are over
+                await scale(on)
+            await on.lasts(80, 150)
+        finally:
+            hanging.discard(process.name)

@@ -1,0 +1,133 @@
+"""Faults of the API server, of etcd, and of the webhooks that it calls."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kubeshard.runtime.transport import HttpRequest
+from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault
+from kubeshard_lab.simulation.faults.users import created_again, recreated
+from kubeshard_lab.simulation.processes import Process
+
+
+@fault
+async def compaction(on: Injection) -> None:
+    """etcd forgets its history: no watch can go on from an earlier version."""
+    on.world.server.store.compact()
+    on.effects += 1
+
+
+@fault
+async def restore(on: Injection) -> None:
+    """etcd is restored to an earlier state. Users create what it lacks."""
+    store, back = on.world.server.store, on.world.backup()
+    revision = store.revision
+    await on.lasts(5, 60)
+    on.effects += store.revision - revision
+    on.workload.oracles.restored()
+    back()
+    on.workload.recorder.restored()
+    await created_again(on)
+
+
+@fault
+async def restarted(on: Injection) -> None:
+    """The API server is restarted: requests in flight get no answer, watches are cut, connections are refused for a
+    while, and then no watch can go on from where it was.
+    """
+    refused = Rule("connection refused", lambda *_: True, refuses_connections=True)
+    async with on.happening("connection refused"), on.ruled(refused):
+        on.conditions.chances["lost"] = 1.0
+        on.cut_streams(on.workload.live(""))
+        await on.lasts(1, 20)
+        on.conditions.chances["lost"] = 0.0
+        on.world.server.store.compact()
+
+
+def _needs_etcd(process: Process, request: HttpRequest) -> bool:
+    return request.method != "GET" or "watch=" not in request.target
+
+
+@fault
+async def no_leader(on: Injection) -> None:
+    """etcd has no leader: reads and writes fail after a while, some writes take effect when there is one again, and
+    watches go on.
+    """
+    back = asyncio.Event()
+
+    def proposed(process: Process, request: HttpRequest) -> bool:
+        return request.method != "GET" and on.rng.random() < 0.1
+
+    fails = Rule("no leader", _needs_etcd, delay=7.0)
+    async with on.happening("no leader", "proposed"):
+        async with on.ruled(Rule("proposed", proposed, lands=back)), on.ruled(fails):
+            await on.lasts(5, 30)
+        back.set()
+
+
+@fault
+async def stale_front(on: Injection) -> None:
+    """There are two API servers behind a balancer, and one of them is stale: what it tells watches is late. Every watch
+    is opened anew, with one of both.
+    """
+    fronts: dict[int, tuple[HttpRequest, bool]] = {}
+
+    def stale(process: Process, request: HttpRequest) -> bool:
+        if "watch=" not in request.target:
+            return False
+        if id(request) not in fronts:
+            fronts[id(request)] = request, on.rng.random() < 0.5
+        return fronts[id(request)][1]
+
+    async with on.happening("stale front"), on.quiet("stale front", stale):
+        on.cut_streams(on.workload.live(""))
+        await on.lasts(5, 60)
+
+
+@fault
+async def webhook(on: Injection) -> None:
+    """The API server cannot reach the webhook."""
+    caller = on.world.caller
+    caller.reachable, before = False, caller.refused
+    await on.lasts(1, 40)
+    caller.reachable = True
+    on.effects += caller.refused - before
+
+
+@fault
+async def webhook_slow(on: Injection) -> None:
+    """The webhook answers late, or too late."""
+    caller = on.world.caller
+    before, caller.delay = caller.delayed, on.rng.uniform(0.5, 12)
+    await recreated(on)
+    await on.lasts(5, 40)
+    caller.delay = 0.0
+    on.effects += caller.delayed - before
+
+
+@fault
+async def webhook_distrusted(on: Injection) -> None:
+    """The API server does not trust the certificate of the webhook."""
+    caller = on.world.caller
+    before, caller.trusted = caller.refused, False
+    await recreated(on)
+    await on.lasts(5, 40)
+    caller.trusted = True
+    on.effects += caller.refused - before
+
+
+@fault
+async def webhook_stale(on: Injection) -> None:
+    """The webhook of one sharder is asked, which hears of nothing meanwhile."""
+    caller, live = on.world.caller, on.workload.live("x")
+    process = on.rng.choice(live) if live else None
+    if process is None or process.name in on.conditions.silent:
+        return
+    silence = on.conditions.silent[process.name] = asyncio.Event()
+    caller.preferred, before = process.name, caller.asked[process.name]
+    await recreated(on)
+    await on.lasts(5, 60)
+    on.effects += caller.asked[process.name] - before
+    caller.preferred = ""
+    silence.set()
+    on.conditions.silent.pop(process.name, None)

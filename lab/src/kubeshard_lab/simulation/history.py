@@ -1,0 +1,315 @@
+"""What happened in a run, as data: who sent, wrote, began and ended what, and when. The checker and the picture of a
+failure are made from nothing else.
+
+The order of entries is that of events; several may have the same time. Requests are recorded when they leave their
+process, when they are answered and when they fail, changes when they are stored, by the request that made them (0: a
+user's).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
+from kubeshard.sharding.names import INCARNATION_ANNOTATION, drain_label, shard_label
+from kubeshard_apiserver.store import Store
+from kubeshard_lab.simulation.processes import Environment, Process
+
+_KINDS = {"things": "main", "configmaps": "child", "leases": "lease"}
+
+
+class Sent(msgspec.Struct, frozen=True, tag=True):
+    """A write leaves a process, or a read has failed. `sharder`: it acts as the sharder."""
+
+    at: float
+    request: int
+    process: str
+    sharder: bool
+    verb: str
+    kind: str
+    name: str
+    timeout: float
+    what: str
+    """The resource and the name of the object."""
+
+
+class Answered(msgspec.Struct, frozen=True, tag=True):
+    """The server answers, or the process learns that the request has failed on its way: without a status, `why` says
+    how. Not recorded if nobody learns anything: then the outcome is unknown.
+    """
+
+    at: float
+    request: int
+    status: int
+    why: str = ""
+
+
+class Changed(msgspec.Struct, frozen=True, tag=True):
+    """A main object or a child was stored. Owners and drains are those of the object itself; `main_owner` and
+    `main_uid` those of its main object at this time; `belongs_to` is the UID in the child's owner reference.
+    """
+
+    at: float
+    request: int
+    kind: str
+    name: str
+    uid: str
+    existed: bool
+    exists: bool
+    owner: tuple[str, str]
+    draining: tuple[bool, bool]
+    labels_only: bool
+    main_owner: str
+    main_uid: str
+    belongs_to: str = ""
+    what: str = ""
+    """The kind and the name of the object, where these do not follow from `kind` and `name`."""
+
+
+class LeaseChanged(msgspec.Struct, frozen=True, tag=True):
+    """A Lease was written; `holder` is None if it was deleted. `elected`: not a shard's, but that of an election."""
+
+    at: float
+    request: int
+    name: str
+    holder: str | None
+    incarnation: str
+    elected: bool = False
+
+
+class Began(msgspec.Struct, frozen=True, tag=True):
+    """A reconcile of a main object began. An object of another UID is another one, also if it has the same name."""
+
+    at: float
+    process: str
+    name: str
+    uid: str
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    at: float
+    process: str
+    name: str
+    uid: str
+
+
+class Started(msgspec.Struct, frozen=True, tag=True):
+    at: float
+    process: str
+
+
+class Died(msgspec.Struct, frozen=True, tag=True):
+    at: float
+    process: str
+    why: str
+
+
+class Inflicted(msgspec.Struct, frozen=True, tag=True):
+    """A fault began, or (`over`) ended."""
+
+    at: float
+    number: int
+    kind: str
+    over: bool = False
+
+
+class Hit(msgspec.Struct, frozen=True, tag=True):
+    """A fault has chosen its victim."""
+
+    at: float
+    number: int
+    process: str
+
+
+class Restored(msgspec.Struct, frozen=True, tag=True):
+    """etcd was restored. `owners` is who then owns each main object that exists, and whether it is being drained;
+    `leases` are the shards that then hold their Leases.
+    """
+
+    at: float
+    owners: dict[str, tuple[str, bool]]
+    leases: tuple[str, ...] = ()
+
+
+class Calm(msgspec.Struct, frozen=True, tag=True):
+    """All faults are over."""
+
+    at: float
+
+
+class Finished(msgspec.Struct, frozen=True, tag=True):
+    """Everything has settled, or was given the time to."""
+
+    at: float
+
+
+Entry: TypeAlias = (
+    Sent
+    | Answered
+    | Changed
+    | LeaseChanged
+    | Began
+    | Ended
+    | Started
+    | Died
+    | Inflicted
+    | Hit
+    | Restored
+    | Calm
+    | Finished
+)
+
+
+class Recorder:
+    """Records a run of the environment from now on. `ring` is the ring whose labels matter."""
+
+    def __init__(self, world: Environment, stores: tuple[Store, ...], ring: str) -> None:
+        self.entries: list[Entry] = []
+        self._world = world
+        self._stores = stores
+        self._labels = shard_label(ring), drain_label(ring)
+        self._sent = 0
+        """How many requests have been sent: one that is sent again counts again."""
+        self._numbers: dict[int, tuple[int, HttpRequest]] = {}
+        """The number of each request by its identity, which its presence here keeps unique."""
+        self._answered: set[int] = set()
+        world.leaving.append(self._leaves)
+        world.observers.append(self._observe)
+        world.learners.append(self._learn)
+        world.deaths.append(lambda process: self.add(Died(self._now, process.name, process.dead)))
+        for store in stores:
+            store.subscribe(lambda resource, store=store: self._stored(store, resource))  # type: ignore[misc]
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+
+    def started(self, process: str) -> None:
+        self.add(Started(self._now, process))
+
+    def began(self, process: str, name: str, uid: str) -> None:
+        self.add(Began(self._now, process, name, uid))
+
+    def ended(self, process: str, name: str, uid: str) -> None:
+        self.add(Ended(self._now, process, name, uid))
+
+    def inflicted(self, number: int, kind: str, *, over: bool = False) -> None:
+        self.add(Inflicted(self._now, number, kind, over))
+
+    def hit(self, number: int, process: str) -> None:
+        self.add(Hit(self._now, number, process))
+
+    def restored(self) -> None:
+        things = GroupResource("sim.example", "things")
+        mains = self._stores[0].objects(things) if self._stores[0].has(things) else {}
+        owners = {key.name: (self._owner(obj), self._draining(obj)) for key, obj in mains.items()}
+        leases = sorted(
+            key.name
+            for key, lease in self._stores[0].objects(GroupResource("coordination.k8s.io", "leases")).items()
+            if lease["spec"].get("holderIdentity") == key.name
+        )
+        self.add(Restored(self._now, owners, tuple(leases)))
+
+    def calm(self) -> None:
+        self.add(Calm(self._now))
+
+    def finished(self) -> None:
+        self.add(Finished(self._now))
+
+    @property
+    def _now(self) -> float:
+        return round(self._world.loop.time(), 6)
+
+    def _leaves(self, process: Process, request: HttpRequest) -> None:
+        if request.method != "GET":
+            self._send(process, request)
+
+    def _send(self, process: Process, request: HttpRequest) -> None:
+        parts = request.target.partition("?")[0].split("/")
+        place = next((index for index, part in enumerate(parts) if part in _KINDS), None)
+        if place is None:
+            return
+        self._sent += 1
+        number = self._sent
+        self._numbers[id(request)] = number, request
+        sharder = process.name.startswith("x") or request.headers.get("User-Agent", "").endswith("/sharder")
+        name = parts[place + 1] if len(parts) > place + 1 else ""
+        kind, timeout = _KINDS[parts[place]], request.timeout or 0.0
+        what = f"{parts[place]} {name or '*'}"
+        self.add(Sent(self._now, number, process.name, sharder, request.method, kind, name, timeout, what))
+
+    def _observe(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        if answer is not None:
+            self._answer(request, answer.status)
+
+    def _learn(self, process: Process, request: HttpRequest, outcome: HttpResponse | TransportError) -> None:
+        if isinstance(outcome, TransportError):
+            status, why = 0, str(outcome)
+        else:
+            status, why = outcome.status, ""
+        if request.method == "GET" and (status >= 400 or why) and status != 404:
+            self._send(process, request)
+        number, _ = self._numbers.get(id(request), (0, request))
+        if why or number not in self._answered:
+            self._answer(request, status, why)
+
+    def _answer(self, request: HttpRequest, status: int, why: str = "") -> None:
+        if id(request) in self._numbers:
+            number, _ = self._numbers[id(request)]
+            self._answered.add(number)
+            self.add(Answered(self._now, number, status, why))
+
+    def _stored(self, store: Store, resource: GroupResource) -> None:
+        kind = _KINDS.get(resource.resource)
+        if kind is None:
+            return
+        event = store.history(resource).after(store.revision - 1)[-1].event
+        sender = self._world.sender.get()
+        number = 0 if sender is None else self._numbers.get(id(sender[1]), (0, None))[0]
+        old, new, name = event.old, event.new, event.key.name
+        if kind == "lease":
+            if event.key.namespace == "ops":
+                holder = None if new is None else new["spec"].get("holderIdentity") or ""
+                annotations = (new or {"metadata": {}})["metadata"].get("annotations") or {}
+                incarnation = annotations.get(INCARNATION_ANNOTATION, "")
+                self.add(LeaseChanged(self._now, number, name, holder, incarnation))
+            return
+        some = new or old
+        assert some is not None
+        main_name = name.removeprefix("c-")
+        try:
+            main = store.get(GroupResource("sim.example", "things"), event.key._replace(name=main_name))
+        except KeyError:  # the kind does not exist at the moment
+            main = None
+        references = some["metadata"].get("ownerReferences") or [{"uid": ""}]
+        self.add(
+            Changed(
+                self._now,
+                number,
+                kind,
+                main_name,
+                some["metadata"]["uid"],
+                old is not None,
+                new is not None,
+                (self._owner(old), self._owner(new)),
+                (self._draining(old), self._draining(new)),
+                bool(old and new) and _but_labels(old) == _but_labels(new),
+                self._owner(main),
+                "" if main is None else main["metadata"]["uid"],
+                references[0]["uid"] if kind == "child" else "",
+            )
+        )
+
+    def _owner(self, obj: Any) -> str:
+        return "" if obj is None else str((obj["metadata"].get("labels") or {}).get(self._labels[0], ""))
+
+    def _draining(self, obj: Any) -> bool:
+        return obj is not None and self._labels[1] in (obj["metadata"].get("labels") or {})
+
+
+def _but_labels(obj: Any) -> Any:
+    """Returns what a change of labels leaves as it is."""
+    metadata = {**obj["metadata"], "labels": None, "resourceVersion": "", "managedFields": None}
+    return {**obj, "metadata": metadata}

@@ -1,0 +1,274 @@
+"""A workload for simulations: shards that are restarted when they die, and objects that change all the time."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Container, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from kubeshard.controller.context import Context
+from kubeshard.controller.controller import Controller
+from kubeshard.controller.dependents import ensure
+from kubeshard.controller.reconciler import Reconciler, Result
+from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
+from kubeshard.core.patches import MergePatch
+from kubeshard.manager.config_file import Duration
+from kubeshard.runtime.pod import Pod
+from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
+from kubeshard_lab.simulation.history import Recorder
+from kubeshard_lab.simulation.oracles import Judge, Oracles, SimulationResult
+from kubeshard_lab.simulation.processes import Process, name_of
+from kubeshard_lab.simulation.script import Script, stream
+
+OWNED_WITHIN = 60.0
+SETTLED_WITHIN = 120.0
+LEFT_FOR = 45.0 + 40.0
+"""For how many seconds more shards that fail together may be waited for, until the last of them is given up."""
+DRAIN_TIMEOUT = 60.0
+SHARDERS = {"service": ["x0", "x1"], "in-manager": [], "both": ["x0"]}
+"""Where the sharders are: in processes of these names, or in the shards."""
+
+
+_CONFIG = SharderConfig(
+    controller=ControllersConfig(sharder=SharderControllerConfig(drain_timeout=Duration(DRAIN_TIMEOUT)))
+)
+
+
+class Work(Reconciler[Thing]):
+    """Takes some time, maintains a child, and records in the Thing what it has seen."""
+
+    def __init__(self, workload: Things, process: str) -> None:
+        self._world = workload.world
+        self._working = partial(workload.working, process)
+        self._hanging = partial(workload.hangs, process)
+        self._process = process
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        name, value = obj.metadata.name, str(obj.spec.get("v", 0))
+        with self._working(obj.metadata):
+            while self._hanging(name):
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(1)
+            if self._world.rng.uniform(0, 1) < 0.3:
+                await asyncio.sleep(self._world.rng.uniform(0.01, 4.0))
+            metadata = ObjectMeta(name=f"c-{name}", namespace="team")
+            data = {"v": value, "by": name_of(self._process)}
+            await ensure(ctx, ConfigMap(metadata=metadata, data=data), owner=obj)
+            if obj.metadata.annotation("seen") != value:
+                patch = MergePatch({"metadata": {"annotations": {"seen": value}}})
+                await ctx.client.patch(Thing, name, "team", patch, base=obj)
+        return None
+
+
+class Watching(Reconciler[PartialObject]):
+    """A second controller of the kind, which works on objects at the same time as the first, and has a cache of its
+    own. It comes back to some of them.
+    """
+
+    def __init__(self, workload: Things, process: str) -> None:
+        self._world = workload.world
+        self._working = partial(workload.working, process)
+        self._process = process
+
+    async def reconcile(self, ctx: Context, obj: PartialObject) -> Result | None:
+        with self._working(obj.metadata):
+            await asyncio.sleep(self._world.rng.uniform(0.0, 2.0))
+        again = self._world.rng.uniform(0, 1) < 0.25
+        return Result(requeue_after=self._world.rng.uniform(2.0, 10.0)) if again else None
+
+
+class Workload(ABC):
+    """Processes `names`, the sharders `sharders`, and `count` objects that change all the time. A process that dies is
+    restarted under its name, a moment later.
+    """
+
+    oracles: Judge
+
+    def __init__(
+        self, world: SimulatedCluster, recorder: Recorder, result: SimulationResult, script: Script
+    ) -> None:
+        self.world = world
+        self.recorder = recorder
+        self.result = result
+        self.count = script.objects
+        self._calm = script.calm
+        self._respawns = stream(script.seed, "respawn")
+        self._changes = stream(script.seed, "changes")
+        self.names = ["s0", "s1", "s2"]
+        self.sharders = SHARDERS[script.sharder]
+        self.hanging: set[str] = set()
+        """Processes in which the reconciles of some objects do not end, and cannot be cancelled."""
+        self.next_scan: dict[str, float] = {}
+        """Until when the child of each object may be on another shard than the object."""
+        self.admin = world.admin()
+        self._started = Counter[str]()
+        self._judged: set[str] = set()
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Returns when the processes run, and there are objects."""
+
+    @abstractmethod
+    async def churn(self) -> None:
+        """Changes objects until cancelled."""
+
+    @abstractmethod
+    async def end(self) -> None:
+        """Checks the cluster after all faults are over."""
+
+    @abstractmethod
+    def start(self, name: str, pod: Pod | None = None) -> None:
+        """Starts another process under the name: a sharder if it begins with an x. `pod`: which one a shard runs in."""
+
+    def another(self, name: str) -> str:
+        """Returns how the next process is called that is started under the name."""
+        self._started[name] += 1
+        process = f"{name}~{self._started[name]}"
+        self.recorder.started(process)
+        return process
+
+    def live(self, prefix: str) -> list[Process]:
+        return [p for p in self.world.processes.values() if p.name.startswith(prefix) and not p.dead]
+
+    def living(self, prefix: str) -> set[str]:
+        return {name_of(process.name) for process in self.live(prefix)}
+
+    async def respawn(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            living = self.living("")
+            for name in [*self.names, *self.sharders]:
+                if name not in living and self._respawns.random() < 0.3:
+                    self.start(name)
+            for process in self.world.processes.values():
+                if process.dead and process.name not in self._judged:
+                    self._judged.add(process.name)
+                    self.result.counts[f"ends: {process.dead.split('(')[0]}"] += 1
+
+
+class Things(Workload):
+    """Shards that work on Things."""
+
+    oracles: Oracles
+
+    def __init__(
+        self,
+        world: SimulatedCluster,
+        oracles: Oracles,
+        recorder: Recorder,
+        result: SimulationResult,
+        script: Script,
+    ) -> None:
+        super().__init__(world, recorder, result, script)
+        self.oracles = oracles
+        self.mode = "shard" if script.sharder == "service" else "both"
+
+    def start(self, name: str, pod: Pod | None = None) -> None:
+        process = self.another(name)
+        if name.startswith("x"):
+            self.world.sharder(process, _CONFIG)
+        else:
+            work, second_reconciler = Work(self, process), Watching(self, process)
+            second = Controller(
+                name="second", reconciler=second_reconciler, primary=metadata_only(Thing), workers=4
+            )
+            sharding = {"mode": self.mode, "drain_timeout": DRAIN_TIMEOUT}
+            controllers = [second]
+            self.world.shard(
+                name, work, process=process, pod=pod, workers=8, controllers=controllers, sharding=sharding
+            )
+
+    @contextmanager
+    def working(self, process: str, meta: ObjectMeta) -> Iterator[None]:
+        """A reconcile of the object, as it was with this metadata, lasts as long as the block."""
+        self.oracles.begins(process, meta)
+        self.recorder.began(process, meta.name, meta.uid)
+        try:
+            yield
+        finally:
+            self.oracles.ends(process, meta)
+            self.recorder.ended(process, meta.name, meta.uid)
+
+    def hangs(self, process: str, name: str) -> bool:
+        """Whether a reconcile of the object does not end."""
+        return process in self.hanging and int(name[1:]) % 3 == 0
+
+    async def churn(self) -> None:
+        for value in range(1, 1_000_000):
+            await asyncio.sleep(self._calm * self._changes.uniform(0.2, 3))
+            name = f"t{self._changes.randrange(self.count)}"
+            with suppress(Exception):
+                await self.admin.patch(Thing, name, "team", MergePatch({"spec": {"v": value}}))
+
+    async def begin(self) -> None:
+        await self.world.install()
+        if self.sharders:
+            await self.world.make_ring()
+        for name in [*self.names, *self.sharders]:
+            self.start(name)
+        await asyncio.sleep(20)
+        await self.world.make_things(self.count, v=0)
+        await asyncio.sleep(10)
+
+    def unowned(self) -> dict[str, str]:
+        shards = self.living("s")
+        return {name: owner for name, owner in self.world.owners().items() if owner not in shards}
+
+    def unsettled(self, but: Container[str] = ()) -> list[str]:
+        """What is not as it has to be in the end, without the objects named."""
+        ring, children = HashRing(self.living("s")), self.world.owners("", "configmaps")
+        found = []
+        for key, obj in self.world.objects("sim.example", "things").items():
+            if key.name in but:
+                continue
+            labels = obj["metadata"].get("labels") or {}
+            owner, wanted = (
+                labels.get(shard_label(self.world.ring)),
+                ring.owner(f"sim.example/Thing/team/{key.name}"),
+            )
+            if owner != wanted or drain_label(self.world.ring) in labels:
+                asked = ", and is being drained" if drain_label(self.world.ring) in labels else ""
+                found.append(f"{key.name} is {owner or 'nobody'}'s and not {wanted}'s{asked}")
+            if children.get(f"c-{key.name}") != owner:
+                found.append(f"c-{key.name} is {children.get(f'c-{key.name}')}'s and not {owner}'s")
+            seen, value = (obj["metadata"].get("annotations") or {}).get("seen"), str(obj["spec"].get("v", 0))
+            if seen != value:
+                found.append(f"{key.name} was seen with {seen} and not with {value}")
+        return found
+
+    async def end(self) -> None:
+        began, more = self.world.loop.time(), 0.0
+        while self.unowned() or self.world.draining() or (self.sharders and not self.living("x")):
+            waited, left, owners = self.world.loop.time() - began, self.oracles.left(), self.world.owners()
+            if waited > OWNED_WITHIN + LEFT_FOR:
+                left = set()
+            found = [
+                f"{name} is {owner or 'nobody'}'s"
+                for name, owner in self.unowned().items()
+                if owner not in left
+            ]
+            found += [
+                f"{name} is being drained"
+                for name in sorted(self.world.draining())
+                if owners.get(name) not in left
+            ]
+            if waited > OWNED_WITHIN and (found or not left):
+                self.oracles.broken("not owned", "; ".join(found))
+                break
+            more = LEFT_FOR if left else 0.0
+            await asyncio.sleep(0.5)
+        self.result.owned_after = self.world.loop.time() - began
+        while self.unsettled():
+            now = self.world.loop.time()
+            may_wait = {name for name, until in self.next_scan.items() if until >= now}
+            if now - began > SETTLED_WITHIN + more and (found := self.unsettled(but=may_wait)):
+                self.oracles.broken("not settled", "; ".join(found[:5]))
+                break
+            await asyncio.sleep(1)

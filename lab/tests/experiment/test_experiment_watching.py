@@ -1,0 +1,91 @@
+"""What is read off processes: selected metrics, percentiles of histograms, bytes on the wire, and cores for roles."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from kubeshard_lab.experiment.processes import layout
+from kubeshard_lab.experiment.quantiles import Latencies
+from kubeshard_lab.experiment.scrapes import Scrapes
+from kubeshard_lab.experiment.wire import Bytes, Meter
+
+EXPOSITION = """\
+# HELP workqueue_queue_duration_seconds How long.
+# TYPE workqueue_queue_duration_seconds histogram
+workqueue_queue_duration_seconds_bucket{name="website",le="0.1"} 1
+# HELP kube_website_info Every Website.
+# TYPE kube_website_info gauge
+kube_website_info{website="workqueue_"} 1
+# a comment about workqueue_
+process_cpu_seconds_total 1.5
+"""
+
+
+def test_scrapes_have_the_selected_families_as_they_were_exposed(tmp_path: Path) -> None:
+    scrapes = Scrapes(tmp_path)
+    scrapes.add(12.5, "operator-1", "operator", EXPOSITION)
+    scrapes.add(17.5, "sharder-1", "sharder", "")
+    assert (tmp_path / "scrapes.txt").read_text() == (
+        "# scrape 12.500 operator-1 operator\n"
+        "# HELP workqueue_queue_duration_seconds How long.\n"
+        "# TYPE workqueue_queue_duration_seconds histogram\n"
+        'workqueue_queue_duration_seconds_bucket{name="website",le="0.1"} 1\n'
+        "process_cpu_seconds_total 1.5\n"
+        "# scrape 17.500 sharder-1 sharder\n"
+    )
+    scrapes.close()
+
+
+def exposed(fast: int, slow: int, name: str = "website") -> str:
+    return "\n".join(
+        f'q_bucket{{name="{name}",le="{bound}"}} {count}'
+        for bound, count in (("0.1", fast), ("1", fast + slow), ("+Inf", fast + slow))
+    )
+
+
+def test_a_percentile_is_of_what_came_since_the_last_scrape_in_all_processes() -> None:
+    found = Latencies("q", ("name", "website"))
+    assert math.isnan(found.quantile(0.5))
+    found.scraped("one", exposed(0, 1000))
+    found.scraped("one", exposed(100, 1000))
+    found.scraped("two", exposed(0, 100))
+    assert found.quantile(0.5) == pytest.approx(0.1)
+    assert found.quantile(0.75) == pytest.approx(0.55)
+    found.scraped("two", f"{exposed(0, 100)}\n{exposed(9000, 0, 'other')}")
+    assert found.quantile(1.0) == pytest.approx(0.1)
+
+
+def test_a_process_that_was_restarted_counts_from_zero() -> None:
+    found = Latencies("q", ("name", "website"))
+    found.scraped("one", exposed(500, 500))
+    found.scraped("one", exposed(0, 10))
+    assert found.quantile(0.5) == pytest.approx(0.55)
+
+
+def test_bytes_are_added_up_over_the_connections_of_a_process() -> None:
+    meter = Meter()
+    meter.measure({1: Bytes(10, 20), 2: Bytes(5, 5), 9: Bytes(99, 99)}, {1: 100, 2: 200})
+    meter.measure({1: Bytes(15, 20), 3: Bytes(1, 1)}, {1: 100, 3: 200})
+    assert meter.total == {100: Bytes(15, 20), 200: Bytes(6, 6)}
+
+
+def test_a_number_that_another_connection_has_now_is_not_subtracted() -> None:
+    meter = Meter()
+    meter.measure({1: Bytes(100, 100)}, {1: 7})
+    meter.measure({1: Bytes(3, 120)}, {1: 7})
+    assert meter.total == {7: Bytes(103, 220)}
+
+
+@pytest.mark.parametrize("cores", range(2, 17))
+def test_controllers_never_share_a_core_with_the_server_or_the_tool(cores: int) -> None:
+    pinned = layout(range(cores))
+    assert pinned["operator"] == pinned["sharder"]
+    assert not set(pinned["operator"]) & {*pinned["server"], *pinned["tool"]}
+    assert all(pinned.values())
+
+
+def test_a_single_core_is_shared_by_all() -> None:
+    assert layout([0]) == {}

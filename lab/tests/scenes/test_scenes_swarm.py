@@ -1,0 +1,158 @@
+"""A few minutes of the swarm: one shard at a time works on an object, and in the end every object has an owner."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tiers import further
+
+from kubeshard.controller.in_flight import InFlight
+from kubeshard.core import GroupKind, Key
+from kubeshard.core.errors import ConfigurationError
+from kubeshard_lab.simulation import oracles
+from kubeshard_lab.simulation.faults.injection import AIMED, KINDS
+from kubeshard_lab.simulation.running import drawn, explore, play
+from kubeshard_lab.simulation.script import Script, shrunk
+from measures import MEASURES, SEEDS, Measure, ablated, switched_off
+
+pytestmark = pytest.mark.regression
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+QUICK = ("tombstone",)
+SOON = ("deadline", "healthy renewal", *QUICK)
+"""Measures whose absence is noticed soonest."""
+
+
+def without(measure: Measure) -> object:
+    """The measure as a parameter. With KUBESHARD_MEASURES=third, a third of the measures is tried each day."""
+    marks = [pytest.mark.quick] if measure.name in QUICK else []
+    today = datetime.now(UTC).date()
+    turn = today + timedelta(days=-(today.toordinal() + MEASURES.index(measure)) % 3)
+    if os.environ.get("KUBESHARD_MEASURES") == "third" and measure.name not in SOON and turn > today:
+        marks.append(pytest.mark.skip(f"its turn is on {turn}, since a third is tried each day"))
+    return pytest.param(measure, id=measure.name, marks=marks)
+
+
+@pytest.mark.parametrize("seed", [1, *further(2, 3)])
+def test_one_shard_at_a_time_works_on_an_object_and_all_are_owned_after_random_faults(seed: int) -> None:
+    result = explore(seed, 3, objects=20)
+    assert result.counts["writes"] > 50
+    assert result.breaks == []
+
+
+@pytest.mark.parametrize(
+    ("seed", "sharder"), [(1, "in-manager"), *further((1, "both"), (2, "in-manager"), (2, "both"))]
+)
+def test_the_same_holds_where_an_elected_shard_is_the_sharder(seed: int, sharder: str) -> None:
+    result = explore(seed, 3, objects=20, sharder=sharder)
+    assert result.counts["writes"] > 50
+    assert result.breaks == []
+
+
+def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def at_once(self: InFlight, kind: GroupKind, key: Key) -> None:
+        pass
+
+    monkeypatch.setattr(InFlight, "idle", at_once)
+    result = explore(3, 1, ["scale", "drain", "kill"], objects=20)
+    assert [line for line in result.breaks if "work on" in line]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.name)
+def test_every_measure_can_be_switched_off_and_is_there_again_afterwards(measure: Measure) -> None:
+    before = [vars(owner)[attribute] for owner, attribute, _ in measure.off]
+    with switched_off([measure.name]):
+        assert all(vars(owner)[attribute] is replacement for owner, attribute, replacement in measure.off)
+    assert [vars(owner)[attribute] for owner, attribute, _ in measure.off] == before
+
+
+@pytest.mark.parametrize("measure", [without(each) for each in MEASURES])
+def test_the_absence_of_a_measure_is_noticed(measure: Measure) -> None:
+    noticed = (ablated(measure, seed) for seed in SEEDS)
+    assert any(result.broken[measure.oracle] for result in noticed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", sorted(AIMED))
+def test_faults_that_are_aimed_at_a_measure_break_nothing_while_it_is_there(kind: str) -> None:
+    result = explore(601, 4, [kind], calm=0.7)
+    assert result.counts[f"effects: {kind}"]
+    assert result.breaks == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "measure", [each for each in MEASURES if each.covered_by], ids=lambda each: each.name
+)
+def test_a_second_line_of_defence_is_one(measure: Measure) -> None:
+    alone = measure._replace(covered_by=())
+    assert not ablated(alone, 601).broken[measure.oracle]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.json")), ids=lambda file: file.stem)
+def test_scripts_in_which_something_was_found_hold(script: Path) -> None:
+    result = play(Script.load(script, KINDS))
+    assert result.counts["writes"] > 50
+    assert result.breaks == []
+
+
+@pytest.mark.nightly
+def test_a_child_that_moves_when_its_owner_has_come_is_noticed_unless_a_read_just_before_showed_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sharder that has not heard that a ring is there again takes children from owners that another one assigns."""
+    script = Script.load(SCRIPTS / "ring-back-unheard.json", KINDS)
+    monkeypatch.setattr(oracles, "MAX_READ_AGE", 0.0)
+    assert play(script, until="parted").broken["parted"]
+
+
+@pytest.mark.nightly
+def test_a_script_plays_alike_again_from_a_file(tmp_path: Path) -> None:
+    script = drawn(Script(seed=601, minutes=1, calm=0.7), ["block"])
+    script.save(tmp_path / "script.json")
+    with switched_off(["healthy renewal"]):
+        result = play(script)
+        assert result.broken["hung"]
+        assert play(Script.load(tmp_path / "script.json", KINDS)).breaks == result.breaks
+
+
+@pytest.mark.quick
+def test_a_script_shrinks_to_the_faults_that_matter() -> None:
+    script = drawn(Script(seed=1, minutes=10), ["kill", "pause", "cut"])
+    pauses = [fault for fault in script.faults if fault.kind == "pause"][1:3]
+
+    def fails(smaller: Script) -> bool:
+        kept = [fault for fault in smaller.faults if fault.draws in {pause.draws for pause in pauses}]
+        return len(kept) == 2 and kept[0].stretch >= 0.5 and smaller.minutes * 60 > pauses[1].after
+
+    small = shrunk(script, fails)
+    assert [fault.after for fault in small.faults] == [pause.after for pause in pauses]
+    assert [fault.stretch for fault in small.faults] == [0.5, 0.1]
+    assert small.minutes < 10
+
+
+@pytest.mark.quick
+def test_a_script_that_fails_without_faults_shrinks_to_none() -> None:
+    script = drawn(Script(seed=1, minutes=10), ["kill", "pause", "cut"])
+    told: list[str] = []
+    small = shrunk(script, lambda smaller: True, tell=told.append)
+    assert small.faults == ()
+    assert small.minutes < 1
+    assert told[0] == "no fault is needed"
+
+
+@pytest.mark.quick
+def test_a_file_that_is_no_script_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "script.json"
+    file.write_text('{"seed": 1, "minutes": 1, "faults": [{"after": 1, "kind": "flood", "draws": "1"}]}')
+    with pytest.raises(ConfigurationError, match="faults that do not exist: flood"):
+        Script.load(file, KINDS)
+    file.write_text("{")
+    with pytest.raises(ConfigurationError, match="is no script of a simulation"):
+        Script.load(file, KINDS)
