@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -25,6 +26,7 @@ from kubeshard import (
 )
 from kubeshard.cache import Cache, Scope
 from kubeshard.client import Client
+from kubeshard.controller.forgotten_awaits import ForgottenAwaits
 from kubeshard.controller.syncing import explained
 from kubeshard.core import FieldSelector, KubeObject
 from kubeshard.core.errors import ANONYMOUS, Forbidden
@@ -98,7 +100,8 @@ async def test_a_forgotten_await_fails_the_run_every_time_and_names_the_call_and
         ctx.status(app, AppStatus(count=1))  # type: ignore[unused-coroutine]
         ensure(ctx, ConfigMap(metadata=ObjectMeta(name="x", namespace="default")))  # type: ignore[unused-coroutine]
 
-    said = await outcome(reconcile, caplog)
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        said = await outcome(reconcile, caplog)
     for call, text in (("Context.status", "ctx.status("), ("ensure", "ensure(")):
         assert (
             f"{call}(...) was never awaited, so it did nothing {line_of(reconcile, text)}: write `await`"
@@ -109,6 +112,7 @@ async def test_a_forgotten_await_fails_the_run_every_time_and_names_the_call_and
 
 
 @virtual_time
+@pytest.mark.filterwarnings("ignore:coroutine")
 async def test_a_forgotten_await_is_found_in_a_variable_and_none_is_where_the_coroutine_was_used(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -133,6 +137,46 @@ async def test_a_forgotten_await_is_found_in_a_variable_and_none_is_where_the_co
     caplog.clear()
     with pytest.raises(ValueError, match="not enough values"):
         await outcome(uses, caplog)
+
+
+@virtual_time
+async def test_a_forgotten_await_of_a_run_that_fails_anyway_or_has_ended_is_still_pythons_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outliving = []
+
+    async def fails(ctx: Context, app: App) -> None:
+        ctx.status(app, AppStatus(count=1))  # type: ignore[unused-coroutine]
+        raise ValueError("no such shop")
+
+    async def forgets_later(ctx: Context, app: App) -> None:
+        await asyncio.sleep(1)
+        ctx.status(app, AppStatus(count=1))  # type: ignore[unused-coroutine]
+
+    async def leaves_a_task(ctx: Context, app: App) -> None:
+        outliving.append(asyncio.create_task(forgets_later(ctx, app)))
+
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        assert "no such shop" in await outcome(fails, caplog)
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        async with running(Controller(name="apps", reconciler=leaves_a_task, primary=App)):
+            pass
+
+
+@virtual_time
+async def test_filters_of_the_program_hide_no_forgotten_await_and_are_kept_where_they_ask_for_errors(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def forgets(ctx: Context, app: App) -> None:
+        ctx.status(app, AppStatus(count=1))  # type: ignore[unused-coroutine]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert "was never awaited" in await outcome(forgets, caplog)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with ForgottenAwaits():
+            assert warnings.filters[0][0] == "error"
 
 
 @virtual_time

@@ -1,11 +1,13 @@
 """Coroutines that a reconcile created and never awaited: what they were to do did not happen, without an error.
 
 Python reports such a coroutine by a RuntimeWarning when it is dropped. That is easily missed, and shown once per line.
-Here each of these warnings is kept for the run that caused it, and shown only if no run has.
+Here each of these warnings is also noted for the run that caused it, so every one of them is shown.
 
-Guaranteed: nothing is noted that was awaited, or closed on purpose. Not guaranteed: that a coroutine is noted that a
-reference cycle keeps; nor, on an interpreter without reference counts, that it is noted in time. It costs nothing while
-nothing is forgotten.
+Guaranteed: nothing is noted that was awaited, or closed on purpose; Python's warning is shown as it would be without
+us. Not guaranteed: that a coroutine is noted that a reference cycle keeps, or that is dropped after the run has ended;
+that it is noted in time on an interpreter without reference counts, or at all where the program has asked for an error
+instead of the warning (`-W error`), which Python then raises where nobody can catch it. It costs nothing while nothing
+is forgotten.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-_found: ContextVar[list[str] | None] = ContextVar("kubeshard.unawaited", default=None)
+_run: ContextVar[ForgottenAwaits | None] = ContextVar("kubeshard.unawaited", default=None)
 
 _WARNING = r"coroutine '(.+)' was never awaited"
 
@@ -32,22 +34,22 @@ class ForgottenAwait(TypeError):
 class ForgottenAwaits:
     """A context manager: `found` tells of the coroutines that have been dropped inside so far."""
 
-    __slots__ = ("_reset", "found")
+    __slots__ = ("_reset", "ended", "found")
 
     def __enter__(self) -> Self:
-        if not isinstance(warnings.showwarning, _Notes):  # pytest, for one, restores it after each test
-            warnings.showwarning = _Notes(warnings.showwarning)
-            warnings.filterwarnings("always", _WARNING, RuntimeWarning)
+        _listen()
         self.found: list[str] = []
-        self._reset = _found.set(self.found)
+        self.ended = False
+        self._reset = _run.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _found.reset(self._reset)
+        self.ended = True  # tasks that the run has started, and that outlive it, still have its context
+        _run.reset(self._reset)
 
 
 class _Notes:
-    """A `warnings.showwarning` that keeps these warnings for the run, and leaves all others to the former one."""
+    """A `warnings.showwarning` that notes these warnings, and goes on with the former one."""
 
     def __init__(self, before: Any) -> None:
         self._before = before
@@ -61,10 +63,32 @@ class _Notes:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        found, about = _found.get(), re.match(_WARNING, str(message))
-        if found is None or about is None:
-            self._before(message, category, filename, lineno, file, line)
-            return
-        authors = filename.endswith(".py") and not filename.startswith(_LOOPS)
-        where = f" ({filename}, line {lineno})" if authors else ""
-        found.append(f"{about[1]}(...) was never awaited, so it did nothing{where}: write `await`")
+        run, about = _run.get(), re.match(_WARNING, str(message))
+        if about is not None and run is not None and not run.ended:
+            authors = filename.endswith(".py") and not filename.startswith(_LOOPS)
+            where = f" ({filename}, line {lineno})" if authors else ""
+            run.found.append(f"{about[1]}(...) was never awaited, so it did nothing{where}: write `await`")
+        self._before(message, category, filename, lineno, file, line)
+
+
+_filter: object = None
+"""The one of ours in `warnings.filters`."""
+
+
+def _listen() -> None:
+    """Others replace both: pytest restores them after each test, and a program may add a filter at any time."""
+    global _filter
+    if not isinstance(warnings.showwarning, _Notes):
+        warnings.showwarning = _Notes(warnings.showwarning)
+    filters = warnings.filters
+    if (not filters or filters[0] is not _filter) and not _are_errors():
+        warnings.filterwarnings("always", _WARNING, RuntimeWarning)
+        _filter = warnings.filters[0]
+
+
+def _are_errors() -> bool:
+    for action, message, category, module, _ in warnings.filters:
+        about_these = message is None or re.match(message, "coroutine 'f' was never awaited")
+        if about_these and module is None and issubclass(RuntimeWarning, category):
+            return action == "error"
+    return False
