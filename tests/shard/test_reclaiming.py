@@ -12,17 +12,18 @@ import pytest
 from failing_groups import FOREVER
 from kubeshard.client import Client
 from kubeshard.core import Kind, ObjectMeta
-from kubeshard.core.errors import Conflict, PatchTestFailed, Unavailable
-from kubeshard.core.objects import PartialObject
+from kubeshard.core.errors import Conflict, Forbidden, PatchTestFailed, Unavailable
+from kubeshard.core.objects import Form, PartialObject
 from kubeshard.core.patches import JsonPatch, MergePatch, pointer
 from kubeshard.core.selectors import Selector
 from kubeshard.shard.identity import Incarnation, ShardIdentity
-from kubeshard.shard.reclaiming import PATIENCE, clear, reclaim
+from kubeshard.shard.reclaiming import AT_A_TIME, PATIENCE, RARELY, clear, reclaim
 from kubeshard.sharding.names import RETURNING
 from kubeshard_lab.virtual_time import virtual_time
 
 SHARD = ShardIdentity("r", "s0", "ns", Incarnation("", "", "x"))
 SITES = Kind(group="example.com", version="v1", kind="Site", plural="sites", namespaced=True)
+PAGES = Kind(group="example.com", version="v1", kind="Page", plural="pages", namespaced=True)
 
 
 class Api:
@@ -162,3 +163,49 @@ async def test_a_drain_is_not_taken_for_a_mark() -> None:
     assert await reclaim(cast("Client", api), SHARD, [(SITES, "x")])
     await clear(cast("Client", api), SHARD, [(SITES, "x")])
     assert (api.labels[SHARD.drain], api.version) == ("true", 1)
+
+
+class Marked:
+    """Objects with the mark, of two kinds; lists of Sites and patches of objects called "denied" are refused."""
+
+    def __init__(self, denied: int) -> None:
+        self.names = [*(f"denied-{number}" for number in range(denied)), "b", "c"]
+        self.denies = True
+        self.patches = 0
+
+    async def list(self, form: Form[PartialObject], *_: object, **__: object) -> AsyncIterator[PartialObject]:
+        if form.kind == SITES:
+            raise Forbidden("sites cannot be listed")
+        labels = {SHARD.label: SHARD.name, SHARD.drain: RETURNING}
+        for name in tuple(self.names):
+            yield PartialObject(metadata=ObjectMeta(name=name, namespace="x", labels=labels))
+
+    async def patch(self, form: object, name: str, *_: object, **__: object) -> None:
+        self.patches += 1
+        if self.denies and name.startswith("denied"):
+            raise Forbidden("denied by a webhook")
+        self.names.remove(name)
+
+
+@virtual_time
+async def test_marks_are_taken_away_whatever_other_kinds_and_objects_are_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    api = Marked(denied=2 * AT_A_TIME)
+    clearing = asyncio.create_task(clear(cast("Client", api), SHARD, [(SITES, "x"), (PAGES, "x")]))
+    await asyncio.sleep(3600)
+    assert set(api.names) == {f"denied-{number}" for number in range(2 * AT_A_TIME)}
+    assert api.patches <= 2 + 2 * AT_A_TIME * 3600 / RARELY
+    assert len([line for line in caplog.messages if line.startswith("Cannot write an object")]) == 1
+    clearing.cancel()
+    await asyncio.wait([clearing])
+
+
+@virtual_time
+async def test_a_mark_that_was_refused_at_first_is_taken_away_when_it_may_be() -> None:
+    api = Marked(denied=1)
+    clearing = asyncio.create_task(clear(cast("Client", api), SHARD, [(PAGES, "x")]))
+    await asyncio.sleep(600)
+    api.denies = False
+    await asyncio.wait_for(clearing, 2 * RARELY)
+    assert not api.names

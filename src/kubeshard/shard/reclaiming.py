@@ -54,7 +54,9 @@ server may process it for another 5.
 """
 
 IN_FLIGHT = 15.0
-"""Seconds after which a write that was given up does not take effect any more: of those above, without the proof."""
+"""Seconds after which a write that was given up does not take effect any more: those of `PATIENCE`, without the 5 for
+the proof.
+"""
 
 AT_A_TIME = 20
 RETRY = 1.0
@@ -94,16 +96,25 @@ async def reclaim(
 async def clear(
     client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | AllNamespaces]]
 ) -> None:
-    """Removes the marks that `reclaim` has left in these places, where it returned False. Returns when all are gone,
-    however long that takes.
+    """Removes the marks that `reclaim` has left in these places, where it returned False. Returns when lists show that
+    all are gone, however long that takes. What is refused holds up nothing else.
     """
     places = tuple(places)
     if places:
         await asyncio.sleep(IN_FLIGHT)
     marked = _assigned_to(shard) & Selector.equals(shard.drain, RETURNING)
-    for kind, namespace in places:
-        room = asyncio.Semaphore(AT_A_TIME)
-        await _all_of(client, shard, metadata_only(kind), namespace, marked, room, RARELY)
+    room = asyncio.Semaphore(AT_A_TIME)
+
+    async def one(kind: Kind, namespace: str | AllNamespaces) -> None:
+        form, notices = metadata_only(kind), Notices()
+        while True:
+            if not await _all_of(client, shard, form, namespace, marked, room, notices, RARELY, insist=False):
+                return
+            await asyncio.sleep(RARELY)
+
+    async with asyncio.TaskGroup() as tasks:
+        for kind, namespace in places:
+            tasks.create_task(one(kind, namespace), name=f"clearing {kind}")
 
 
 class Reclaiming:
@@ -164,7 +175,7 @@ async def _reclaim_all(
     client: Client, shard: ShardIdentity, kind: Kind, namespace: str | AllNamespaces, room: asyncio.Semaphore
 ) -> None:
     form = metadata_only(kind)
-    if count := await _all_of(client, shard, form, namespace, _assigned_to(shard), room, RETRY):
+    if count := await _all_of(client, shard, form, namespace, _assigned_to(shard), room, Notices(), RETRY):
         _log.info(
             "Reclaimed the objects that are still assigned to this shard", kind=str(kind), objects=count
         )
@@ -177,10 +188,15 @@ async def _all_of(
     namespace: str | AllNamespaces,
     selector: Selector,
     room: asyncio.Semaphore,
+    notices: Notices,
     pause: float,
+    *,
+    insist: bool = True,
 ) -> int:
-    """Renews the selected objects, trying again after each `pause`. Returns how many there were."""
-    count, done, notices = 0, False, Notices()
+    """Renews the selected objects. A list that fails is repeated after each `pause` and, with `insist`, each write.
+    Returns how many objects there were.
+    """
+    count, done = 0, False
 
     async def once() -> None:
         nonlocal count
@@ -190,7 +206,8 @@ async def _all_of(
                     count += 1
                     await room.acquire()
                     renewing = tasks.create_task(
-                        _renewed(client, shard, form, obj, notices, pause), name="reclaiming an object"
+                        _renewed(client, shard, form, obj, notices, pause if insist else None),
+                        name="reclaiming an object",
                     )
                     renewing.add_done_callback(lambda _: room.release())
 
@@ -216,10 +233,11 @@ async def _renewed(
     form: Form[PartialObject],
     obj: PartialObject,
     notices: Notices,
-    pause: float,
+    pause: float | None,
 ) -> None:
     """A Conflict is fine: an object that somebody else changed has a new version already. It may also be our own
-    change, whose answer was lost. `notices` are those of all objects: an outage is told of the first one.
+    change, whose answer was lost. `notices` are those of all objects: an outage is told of the first one. A write that
+    fails is repeated after each `pause`; None: it is not.
     """
     meta, drain = obj.metadata, pointer("metadata", "labels", shard.drain)
     mark = MergePatch({"metadata": {"labels": {shard.drain: RETURNING}}})
@@ -235,6 +253,8 @@ async def _renewed(
             except ApiError as error:
                 if notices.due(type(error).__name__):
                     _log.warning("Cannot write an object of this shard", object=str(obj.key), error=error)
+                if pause is None:
+                    return
                 await asyncio.sleep(pause)
 
     if not meta.has_label(shard.drain):
