@@ -12,7 +12,7 @@ from lease_bench import LeaseServer, Process, unanswered
 
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.leases.claim import Claim, GroupClaim, TakeoverDelay
+from kubeshard.leases.claim import LONGEST_KEPT, Claim, GroupClaim, TakeoverDelay
 from kubeshard.leases.former import FormerLeases
 from kubeshard.leases.state_machine import Create, Get, LeaseStateMachine, Replace, Wait
 from kubeshard.leases.timing import Timing
@@ -208,6 +208,17 @@ def test_no_member_can_act_longer_than_a_candidate_waits_whatever_other_members_
             assert stored is not None
             waits = Claim("ns", "lock", "other", SHORT).takeover_delay(stored).seconds
             assert all((each.deadline or 0) < now + waits for each in members)
+
+
+def test_a_group_does_not_keep_a_duration_that_none_of_it_can_have_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    claim = GroupClaim("ns", "lock", "ring/r", SHORT)
+    found = lease("lock", "ring/r", seconds=2147483647)
+    for _ in range(3):
+        found = claim.renewed_lease(found, 0.0)
+    assert Claim("ns", "lock", "other", SHORT).takeover_delay(found).seconds <= LONGEST_KEPT
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def lease(name: str, holder: str, *, renewed: str = "1", seconds: int = 15, evicted: bool = False) -> Lease:

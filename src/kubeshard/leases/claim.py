@@ -17,7 +17,13 @@ from kubeshard.core.builtin import Lease
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
 from kubeshard.leases.timing import Timing
+from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.watchdog import ended_by_watchdog
+
+LONGEST_KEPT = 300.0
+"""Seconds: no version of this library holds a Lease for a group with a longer duration."""
+
+_log = get_logger("kubeshard.leases")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,8 @@ class GroupClaim(Claim):
     there.
 
     Candidates wait for the duration in the record, and each member counts its right from any member's renewal. So no
-    member writes a shorter duration than it finds: those of another version may have a longer right.
+    member writes a shorter duration than it finds: those of another version may have a longer right. `LONGEST_KEPT`
+    bounds that: with what somebody else may have written, nobody could take the Lease for years.
 
     No member knows whether it is the last one, so none releases the Lease: it expires.
     """
@@ -149,4 +156,12 @@ class GroupClaim(Claim):
         written = found.spec.lease_duration_seconds or 0
         if not self.ours(found) or written <= self.timing.lease_duration:
             return lease
-        return replace(lease, spec=replace(lease.spec, lease_duration_seconds=written))
+        kept = min(written, int(LONGEST_KEPT))
+        if kept < written:
+            _log.warning(
+                "Somebody has written a duration into a Lease that no process of the group asks for; shortening it",
+                lease=str(self),
+                seconds=written,
+                shortened_to=kept,
+            )
+        return replace(lease, spec=replace(lease.spec, lease_duration_seconds=kept))
