@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeshard.cache.transforms import arriving
 from kubeshard.client import Client
 from kubeshard.core import Lease, LeaseSpec, Namespace, ObjectMeta
 from kubeshard.core.objects import Key, OwnerReference
@@ -116,15 +117,15 @@ def test_of_a_namespace_so_many_leases_are_kept_whatever_becomes_of_them(
                 leases.forget(key)
                 continue
             meta = ObjectMeta(name=name, namespace=namespace, labels={RING_LABEL: ring})
-            sort = Sort.STRANGE if ring == "nosuch" else Sort.HELD if holder else Sort.LEFT
+            sort = Sort.NO_RING if ring == "nosuch" else Sort.HELD if holder else Sort.NOT_HELD
             place = [key for key, other in there.items() if other is sort and key.namespace == namespace]
             keeps = leases.keeps(Lease(metadata=meta, spec=LeaseSpec(holder_identity=holder and name)))
             assert keeps is (len(place) < 2)
             if keeps:
                 there[key] = sort
-        assert len(leases) == len(there)
+        assert len(leases.sorts) == len(there)
         leases.only(lambda key: key.namespace == "ops")
-        assert len(leases) == sum(key.namespace == "ops" for key in there)
+        assert len(leases.sorts) == sum(key.namespace == "ops" for key in there)
 
 
 @pytest.mark.parametrize("first", ["the flood", "the sharder"])
@@ -221,6 +222,43 @@ async def test_a_new_ring_has_all_its_shards_at_once_also_those_whose_leases_are
     observer.confine("r", None)
     assert observer.states.available("r", VirtualClock().monotonic()) == ("s0", "s1", "s2")
     assert observer.states.rewinds == 0
+
+
+@virtual_time
+async def test_a_sharder_that_saw_too_many_leases_before_it_knew_their_rings_decides_nothing_before_it_has_all(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for sort, most in {Sort.HELD: 8, Sort.NOT_HELD: 4, Sort.NO_RING: 2}.items():
+        monkeypatch.setitem(MOST, sort, most)
+    names = {"a": ("s0", "s1"), "b": ("t0", "t1")}
+    leases = [
+        Lease(
+            metadata=ObjectMeta(name=name, namespace="n", resource_version="1", labels={RING_LABEL: ring}),
+            spec=LeaseSpec(holder_identity=name, lease_duration_seconds=15, renew_time="1"),
+        )
+        for ring in names
+        for name in names[ring]
+    ]
+    rings, clock = dict[str, object](), VirtualClock()
+    observer = LeaseObserver(cast(Client, _Listing(leases, "2")), clock)
+    observer.rings = rings.get
+    keep = arriving(Lease, observer.transforms[Lease.KIND.group_kind])
+    stored = [lease for lease in leases if keep(lease) is not None]
+    observer._informer = cast(
+        Any, SimpleNamespace(store=SimpleNamespace(list=lambda: stored, metadata=lambda key: None))
+    )
+    observer.states.heard(clock.monotonic())
+    for ring in names:
+        rings[ring] = ring
+        observer.confine(ring, None)
+    await asyncio.sleep(1)
+    observer.states.heard(clock.monotonic())
+    assert not observer.states.fresh(clock.monotonic())
+    await observer.relist()
+    for ring in names:
+        assert observer.states.available(ring, clock.monotonic()) == names[ring]
+    assert observer.states.fresh(clock.monotonic())
+    assert not caplog.messages
 
 
 class _Listing:

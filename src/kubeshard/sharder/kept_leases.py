@@ -1,14 +1,14 @@
 """What a sharder keeps of the Leases with a ring's label: anybody who may create Leases may set it, on any number of
 Leases, for rings that exist or not, with annotations of 256 KiB.
 
-Guaranteed: what is kept of a Lease (`kept`), and known of it, is 2 to 5 KB. Of a namespace at most so many are kept,
-which are 7 MB, and cannot be made more than 17:
+Guaranteed: what is kept of a Lease (`kept`), and known of it, takes 2 to 5 KB. At most so many are kept of each
+namespace, which take 7 MB, and never more than 17:
 
-| Lease | kept |
+| Lease | at most |
 |---|---|
 | of a ring that exists, held by its shard | four times as many as a ring may have shards |
 | of a ring that exists, held by nobody, or by a sharder | twice as many |
-| of a ring that does not exist, and may appear | as many |
+| of a ring that does not exist: it may appear | as many |
 
 None of these takes the place of another, and no namespace that of another one: whoever fills a namespace hides no shard
 elsewhere. So the memory is bounded by the number of namespaces, which a sharder keeps as well. A Lease beyond that
@@ -95,11 +95,11 @@ class Sort(Enum):
     """See the module."""
 
     HELD = "held"
-    LEFT = "left"
-    STRANGE = "strange"
+    NOT_HELD = "not held"
+    NO_RING = "no ring"
 
 
-MOST = {Sort.HELD: 4 * MAX_SHARDS, Sort.LEFT: 2 * MAX_SHARDS, Sort.STRANGE: MAX_SHARDS}
+MOST = {Sort.HELD: 4 * MAX_SHARDS, Sort.NOT_HELD: 2 * MAX_SHARDS, Sort.NO_RING: MAX_SHARDS}
 """How many of a namespace are kept."""
 
 
@@ -113,8 +113,12 @@ class KeptLeases:
 
     def __init__(self, of: KnowsRings, clock: Clock) -> None:
         self._of = of
-        self._sorts: dict[tuple[str, str], Sort] = {}
+        self.sorts: dict[tuple[str, str], Sort] = {}
+        """Those that are kept."""
+        self.left_out: dict[tuple[str, Sort], float] = {}
+        """The namespaces of the others, and when one was left out there."""
         self._counts = Counter[tuple[str, Sort]]()
+        self._clock = clock
         self._notices = Notices(clock, every=LOGGED_EVERY)
 
     def __call__(self, lease: Lease) -> Lease:
@@ -128,28 +132,41 @@ class KeptLeases:
         meta = lease.metadata
         key, labels = (meta.namespace, meta.name), meta.labels  # a Key costs a call, for each renewal
         if self._of.rings(labels[RING_LABEL] if labels and RING_LABEL in labels else "") is None:
-            sort = Sort.STRANGE
+            sort = Sort.NO_RING
         else:
-            sort = Sort.HELD if lease.spec.holder_identity == meta.name else Sort.LEFT
-        if key in self._sorts and self._sorts[key] is sort:
+            sort = Sort.HELD if lease.spec.holder_identity == meta.name else Sort.NOT_HELD
+        if key in self.sorts and self.sorts[key] is sort:
             return True
         self.forget(key)
         if self._counts[meta.namespace, sort] >= MOST[sort]:
-            if self._notices.due("many"):
-                _log.warning(
-                    "A namespace has too many Leases with the label of a ring; the others are left out",
-                    namespace=meta.namespace,
-                    which=sort.value,
-                    most=MOST[sort],
-                )
+            self.left_out[meta.namespace, sort] = self._clock.monotonic()
             return False
-        self._sorts[key] = sort
+        self.sorts[key] = sort
         self._counts[meta.namespace, sort] += 1
         return True
 
+    def passed_over(self, sort: Sort) -> bool:
+        """Whether such Leases may be there that are left out."""
+        return any(sort is each for _, each in self.left_out)
+
+    def listed(self, asked: float) -> None:
+        """Call it after a complete list. Only now it is told what is left out: before the rings are known, all Leases
+        seem to be of none.
+        """
+        self.left_out = {place: at for place, at in self.left_out.items() if at >= asked}
+        for place in self.left_out:
+            if self._notices.due(place):
+                namespace, sort = place
+                _log.warning(
+                    "A namespace has too many Leases with the label of a ring; the others are left out",
+                    namespace=namespace,
+                    which=sort.value,
+                    most=MOST[sort],
+                )
+
     def forget(self, key: tuple[str, str]) -> None:
         """It does not exist any more."""
-        if (sort := self._sorts.pop(key, None)) is not None:
+        if (sort := self.sorts.pop(key, None)) is not None:
             place = key[0], sort
             self._counts[place] -= 1
             if not self._counts[place]:
@@ -157,8 +174,5 @@ class KeptLeases:
 
     def only(self, there: Callable[[Key], bool]) -> None:
         """The others do not exist any more, whatever was missed."""
-        for key in [key for key in self._sorts if not there(Key(*key))]:
+        for key in [key for key in self.sorts if not there(Key(*key))]:
             self.forget(key)
-
-    def __len__(self) -> int:
-        return len(self._sorts)

@@ -38,7 +38,7 @@ from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
-from kubeshard.sharder.kept_leases import KeptLeases, kept
+from kubeshard.sharder.kept_leases import KeptLeases, Sort, kept
 from kubeshard.sharder.supervised import supervised
 from kubeshard.sharding.names import (
     RING_LABEL,
@@ -112,6 +112,8 @@ class LeaseObserver:
             self._followed.discard(ring)
         elif ring not in self._followed:
             self._followed.add(ring)
+            if self._kept.passed_over(Sort.NO_RING):
+                self.states.miss(self._clock.monotonic())
             for lease in self._informer.store.list() if self._informer is not None else ():
                 if lease.metadata.label(RING_LABEL) == ring:
                     # The last list has passed over those of the ring, so one that is older than it is no late echo.
@@ -159,8 +161,10 @@ class LeaseObserver:
                 self.observe(lease, asked)
         for key in sorted(self.states.keys() - listed):
             self.forget(key, stream.resource_version, asked)
-        if len(self._kept) > len(listed):
+        if len(self._kept.sorts) > len(listed):
             self._kept.only(lambda key: key in listed or key in self.states or self._has(key))
+        if self._kept.left_out:
+            self._kept.listed(asked)
         self.states.confirm(asked, self._clock.monotonic(), stream.resource_version)
 
     def _has(self, key: Key) -> bool:

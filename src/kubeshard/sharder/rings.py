@@ -19,6 +19,7 @@ class Rings:
     def __init__(self, inputs: RingInputs) -> None:
         self.inputs = inputs
         self._rings: dict[str, Ring] = {}
+        self.get: Callable[[str], Ring | None] = self._rings.get  # called for each Lease and object
         self._by_label: dict[tuple[str, str] | None, dict[str, Ring]] = {}
         """The same, by the labels of which a namespace must have one to be selected; None: it may have any."""
         self._listener: Callable[[Ring], None] = _nobody
@@ -34,9 +35,6 @@ class Rings:
     def declare_namespaces(self, cache: Cache) -> None:
         """`declare` only for namespaces, for a caller that calls `apply` itself."""
         cache.declare(Namespace).add_handler(self._namespace_changed)
-
-    def get(self, name: str) -> Ring | None:
-        return self._rings.get(name)
 
     def has_ended(self, ring: str, shard: str) -> bool:
         """See `Ring.has_ended`; whether a shard of a ring that does not exist has, concerns nobody."""

@@ -216,6 +216,8 @@ class ShardStates:
         """When the last complete list had arrived."""
         self._listed = ""
         """The version of the last complete list."""
+        self._missing: float | None = None
+        """Since when Leases may be missing."""
         self.rewinds = 0
         """How many Leases were seen to revert to an earlier version."""
         self._available: dict[str, tuple[float, tuple[str, ...]]] = {}  # ring -> (valid until, names)
@@ -296,6 +298,12 @@ class ShardStates:
         """
         self._heard = asked if self._heard is None else max(asked, self._heard)
         self._arrived, self._listed = arrived, resource_version
+        if self._missing is not None and self._missing < asked:
+            self._missing = None
+
+    def miss(self, now: float) -> None:
+        """Leases that count from now on were passed over: only a complete list that is asked for later has them."""
+        self._missing = now
 
     # Results
 
@@ -419,19 +427,20 @@ class ShardStates:
 
     def fresh(self, now: float) -> bool:
         """Whether the states may be used for decisions: they were fed, and there were events of held Leases in the last
-        6 s. After a longer silence only a complete list counts: the first events to arrive may be as old as it. Not
+        6 s. After a longer silence, and if Leases are missing, only a complete list counts: the first events to arrive
+        may be as old as it. Not
         guaranteed: that a watch which delivers something is not late. How late it may be is up to who feeds the
         states: the observer's complete lists, some seconds apart, make up for what a late watch has not told yet.
         """
-        if self._heard is None:
+        if self._heard is None or self._missing is not None:
             return False
         return now - self._heard <= STALE_AFTER or not any(
             record.self_held and not record.deleted for record in self._records.values()
         )
 
     def silence(self, now: float) -> float:
-        """Seconds since the last event that counts (see `fresh`); infinite before the first one."""
-        return float("inf") if self._heard is None else now - self._heard
+        """Seconds since the last event that counts (see `fresh`); infinite if there was none."""
+        return float("inf") if self._heard is None or self._missing is not None else now - self._heard
 
     def __len__(self) -> int:
         return len(self._records)
