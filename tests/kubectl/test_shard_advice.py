@@ -65,7 +65,7 @@ IN_STATUS: Mapping[str, tuple[Plant, str]] = {
         "secrets on shards that are gone",
     ),
 }
-"""What is planted, and the beginning of the problem whose command mends it."""
+"""What is planted, and the beginning of the problem whose command fixes it."""
 
 
 class Question(NamedTuple):
@@ -122,7 +122,7 @@ async def test_the_command_of_a_trouble_makes_it_go_away(
         pytest.fail("\n".join(map(str, await troubles(here.cluster))))
     trouble = await found()
     assert trouble is not None
-    assert trouble.mends
+    assert trouble.fixes
     await typed(trouble.command, tmp_path / "kubeconfig", "y\n")
 
     async def is_gone() -> bool:
@@ -147,7 +147,7 @@ async def test_the_command_of_a_reason_puts_the_object_in_its_place(
     await question.plant(here)
     await until(is_found)
     placement = await found()
-    assert placement.mends
+    assert placement.fixes
     await typed(placement.command, tmp_path / "kubeconfig", "y\n")
 
     async def is_placed() -> bool:
@@ -196,10 +196,10 @@ def test_a_command_that_mends_nothing_says_so_and_can_be_typed() -> None:
         cluster = RingCluster(client)
         async for name in broken(cluster):
             found = await placed(cluster, name)
-            assert not found.mends, found
+            assert not found.fixes, found
             reasons.add(found.reason)
             for each in await troubles(cluster):
-                assert not each.mends, each
+                assert not each.fixes, each
                 commands.add(each.command)
             commands.add(found.command)
         for command in sorted(commands):

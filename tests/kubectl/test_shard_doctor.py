@@ -1,4 +1,4 @@
-"""`kubectl shard doctor` finds each of many planted mistakes, with a command that mends it, and nothing where all is
+"""`kubectl shard doctor` finds each of many planted mistakes, with a command that fixes it, and nothing where all is
 well.
 """
 
@@ -515,12 +515,12 @@ async def test_the_command_of_a_finding_makes_it_go_away(
 @pytest.mark.parametrize("name", SHOWN)
 async def test_a_command_that_mends_nothing_says_so(here: Installation, name: str) -> None:
     found = await finds(here, MISTAKES[name])
-    assert not found.mends
+    assert not found.fixes
 
 
 async def is_mended(here: Installation, mistake: Mistake, kubeconfig: Path) -> None:
     found = await finds(here, mistake)
-    assert found.mends
+    assert found.fixes
     pods = asyncio.create_task(here.start_with_new_pods())
     await typed(found.command, kubeconfig)
 

@@ -175,9 +175,10 @@ def test_an_operator_that_is_stopped_is_said_to_be_and_misses_no_service(
             cluster = await read_cluster(world.admin())
             assert (list(cluster.rings), cluster.orphans()) == ([], ["r"])
             (finding,) = (await examine(world.admin(), standard())).findings
-            assert "the operator of the ring r is stopped" in finding.problem
-            assert not finding.mends
-            _print_status([], ["r"], cluster.orphans(), cluster.stopped())
+            assert "ring r: its operator is stopped" in finding.problem
+            assert not finding.fixes
+            assert "#" not in finding.command, "the comment that it fixes nothing comes behind it"
+            _print_status([], ["r"], cluster.orphans(), cluster.unled())
             assert "r: its operator is stopped" in capsys.readouterr().out
 
     simulate(scene)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from ring_cluster import RING, SECRETS, RingCluster, name_on
 
+from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.cli.kubectl.questions import _print_status, facts_of
 from kubeshard.core import ConfigMap, Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
 from kubeshard.core.times import micro_time
 from kubeshard.inspection import counts
 from kubeshard.inspection.cluster import ELECTION, Sharder, read_cluster
 from kubeshard.inspection.counts import count
+from kubeshard.inspection.doctor import examine
 from kubeshard.inspection.errors import Unanswerable
 from kubeshard.inspection.placement import placement_of
 from kubeshard.inspection.ring import see
@@ -156,11 +159,27 @@ async def test_a_mark_of_a_shard_that_is_back_is_no_drain_and_goes_with_a_restar
     await cluster.client.patch(ConfigMap, "c", "team", patch)
     ring = await see(cluster.client, await read_cluster(cluster.client), RING)
     counted = [counts async for counts in count(cluster.client, ring)]
-    found = [each for each in troubles(ring, counted, Sharder(ELECTION), 100.0) if " 100 s " in each.problem]
-    why = await placement_of(cluster.client, ring, ConfigMap.KIND, "c", "team")
+    found = [each for each in troubles(ring, counted, Sharder(ELECTION), 100.0) if " 100 s" in each.problem]
     restart = "kubectl --namespace team delete pod a"
-    assert [(each.command, each.mends) for each in found] == [(restart, True)]
-    assert (why.reason, why.command, why.mends) == ("Marked", restart, True)
+    assert [(each.command, each.fixes) for each in found] == [(restart, True)]
+
+
+async def test_a_shard_that_is_just_back_is_to_be_restarted_only_when_its_mark_has_lasted_for_a_minute(
+    cluster: RingCluster,
+) -> None:
+    await cluster.shard("a")
+    await cluster.secret("s", "a")
+    patch = MergePatch({"metadata": {"labels": {drain_label(RING): RETURNING}}})
+    await cluster.client.patch(Secret, "s", "team", patch)
+    read = await read_cluster(cluster.client)
+    found = []
+    for later in (0.0, 58.0, 62.0):
+        ring = replace(await see(cluster.client, read, RING), cluster=replace(read, now=read.now + later))
+        found.append(await placement_of(cluster.client, ring, Secret.KIND, "s", "team"))
+    assert [each.reason for each in found] == ["Marked"] * 3
+    restart = "kubectl --namespace team delete pod a"
+    assert [(each.command, each.fixes) for each in found] == [("", False), ("", False), (restart, True)]
+    assert ["restart" in each.remedy for each in found] == [False, False, True]
 
 
 async def test_a_ring_that_no_sharder_has_seen(cluster: RingCluster) -> None:
@@ -308,6 +327,25 @@ async def test_a_ring_that_was_deleted_is_not_taken_for_one_with_a_sharder_of_it
     assert (found.without_ring(), found.orphans()) == (["r"], [])
     _print_status([], ["r"], [], {})
     assert "its sharder is inside the operator, and does not say what" in capsys.readouterr().out
+
+
+async def test_an_operator_whose_shards_run_is_not_said_to_be_stopped_because_its_sharder_does_not_lead(
+    cluster: RingCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await cluster.shard("a")
+    await cluster.client.delete(ControllerRing, "r")
+    ago = micro_time((await read_cluster(cluster.client)).now - 120)
+    spec = LeaseSpec(holder_identity="a_0", lease_duration_seconds=15, renew_time=ago, acquire_time=ago)
+    meta = ObjectMeta(name="sharder-r", namespace="team", labels={SHARDER_LABEL: "r"})
+    await cluster.client.create(Lease(metadata=meta, spec=spec))
+    found = await read_cluster(cluster.client)
+    findings = (await examine(cluster.client, standard())).findings
+    (finding,) = [each for each in findings if each.part == "deleted rings"]
+    _print_status([], ["r"], found.orphans(), found.unled())
+    for said in (finding.problem, capsys.readouterr().out):
+        assert "no instance of its operator leads as sharder" in said
+        assert "a_0 has not renewed the Lease team/sharder-r for 12" in said
+        assert "stopped" not in said
 
 
 async def test_a_ring_that_does_not_exist_is_answered_with_similar_names(cluster: RingCluster) -> None:

@@ -74,6 +74,14 @@ class Sharder(NamedTuple):
     """Why none leads, or why that is unknown."""
 
 
+class Unled(NamedTuple):
+    """A ring without a sharder, whose operator had one inside: what is wrong, what to do, and where to begin."""
+
+    problem: str
+    remedy: str
+    command: str
+
+
 class Webhook(NamedTuple):
     """A ring's MutatingWebhookConfiguration. `known` is whether the user may read it."""
 
@@ -145,11 +153,28 @@ class ClusterSnapshot:
         """Those of them for which nobody assigns objects."""
         return [name for name in self.without_ring() if not self.leads_inside(name)]
 
-    def stopped(self) -> dict[str, Key]:
-        """Of the orphans, those whose operator had a sharder inside, each with the Lease of that: no instance runs, or
-        the operator was uninstalled.
-        """
-        return {name: self.inside[name].key for name in self.orphans() if name in self.inside}
+    def runs(self, ring: str) -> bool:
+        """Whether any of its shards is at work."""
+        return any(each.held and each.state is ShardState.READY for each in self.members(ring))
+
+    def unled(self) -> dict[str, Unled]:
+        """Of the orphans, those whose operator had a sharder inside."""
+        return {name: self._unled(name) for name in self.orphans() if name in self.inside}
+
+    def _unled(self, ring: str) -> Unled:
+        lease = self.inside[ring]
+        why = f"so nobody assigns its objects: {_leaderless(lease, self.now)}"
+        if self.runs(ring):
+            return Unled(
+                f"no instance of its operator leads as sharder, {why}",
+                "see what the logs of the instances say",
+                f"kubectl get leases --all-namespaces -l {RING_LABEL}={ring}",
+            )
+        return Unled(
+            f"its operator is stopped, with the sharder inside, {why}",
+            "start it, or, if it was uninstalled, delete its Leases",
+            f"kubectl --namespace {lease.metadata.namespace} get deployments,statefulsets",
+        )
 
     def leads_inside(self, ring: str) -> bool:
         """Whether a sharder inside the ring's operator leads."""

@@ -8,7 +8,7 @@ from kubeshard.inspection.status import Severity
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is wrong, in one sentence, and the command that mends it or, if none can (`mends`), shows its
+    """Something that is wrong, in one sentence, and the command that fixes it or, if none can (`fixes`), shows its
     cause.
     """
 
@@ -17,7 +17,7 @@ class Finding(msgspec.Struct, frozen=True):
     severity: Severity
     problem: str
     command: str
-    mends: bool = True
+    fixes: bool = True
 
 
 class Unchecked(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ Every part is examined for itself, so a right that the user lacks leaves out one
 |---|---|
 | definition | the CustomResourceDefinition of ControllerRing is served, and knows all fields |
 | deployment | its pods are available, and of the version of this program |
-| leader | if so, a sharder holds and renews the Lease of the election |
+| leader | a sharder holds and renews the Lease of the election; left out where the Deployment wants no pods |
 | rights | the sharder's account may do what the sharder does |
 | policies | the admission policies that confine this account are installed, bound and current |
 | clocks | this machine, the leader and the shards have the API server's time |
@@ -65,7 +65,6 @@ from kubeshard.sharding.api import VERSION, ControllerRing
 from kubeshard.sharding.crd import NAME as DEFINITION
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, WEBHOOK_PATH_PREFIX, webhook_config_name
-from kubeshard.sharding.shard_states import ShardState
 from kubeshard.version import __version__
 
 SHARDER = "sharder"
@@ -168,6 +167,8 @@ class _Doctor:
         self._now = now
         self._election = Key(namespace, SHARDER)
         self._account = SHARDER
+        self._wants_pods = True
+        """Whether there is a Deployment that is not scaled to zero, as far as one may see it."""
         self._kubectl = f"kubectl --namespace {namespace}"
         self.examined: list[str] = []
         self.findings: list[Finding] = []
@@ -182,10 +183,8 @@ class _Doctor:
         if cluster is None or await self._has_service(cluster):
             await self._part("definition", self._definition)
             await self._part("deployment", self._deployment)
-            if any(
-                each.severity == "error" and each.mends for each in self.findings if each.part == "deployment"
-            ):
-                self.unchecked.append(Unchecked("leader", "none leads without a Deployment that wants pods"))
+            if not self._wants_pods:
+                self.unchecked.append(Unchecked("leader", "without pods of the Deployment, none can lead"))
             elif cluster and cluster.defined:
                 await self._part("leader", self._leader, cluster)
             rights, account = self._standard.rights, (self._namespace, self._account)
@@ -199,7 +198,7 @@ class _Doctor:
 
     async def _has_service(self, cluster: ClusterSnapshot) -> bool:
         """Whether a sharder service should be here, or something of one is."""
-        if not cluster.rings and not cluster.stopped():
+        if not cluster.rings and not cluster.unled():
             return True
         if any(not cluster.leads_inside(each) for each in cluster.rings):
             return any(not cluster.is_declared(each) for each in cluster.rings)
@@ -262,6 +261,7 @@ class _Doctor:
             try:
                 found = await self._client.get(Deployment, SHARDER, self._namespace)
             except NotFound:
+                self._wants_pods = False
                 yield Finding(
                     part,
                     "error",
@@ -271,6 +271,7 @@ class _Doctor:
                 return
         wanted, available = found.spec.get("replicas", 1), found.status.get("availableReplicas", 0)
         if not wanted:
+            self._wants_pods = False
             scale = f"{self._kubectl} scale deployment/{SHARDER} --replicas=2"
             yield Finding(part, "error", f"the Deployment {SHARDER} is scaled to zero", scale)
         elif available < wanted:
@@ -279,7 +280,7 @@ class _Doctor:
                 "warning" if available else "error",
                 f"{available} of {wanted} pods of the Deployment {SHARDER} are available",
                 f"{self._kubectl} describe pods -l app.kubernetes.io/component={SHARDER}",
-                mends=False,
+                fixes=False,
             )
         pod = (found.spec.get("template") or {}).get("spec") or {}
         self._account = pod.get("serviceAccountName") or SHARDER
@@ -389,9 +390,10 @@ class _Doctor:
             yield Finding(
                 part,
                 "warning",
-                f"the clock of the holder of the Lease {clock.namespace}/{clock.name} is {_off(clock.ahead)}",
-                f"kubectl --namespace {clock.namespace} get pods -o wide  # and set the clock of its node",
-                mends=False,
+                f"the clock of the holder of the Lease {clock.namespace}/{clock.name} is {_off(clock.ahead)}:"
+                " set that of its node",
+                f"kubectl --namespace {clock.namespace} get pods -o wide",
+                fixes=False,
             )
 
     async def _ring(self, cluster: ClusterSnapshot, name: str) -> None:
@@ -416,7 +418,7 @@ class _Doctor:
                     self.unchecked.append(Unchecked(part, f"{trouble.problem}: {trouble.remedy}"))
                     continue
                 problem = f"ring {name}: {trouble.problem}"
-                yield Finding(part, trouble.severity, problem, trouble.command, trouble.mends)
+                yield Finding(part, trouble.severity, problem, trouble.command, trouble.fixes)
 
         await self._part(f"ring {name}", state)
         if sharder.inside:
@@ -477,7 +479,7 @@ class _Doctor:
                 " its certificate, the network or a NetworkPolicy prevents it",
                 "kubectl --namespace kube-system logs -l component=kube-apiserver --tail=-1"
                 " | grep 'Failed calling webhook'",
-                mends=False,
+                fixes=False,
             )
 
     async def _certificates(self, part: str, ring: SeenRing) -> AsyncIterator[Finding]:
@@ -495,7 +497,7 @@ class _Doctor:
             text = (
                 f"the webhook of ring {ring.name} is kept by the sharder in the namespace {keeper.namespace}"
             )
-            yield Finding(part, "warning", f"{text}: this is another installation", there, mends=False)
+            yield Finding(part, "warning", f"{text}: this is another installation", there, fixes=False)
             return
         again = f"kubectl delete mutatingwebhookconfiguration {name}"
         bundles = [_bundle(each.get("clientConfig") or {}) for each in config.webhooks]
@@ -531,22 +533,14 @@ class _Doctor:
             )
 
     async def _deleted_rings(self, part: str, cluster: ClusterSnapshot) -> AsyncIterator[Finding]:
-        stopped = cluster.stopped()
-        for name, lease in stopped.items():
-            yield Finding(
-                part,
-                "warning",
-                f"the operator of the ring {name} is stopped, so nobody assigns its objects: it had a sharder inside,"
-                f" and nobody holds the Lease {lease}",
-                f"kubectl --namespace {lease.namespace} get deployments,statefulsets  # scale it up; if it was"
-                " uninstalled, delete its Leases",
-                mends=False,
-            )
+        unled = cluster.unled()
+        for name, each in unled.items():
+            problem = f"ring {name}: {each.problem}; {each.remedy}"
+            yield Finding(part, "warning", problem, each.command, fixes=False)
         for name in cluster.orphans():
-            if name in stopped:
+            if name in unled:
                 continue
-            # One that runs would make its Lease again.
-            runs = any(each.held and each.state is ShardState.READY for each in cluster.members(name))
+            runs = cluster.runs(name)  # it would make its Lease again
             does = "get" if runs else "delete"
             yield Finding(
                 part,
@@ -555,7 +549,7 @@ class _Doctor:
                 " nobody assigns its objects",
                 f"kubectl {does} leases --all-namespaces -l {RING_LABEL}={name}"
                 f"{'' if runs else '  # if it was deleted on purpose'}",
-                mends=not runs,
+                fixes=not runs,
             )
         with needing("list", MutatingWebhookConfiguration.KIND.group_resource):
             found = await self._client.list_all(MutatingWebhookConfiguration)

@@ -44,7 +44,13 @@ from kubeshard.inspection.drain_age import drain_of
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing
 from kubeshard.inspection.status import EXAMINE, MARKED, log_of, restart
-from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK, DRAIN_STUCK, PERMITTED, RESOURCES_RESOLVED
+from kubeshard.sharder.ring_conditions import (
+    ASSIGNMENT_STUCK,
+    DRAIN_STUCK,
+    DRAIN_STUCK_AFTER,
+    PERMITTED,
+    RESOURCES_RESOLVED,
+)
 from kubeshard.sharding.hash_ring import point_of
 from kubeshard.sharding.keys import kind_of_key, object_of_key
 from kubeshard.sharding.names import (
@@ -83,7 +89,7 @@ class Placement(msgspec.Struct, rename="camel", frozen=True):
     """An object in a ring. `key` is what is hashed and `point` the hash in hexadecimal; both are "" if the object is
     not sharded. `desired` is the hash ring's choice. `successors` are the shards that get the object if that one
     leaves, in this order. `held_by`: the finalizers that keep it from being deleted. `command` is what to begin with,
-    and `mends` whether that is all.
+    and `fixes` whether that is all.
     """
 
     ring: str
@@ -105,7 +111,7 @@ class Placement(msgspec.Struct, rename="camel", frozen=True):
     message: str
     remedy: str
     command: str
-    mends: bool
+    fixes: bool
     owner: Owner | None
     children: list[Child]
 
@@ -151,7 +157,7 @@ async def placement_of(
         message=why.message,
         remedy=why.remedy,
         command=why.command,
-        mends=why.mends,
+        fixes=why.fixes,
         owner=owner,
         children=await _children(client, ring, entry, key) if family and found and key and entry.main else [],
     )
@@ -172,7 +178,7 @@ class _Why(NamedTuple):
     message: str
     remedy: str = ""
     command: str = ""
-    mends: bool = False
+    fixes: bool = False
 
 
 def _why(
@@ -213,14 +219,12 @@ def _why(
         else ""
     )
     if source == target and meta.label(ring.view.drain_label) == RETURNING:
-        since = f", {age:.0f} s ago" if age is not None else ""
-        return _Why(
-            "Marked",
-            f"{source} marked it when it came back{since}, and keeps it",
-            f"if the mark is there for more than a minute, {MARKED}",
-            restart(source, ring),
-            mends=True,
+        said = (
+            f"{source} marked it when it came back{'' if age is None else f', {age:.0f} s ago'}, and keeps it"
         )
+        if age is None or age <= DRAIN_STUCK_AFTER:
+            return _Why("Marked", said, f"nothing: {source} takes the mark away, within half a minute")
+        return _Why("Marked", said, MARKED, restart(source, ring), fixes=True)
     if source == target and meta.has_label(ring.view.drain_label):
         return _Why(
             "DrainPending",
@@ -249,7 +253,7 @@ def _why(
                 f"its shard {source} is {gone}, and {target} gets it when it is confirmed that {source} has ended",
                 "if you know that it has, confirm it",
                 f"kubectl shard release {source} --ring {ring.name}",
-                mends=True,
+                fixes=True,
             )
         remedy, command = waits
         if gone == "gone" and not blocked:
@@ -261,11 +265,11 @@ def _why(
     if decision.action is Action.WAIT:
         since = f" {age:.0f} s ago" if age is not None else ""
         leases_of_it = ring.cluster.states.named(ring.name, source)
-        said = [lease.metadata.annotation(UNRELEASED_ANNOTATION) for lease in leases_of_it]
+        told = [lease.metadata.annotation(UNRELEASED_ANNOTATION) for lease in leases_of_it]
         return _Why(
             "DrainPending",
             f"{source} was asked{since} to release it for {target}",
-            next((f"{source} says that the API server does not let it: {why}" for why in said if why), "")
+            next((f"{source} says that the API server does not let it: {why}" for why in told if why), "")
             or f"if this lasts, check the log of {source}: it releases the object when the current reconcile has ended",
             log_of(source, ring),
         )
@@ -290,7 +294,7 @@ def _not_selected(ring: SeenRing, place: str) -> _Why:
             f"{place} is a system namespace, which the ring does not confirm",
             "confirm it, if you mean it; others that the selector selects are left out as well",
             "" if declared else f"kubectl annotate --overwrite controllerring {ring.name} {annotation}",
-            mends=not declared,
+            fixes=not declared,
         )
     return _Why(
         "NamespaceNotSelected",

@@ -226,7 +226,7 @@ class Trouble(msgspec.Struct, frozen=True):
     remedy: str
     command: str
     severity: Severity | Literal["unknown"] = "warning"
-    mends: bool = False
+    fixes: bool = False
     """Whether the command puts it right, instead of showing more of it."""
 
 
@@ -339,7 +339,7 @@ def _conditions(ring: SeenRing, counted: Sequence[Counts], do: _Commands) -> Ite
             remedy,
             commands.get(condition.type, do.edit),
             "error" if condition.type == READY else "warning",
-            mends=condition.type == PERMITTED
+            fixes=condition.type == PERMITTED
             or (condition.type == READY and alone)
             or (condition.type == CONFIRMATION_AWAITED and bool(ring.unconfirmed)),
         )
@@ -457,7 +457,7 @@ def _objects(
                 else "the leading sharder moves them; if they remain, check its log",
                 release or log,
                 "error",
-                mends=bool(release),
+                fixes=bool(release),
             )
         if counts.misplaced.count and counts.main:
             yield Trouble(
@@ -475,11 +475,10 @@ def _objects(
         return
     if marked := _alive(ring, (counts.marked for counts in counted)):
         yield Trouble(
-            f"{', '.join(marked)} has marked objects when it came back, up to {oldest_drain:.0f} s ago, and not taken "
-            "the mark away",
+            f"marks that {', '.join(marked)} set on coming back are still there after up to {oldest_drain:.0f} s",
             MARKED,
             restart(marked[0], ring),
-            mends=True,
+            fixes=True,
         )
     if slow := _slow(ring, counted):
         yield Trouble(

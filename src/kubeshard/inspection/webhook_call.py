@@ -123,16 +123,16 @@ async def causes(client: Client, ring: str, namespace: str, part: str) -> AsyncI
         )
         return
     others = found.metadata.writers(FIELD_MANAGER)
-    async for problem, command, mends in _service(client, place, name, port):
-        if others and mends:  # a Service of that name would show another certificate than its own
+    async for problem, command, fixes in _service(client, place, name, port):
+        if others and fixes:  # a Service of that name would show another certificate than its own
             problem, command = f"{problem}; {others[0].manager} has written the configuration, too", again
-        yield Finding(part, "error", problem, command, mends)
+        yield Finding(part, "error", problem, command, fixes)
 
 
 async def _service(
     client: Client, namespace: str, name: str, port: int
 ) -> AsyncIterator[tuple[str, str, bool]]:
-    """Problems, with a command for each, and whether it mends it."""
+    """Problems, with a command for each, and whether it fixes it."""
     kubectl = f"kubectl --namespace {namespace}"
     with needing("get", Service.KIND.group_resource):
         try:

@@ -68,7 +68,7 @@ def served_otherwise(declared: Kind, served: Iterable[Kind]) -> Kind | None:
     return min(alike, key=lambda each: each.group != declared.group, default=None)
 
 
-def advised(declared: Kind, found: Kind, otherwise: str) -> str:
+def declaration_advice(declared: Kind, found: Kind, otherwise: str) -> str:
     """What to write in the class. A kind of another group may be another one of that name."""
     names = ("group", "version", "plural", "namespaced")
     wrong = [name for name in names if getattr(found, name) != getattr(declared, name)]
@@ -280,7 +280,9 @@ class Kinds:
         if not self._notices.due(informer, found.cause):
             return
         served = self._served_as.get(informer)
-        advice = found.advice if served is None else advised(informer.form.kind, served, found.advice)
+        advice = (
+            found.advice if served is None else declaration_advice(informer.form.kind, served, found.advice)
+        )
         self._record(
             "Warning",
             "KindUnreadable",

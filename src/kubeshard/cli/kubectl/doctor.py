@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubeshard.cli.kubectl.asking import Access, access_options, ask, output_option, print_value, say
-from kubeshard.cli.kubectl.questions import advised
+from kubeshard.cli.kubectl.questions import commented
 from kubeshard.cli.names import label
 from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 from kubeshard.core.errors import ApiError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    short_help="Examine the installation, and say what mends it.",
+    short_help="Examine the installation, and say what fixes it.",
     environment=CLUSTER_VARIABLE,
     examples=(
         "kubectl shard doctor",
@@ -43,7 +43,7 @@ def doctor(namespace: str, output: str | None, access: Access) -> None:
     """Examine the installation: whether everything is there, current, permitted and at work, and whether the API
     server calls the webhook.
 
-    Each finding has a command that mends it or, which is said then, only shows its cause. Nothing is written; the
+    Each finding has a command that fixes it or, which is said then, only shows its cause. Nothing is written; the
     webhook is tried with a dry run. What the user may not read is left out, and said. The exit code is 0 if nothing is
     wrong, 1 after warnings, and 2 after errors or if the cluster does not answer.
     """
@@ -73,7 +73,7 @@ def _print(found: Diagnosis) -> None:
             say(f"ok       {part}")
     for finding in found.findings:
         say(f"{finding.severity:<8} {finding.part}: {finding.problem}")
-        say(f"           {advised(finding.command, finding.mends)}")
+        say(f"           {commented(finding.command, finding.fixes)}")
     for each in found.unchecked:
         say(f"unknown  {each.part}: {each.reason}")
 

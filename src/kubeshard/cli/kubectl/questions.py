@@ -26,7 +26,7 @@ from kubeshard.runtime.logs import one_line
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
-    from kubeshard.core.objects import Key
+    from kubeshard.inspection.cluster import Unled
     from kubeshard.inspection.placement import Placement
     from kubeshard.inspection.status import RingStatus
 
@@ -47,7 +47,7 @@ def status(ring: str | None, output: str | None, access: Access) -> None:
     Lists every object of the ring once. Resources that cannot be listed are reported, and then the exit code is 1.
     """
 
-    async def question(client: Client) -> tuple[list[RingStatus], list[str], list[str], dict[str, Key]]:
+    async def question(client: Client) -> tuple[list[RingStatus], list[str], list[str], dict[str, Unled]]:
         from kubeshard.inspection.cluster import read_cluster
         from kubeshard.inspection.status import status_of
 
@@ -57,9 +57,9 @@ def status(ring: str | None, output: str | None, access: Access) -> None:
         if not (names or without or cluster.defined):
             raise cluster.no_rings()
         found = [await status_of(client, cluster, name) for name in names]
-        return found, without, cluster.orphans(), cluster.stopped()
+        return found, without, cluster.orphans(), cluster.unled()
 
-    found, without, orphans, stopped = ask(access, question)
+    found, without, orphans, unled = ask(access, question)
     if output == "name":
         for each in found:
             lease = f"lease.coordination.k8s.io/{each.sharder.partition('/')[2]}"
@@ -67,13 +67,13 @@ def status(ring: str | None, output: str | None, access: Access) -> None:
     elif output:
         print_value({"rings": found, "withoutControllerRing": without, "orphaned": orphans}, output)
     else:
-        _print_status(found, without, orphans, stopped)
+        _print_status(found, without, orphans, unled)
     if any(resource.error for each in found for resource in each.resources):
         sys.exit(1)
 
 
 def _print_status(
-    rings: Sequence[RingStatus], without: Sequence[str], orphans: Sequence[str], stopped: Mapping[str, Key]
+    rings: Sequence[RingStatus], without: Sequence[str], orphans: Sequence[str], unled: Mapping[str, Unled]
 ) -> None:
     for number, ring in enumerate(rings):
         if number:
@@ -101,14 +101,10 @@ def _print_status(
         _print_shards(ring)
         for trouble in ring.troubles:
             say(f"\n  ! {one_line(trouble.problem)}\n    {one_line(trouble.remedy)}")
-            say(f"    {advised(trouble.command, trouble.mends)}")
+            say(f"    {commented(trouble.command, trouble.fixes)}")
     for name in without:
-        if name in stopped:
-            say(
-                f"{name}: its operator is stopped, so nobody assigns its objects: it had a sharder inside, and nobody"
-                f" holds the Lease {stopped[name]}\n"
-                "  start it, or, if it was uninstalled, delete its Leases"
-            )
+        if name in unled:
+            say(f"{name}: {unled[name].problem}\n  {unled[name].remedy}\n  {unled[name].command}")
         elif name in orphans:
             say(
                 f"{name}: there are Leases of its shards, but no ControllerRing, and no sharder inside the operator:"
@@ -258,13 +254,13 @@ def facts_of(found: Placement) -> list[tuple[str, str]]:
         *(("controls", _children(child.resource, child.shards, child.error)) for child in found.children),
         ("why", f"{found.reason}: {found.message}"),
         ("do", found.remedy),
-        ("command", advised(found.command, found.mends)),
+        ("command", commented(found.command, found.fixes)),
     ]
 
 
-def advised(command: str, mends: bool) -> str:
+def commented(command: str, fixes: bool) -> str:
     """A command as it can be typed, which says if it is not all that is needed."""
-    return command if mends or not command else f"{command}  # mends nothing, but shows the cause"
+    return command if fixes or not command else f"{command}  # does not fix it, but shows the cause"
 
 
 def _children(resource: str, shards: dict[str, int], error: str) -> str:
