@@ -14,7 +14,7 @@ from kubeshard.core.errors import ApiError, Invalid
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, apply_operation
 from kubeshard_apiserver.apply.strategic import BadDirective, go_kind, go_text, strategic_merge
-from kubeshard_apiserver.objects import Object, recoded
+from kubeshard_apiserver.objects import Object, copied, identical, recoded
 from kubeshard_apiserver.schema.decoding import (
     At,
     DecodeState,
@@ -26,6 +26,7 @@ from kubeshard_apiserver.schema.decoding import (
     Struct,
     Type,
 )
+from kubeshard_apiserver.schema.numbers import whole_numbers
 from kubeshard_apiserver.schema.validation import type_name
 from kubeshard_apiserver.status import bad_request, internal, invalid, invalid_value, unprocessable
 
@@ -181,9 +182,19 @@ def _as_server_reads(op: Mapping[str, Any], document: Any) -> Mapping[str, Any]:
             return {**op, "op": "add"}
         case "copy" if _is_missing(op["from"], document):
             return {"op": "add", "path": op["path"], "value": None}
-        case "test" if op.get("path"):
-            _is_missing(op["path"], document)
+        case "test":
+            if op.get("path"):
+                _is_missing(op["path"], document)
+            if not _is_as_written(op.get("value")):
+                raise LookupError
     return op
+
+
+def _is_as_written(value: Any) -> bool:
+    """Whether the server writes the numbers like this. A `test` compares texts, so that of 1.0 always fails."""
+    written = [copied(value)]
+    whole_numbers(written)
+    return identical(written, [value])
 
 
 def _is_missing(path: str, document: Any) -> bool:

@@ -1,6 +1,7 @@
 """Validation of custom resources by keyword: combinations, formats, numbers, enums, embedded objects."""
 
 import pytest
+from conformance_api import owned
 from conformance_schemas import Things, fields, shared
 
 
@@ -353,6 +354,87 @@ async def test_numbers_within_their_bounds(api, ns, spec):
 async def test_numbers_beyond_their_bounds(api, ns, spec, causes):
     things = await shared(api, "numbers", ns, NUMBERS)
     assert (await things.create(spec)).causes == causes
+
+
+ANY_NUMBERS = fields(
+    free={"x-kubernetes-preserve-unknown-fields": True},
+    set={"type": "array", "items": NUMBER, "x-kubernetes-list-type": "set"},
+    most={"type": "number", "maximum": 1e20},
+    ruled={**INTEGER, "x-kubernetes-validations": [{"rule": "self < 5"}]},
+)
+
+
+@pytest.mark.parametrize(
+    ("sent", "written"),
+    [
+        (1.0, "1"),
+        (-0.0, "0"),
+        (123456789012345678.0, "123456789012345680"),
+        (2**63, "9223372036854776000"),
+        (18446744073709551615, "18446744073709552000"),
+        (1e20, "100000000000000000000"),
+        (1e21, "1e+21"),
+        (1.5, "1.5"),
+    ],
+)
+async def test_numbers_are_written_as_go_writes_them(api, ns, sent, written):
+    things = await shared(api, "anynumbers", ns, ANY_NUMBERS)
+    spec = {"free": sent}
+    created = await things.create(spec)
+    path = f"{things.path}/a"
+    read = await api.get(path)
+    assert repr(read["spec"]["free"]) == written
+    assert repr(created["spec"]["free"]) == written
+    assert owned(await things.merge(spec)) == owned(created)
+    applied = await api.apply(path, things.body(spec))
+    assert repr(applied["spec"]["free"]) == written
+    assert owned(applied) == {
+        **owned(created),
+        ("one", "Apply", ""): {"f:spec": {"f:free": {}}},
+    }
+
+
+async def test_a_whole_number_in_a_set_is_owned_as_it_is_read_again(api, ns):
+    things = await shared(api, "anynumbers", ns, ANY_NUMBERS)
+    created = await things.create({"set": [1, 2.0]})
+    assert list(owned(created).values()) == [{"f:spec": {".": {}, "f:set": {".": {}, "v:1": {}, "v:2": {}}}}]
+    applied = await api.apply(f"{things.path}/a", things.body({"set": [1, 2.0]}))
+    assert applied["spec"] == {"set": [1, 2]}
+
+
+async def test_a_bound_that_is_no_integer_is_the_smallest_for_integers(api, ns):
+    things = await shared(api, "anynumbers", ns, ANY_NUMBERS)
+    assert (await things.create({"most": 1.0}, "float")).status == 201
+    told = "spec.most in body should be less than or equal to -9223372036854775808"
+    assert (await things.create({"most": 1})).causes == {("spec.most", INVALID, f"Invalid value: 1: {told}")}
+    assert (await api.apply(f"{things.path}/b", things.body({"most": 1.0}, "b"))).fields == {"spec.most"}
+
+
+async def test_a_rule_of_an_integer_refuses_a_float(api, ns):
+    things = await shared(api, "anynumbers", ns, ANY_NUMBERS)
+    assert (await things.create({"ruled": 1})).status == 201
+    assert (await things.create({"ruled": 1.0}, "b")).fields == {"spec.ruled"}
+
+
+async def test_a_test_of_a_json_patch_compares_the_texts_of_numbers(api, ns):
+    things = await shared(api, "anynumbers", ns, ANY_NUMBERS)
+    await things.create({"free": [1, 1.5, 2**64]})
+
+    async def test(index, value):
+        op = {"op": "test", "path": f"/spec/free/{index}", "value": value}
+        return (await api.json_patch(f"{things.path}/a", op)).status
+
+    assert [await test(0, 1), await test(0, 1.0)] == [200, 422]
+    assert await test(1, 1.5) == 200
+    assert [await test(2, 18446744073709552000), await test(2, 2**64)] == [200, 422]
+
+
+@pytest.mark.parametrize("word", ["default", "example", "minimum"])
+@pytest.mark.parametrize(("sent", "written"), [(1.0, "1"), (1e3, "1000"), (1e20, "100000000000000000000")])
+async def test_numbers_in_a_definition_are_written_as_go_writes_them(things, word, sent, written):
+    answer = await things.defining(fields(x={"type": "number", word: sent}))
+    schema = answer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert repr(schema["properties"]["spec"]["properties"]["x"][word]) == written
 
 
 ENUMS = fields(

@@ -25,6 +25,7 @@ from kubeshard_apiserver.schema.decoding import (
     Struct,
     Type,
 )
+from kubeshard_apiserver.schema.numbers import in_digits, whole_numbers
 from kubeshard_apiserver.status import escaped
 
 Path = tuple[str, ...]
@@ -178,6 +179,11 @@ _shown = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _canonical(value: Any) -> str:
+    if isinstance(value, float):
+        value = in_digits(value)
+    elif isinstance(value, dict):
+        value = {**value}
+        whole_numbers(value)
     return escaped(_shown(value))
 
 

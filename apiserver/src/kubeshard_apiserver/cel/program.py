@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.version import how_to_install
 from kubeshard_apiserver.cel.library import EXTENSIONS, Functions, functions, with_optionals
+from kubeshard_apiserver.schema.numbers import go_values
 
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*?)(?=\nERROR: <input>:|\Z)", re.S)
 _UNDECLARED = re.compile(r"undeclared reference to '([\w.]+)\.\w+' \(in container ''\)")
@@ -112,6 +113,8 @@ def compile_expression(expression: str, names: tuple[str, ...]) -> Program:
     def evaluate(variables: Mapping[str, Any]) -> Any:
         try:
             value = compiled.eval(data=variables)
+            if value.type() == error and _TOO_LARGE in str(value.value()):
+                value = compiled.eval(data=go_values(variables))
             if value.type() == error:
                 raise CelError(_runtime_words(str(value.value())))
             return value.plain_value()
@@ -194,6 +197,8 @@ def _type_name(kind: Any) -> str:
     return {"null": "null_type"}.get(name, name.replace("<", "(").replace(">", ")"))
 
 
+_TOO_LARGE = "out of range for"
+"""Told of an integer that does not fit 64 bits, which is a float to Go."""
 _CODE = re.compile(r"^[A-Z_]+: | \[[A-Z_]+\]$")
 _WORDS = (
     (re.compile(r'^Key not found in map : "?(.*?)"?$', re.S), r"no such key: \1"),

@@ -15,6 +15,7 @@ from kubeshard.core.times import parse_time
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.printing.columns import AGE, NAME, Cell, Column, Printer, human_duration
 from kubeshard_apiserver.printing.jsonpath import NotFound, parse
+from kubeshard_apiserver.schema.numbers import go_value
 from kubeshard_apiserver.status import escaped
 
 _LARGE_EXPONENT = 6
@@ -65,6 +66,7 @@ Shown = Callable[[Any, float], Any]
 
 
 def _string(value: Any, _: float) -> str | None:
+    value = go_value(value)
     match value:
         case str():
             return value

@@ -201,8 +201,6 @@ class CustomResources(Strategy):
 
     def complete(self, obj: Object) -> list[str]:
         self.decode_metadata(obj)
-        wide_numbers(obj)
-        whole_numbers(obj)  # the server reads YAML here, where 1.0 is the integer 1
         fill(self._root, obj)
         return []
 

@@ -59,7 +59,7 @@ def _conversion(schema: Schema, *, is_root: bool) -> Conversion:
         case "number":
             return _of_type((int, float), float)
         case "integer":
-            return _of_type((int, float), int)
+            return _of_type(int, _as_it_is)
         case "string":
             return _of_type(str, _FORMATTED.get(schema.get("format") or "", _as_it_is))
     return _as_it_is

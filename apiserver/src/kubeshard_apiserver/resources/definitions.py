@@ -42,6 +42,7 @@ from kubeshard_apiserver.resources.definition_schema import (
 from kubeshard_apiserver.resources.field_paths import find_field, scale_paths
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.numbers import whole_numbers, wide_numbers
 from kubeshard_apiserver.schema.validation import known_format
 from kubeshard_apiserver.status import FieldError, immutable, invalid_value, required
 
@@ -164,6 +165,7 @@ class Definitions(Typed):
     qualified_finalizers = False
 
     def set_defaults(self, obj: Object) -> None:
+        wide_numbers(obj["spec"])
         spec, names = obj["spec"], obj["spec"]["names"]
         if not names.get("singular") and names["kind"]:
             names["singular"] = names["kind"].lower()
@@ -173,6 +175,10 @@ class Definitions(Typed):
         service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
         if service is not None:
             service.setdefault("port", 443)
+
+    def for_storage(self, obj: Object) -> Object:
+        whole_numbers(obj["spec"])
+        return super().for_storage(obj)
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kubeshard_apiserver.schema.numbers import go_value
 from kubeshard_apiserver.schema.validation import go_type
 from kubeshard_apiserver.status import FieldError, invalid_value, required
 
@@ -118,7 +119,7 @@ def scale_value_errors(obj: Mapping[str, Any], paths: ScalePaths, parts: tuple[s
     """Validate the values. `parts`: whether to check the desired replicas (`spec`), the current (`status`), or both."""
     errors: list[FieldError] = []
     for part, path in (("spec", paths.spec), ("status", paths.status)):
-        value = value_at(obj, path) if part in parts else None
+        value = go_value(value_at(obj, path)) if part in parts else None
         where = "." + ".".join(path)
         if part in parts and (told := _lost(obj, path)):
             errors.append(invalid_value(where, 0, told))

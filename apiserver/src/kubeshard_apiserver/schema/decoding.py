@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from kubeshard_apiserver.schema.numbers import in_digits
 from kubeshard_apiserver.schema.scalars import (
     MICROSECONDS,
     MILLI,
@@ -110,7 +111,8 @@ class Float(Scalar):
         super().__init__("float64", float, 0)
 
     def decode(self, value: Any, at: At, state: DecodeState) -> Any:
-        return value if type(value) is int else super().decode(value, at, state)
+        number = value if type(value) is int else super().decode(value, at, state)
+        return in_digits(float(number))
 
 
 class Named(Scalar):

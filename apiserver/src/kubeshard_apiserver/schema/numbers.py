@@ -1,12 +1,13 @@
-"""Bounds of numbers. Integers and floats are each compared in their own type.
+"""Numbers as Go reads and writes them, and their bounds. Integers and floats are each compared in their own type.
 
-Source: k8s.io/kube-openapi `pkg/validation/validate/values.go`.
+Source: encoding/json; sigs.k8s.io/json; k8s.io/kube-openapi `pkg/validation/validate/values.go`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 from kubeshard_apiserver.status import FieldError, invalid_value
@@ -55,9 +56,9 @@ def number_check(schema: Mapping[str, Any], types: tuple[str, ...], format_: str
 def _fits(value: Any, named: str, format_: str) -> bool:
     if named == "integer":
         limit = _RANGES.get(format_, 1 << 63)
-        if isinstance(value, float) and (not math.isfinite(value) or not value.is_integer()):
-            return False
-        return bool(-limit <= value < limit)
+        if isinstance(value, float):
+            value = in_digits(value)
+        return isinstance(value, int) and -limit <= value < limit
     return format_ != "float" or abs(value) <= _LARGEST_FLOAT32
 
 
@@ -72,7 +73,7 @@ def _bound(
     words = relation if exclusive else f"{relation} or equal to"
 
     def check(value: float, path: str) -> FieldError | None:
-        mark = int(limit) if isinstance(value, int) else limit
+        mark = _int64(limit) if isinstance(value, int) else limit
         beyond = value > mark if upper else value < mark
         if beyond or (exclusive and value == mark):
             return invalid_value(path, value, f"{path} in body should be {words} {go_number(mark)}")
@@ -81,8 +82,14 @@ def _bound(
     return check
 
 
+def _int64(number: float) -> int:
+    """Converts a number as the server does, for which one that does not fit is the smallest integer."""
+    whole = int(number)
+    return whole if -_WIDE <= whole < _WIDE else -_WIDE
+
+
 def _multiple(value: float, factor: float, path: str) -> FieldError | None:
-    factor = int(factor) if isinstance(value, int) else factor
+    factor = _int64(factor) if isinstance(value, int) else factor
     if factor <= 0:
         message = f"factor MultipleOf declared for {path} must be positive: {go_number(factor)}"
         return invalid_value(path, factor, message)
@@ -107,29 +114,51 @@ def is_whole(value: float) -> bool:
 Members = dict[str, Any] | list[Any]
 
 
+def go_value(value: Any) -> Any:
+    """Returns the value as Go has it: it reads a number as an integer only if that fits 64 bits."""
+    return float(value) if type(value) is int and not -_WIDE <= value < _WIDE else value
+
+
+def go_values(value: Any) -> Any:
+    """A deep copy in which all numbers are as Go has them."""
+    if isinstance(value, dict):
+        return {name: go_values(member) for name, member in value.items()}
+    return [*map(go_values, value)] if isinstance(value, list) else go_value(value)
+
+
+def in_digits(value: float) -> float:
+    """Returns a float as it is read from the text that Go writes, in which a whole number below 1e21 has only digits.
+    What Go reads as a float all the same is an integer here, so that it is written in the same digits.
+    """
+    return int(Decimal(repr(value))) if value.is_integer() and abs(value) < _LONG else value
+
+
 def whole_numbers(value: Members) -> None:
-    """Replaces whole floats in place with the integers as which they are read again."""
-    _replace(
-        value, float, lambda number: int(number) if number.is_integer() and abs(number) < _WIDE else number
-    )
+    """Replaces numbers in place by those that are read when the value has been written and read again."""
+    _replace(value, 0)
 
 
 def wide_numbers(value: Members) -> None:
-    """Replaces integers that do not fit 64 bits in place with the floats as which the server decodes them."""
-    _replace(value, int, lambda number: number if -_WIDE <= number < _WIDE else float(number))
+    """Replaces numbers in place of which Go would read others: those that do not fit 64 bits are floats to it."""
+    _replace(value, _WIDE)
 
 
 _WIDE = 1 << 63
+_LONG = 1e21
 
 
-def _replace(value: Members, wanted: type, change: Callable[[Any], Any]) -> None:
+def _replace(value: Members, smallest: int) -> None:
+    """`smallest` is the absolute value from which floats are replaced."""
     members: Any = value.items() if isinstance(value, dict) else enumerate(value)
     for key, member in members:
         kind = type(member)
         if kind is dict or kind is list:
-            _replace(member, wanted, change)
-        elif kind is wanted and (changed := change(member)) is not member:
-            value[key] = changed
+            _replace(member, smallest)
+        elif kind is int:
+            if not -_WIDE <= member < _WIDE:
+                value[key] = in_digits(float(member))
+        elif kind is float and abs(member) >= smallest:
+            value[key] = in_digits(member)
 
 
 def go_number(value: float) -> str:

@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any
 
 from kubeshard_apiserver.schema.formats import Predicate, searching, string_format
-from kubeshard_apiserver.schema.numbers import is_whole, number_check
+from kubeshard_apiserver.schema.numbers import go_value, is_whole, number_check
 from kubeshard_apiserver.schema.structural import NOTHING, key_of, same
 from kubeshard_apiserver.status import (
     FieldError,
@@ -170,7 +170,7 @@ def compiled(schema: Schema) -> Check:
     types = _types(schema)
     nullable = bool(schema.get("nullable"))
     format_ = _format(schema, types)
-    enum = schema.get("enum") or ()
+    enum = [go_value(choice) for choice in schema.get("enum") or ()]
     choices = [choice if isinstance(choice, str) else shown(choice) for choice in enum]
     combinations = combined(schema, compiled)
     of_kind: dict[type, Check | None] = {
@@ -182,6 +182,9 @@ def compiled(schema: Schema) -> Check:
 
     def run(value: Any, path: str, old: Any, errors: list[FieldError]) -> int:
         kind = type(value)
+        if kind is int:
+            value = go_value(value)
+            kind = type(value)
         if value is None:
             if types and not nullable:
                 errors.append(_mistyped(path, types, "null"))

@@ -24,6 +24,7 @@ from kubeshard_apiserver.resources.metadata import (
     without_empty,
 )
 from kubeshard_apiserver.resources.namespaces import NAMESPACES, check_accepts_new
+from kubeshard_apiserver.schema.numbers import whole_numbers
 from kubeshard_apiserver.status import (
     already_exists,
     bad_request,
@@ -119,6 +120,8 @@ class Writes:
         if config["metadata"].get("managedFields") is not None:
             raise bad_request("metadata.managedFields must be nil")
         strategy = target.resource.strategy
+        if strategy.is_custom:
+            whole_numbers(config)  # the server reads YAML here, where 1.0 is the integer 1
         if target.subresource:
             yield from self._model.reading(target)
         check_fits(kind, strategy.shape, config)
