@@ -120,6 +120,7 @@ class SmallApi:
             obj
             for place, obj in sorted(self.objects.items())
             if place.split("/")[-2] == plural
+            and ("/namespaces/" not in path or place.startswith(path + "/"))
             and selector.matches(obj["metadata"].get("labels"))
             and (not name or obj["metadata"]["name"] == name)
         ]

@@ -201,11 +201,7 @@ PLACES: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "of a dead shard": (SECRETS, "", {"labels": {SHARD: "gone"}}),
     "draining": (SECRETS, "", {"labels": {SHARD: "b", DRAIN: "true"}}),
     "to be drained": (SECRETS, "", {"labels": {SHARD: "b"}}),
-    "namespace": (SECRETS.replace("default", "other"), "namespace", {"labels": {SHARD: "a"}}),
-    "unknown namespace": (SECRETS.replace("default", "new"), "namespace", {}),
-    "system namespace": (SECRETS.replace("default", "system"), "system_namespace", {}),
     "child": (CONFIG_MAPS, "", controlled_by("Secret")),
-    "child elsewhere": (CONFIG_MAPS.replace("default", "other"), "namespace", controlled_by("Secret")),
     "no controller": (CONFIG_MAPS, "no_controller", {"labels": {SHARD: "a"}}),
     "another controller": (CONFIG_MAPS, "foreign_controller", controlled_by("Deployment")),
     "a chain": (CONFIG_MAPS, "owner_unknown", controlled_by("ConfigMap", "above")),
@@ -220,10 +216,15 @@ PLACES: Mapping[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @virtual_time
-async def test_each_object_that_is_listed_is_counted_once_as_assigned_waiting_or_not_sharded() -> None:
+async def test_each_object_of_the_ring_s_namespaces_is_counted_once_as_assigned_waiting_or_not_sharded() -> (
+    None
+):
+    """Those elsewhere are not: they are not even read if the ring selects few namespaces."""
     selector = LabelSelector(match_labels={"space": "default"})
     w = World("a", resources=RESOURCES[:1], selector=selector, system_namespaces=("system",))
     w.small.namespaces |= {"other": {"space": "other"}, "system": {"space": "default"}}
+    for namespace in ("other", "system", "unknown"):
+        w.api.put(SECRETS.replace("default", namespace), "elsewhere")
     w.small.kinds = {GroupResource("", "configmaps"): SECRET_OWNERS | MAPS_TOO}
     w.small.learned += 1
     expected: dict[str, Counter[str]] = {"secrets": Counter(), "configmaps": Counter()}
@@ -260,6 +261,35 @@ async def test_what_is_not_sharded_is_told_as_of_the_last_list_of_all_that_was_c
     del w.api.objects[f"{CONFIG_MAPS}/plain"], w.api.objects[f"{CONFIG_MAPS}/more"]
     await w.run()
     assert w.not_sharded("configmaps") == {}
+
+
+@virtual_time
+async def test_what_is_not_sharded_does_not_vanish_with_the_last_shard() -> None:
+    w = World("a")
+    w.api.put(CONFIG_MAPS, "plain")
+    await w.run()
+    w.small.shards = ()
+    await w.run()
+    assert w.not_sharded("configmaps") == {"no_controller": 1}
+
+
+@virtual_time
+async def test_a_namespace_that_cannot_be_read_keeps_its_part_of_what_is_not_sharded_and_no_other() -> None:
+    w = World("a", selector=LabelSelector(match_labels={"space": "mine"}))
+    w.small.knows_all = True
+    w.small.namespaces = {f"other-{number}": {"space": "other"} for number in range(MANY_NAMESPACES)}
+    w.small.namespaces |= {"default": {"space": "mine"}, "locked": {"space": "mine"}}
+    locked = CONFIG_MAPS.replace("default", "locked")
+    w.api.put(CONFIG_MAPS, "plain")
+    w.api.put(locked, "plain")
+    await w.run()
+    assert w.not_sharded("configmaps") == {"no_controller": 2}
+    w.api.faults.append(
+        lambda request: status(403, "Forbidden") if request.target.startswith(locked) else None
+    )
+    w.api.put(CONFIG_MAPS, "more")
+    assert (await w.run()).failed
+    assert w.not_sharded("configmaps") == {"no_controller": 3}
 
 
 @pytest.mark.parametrize("name", ["foo/bar", "/", "..", "x" * 300, "a b?c#d%2F"])

@@ -15,11 +15,13 @@ A crash costs only the task that it is in, which starts again (`supervised`). Ke
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container
+from collections import Counter
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Any
 
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
@@ -235,6 +237,8 @@ class ResourceSync:
         """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
         self.delayed: DelayedAssignments[Any] = DelayedAssignments(ring.clock)
         self.handled = HandledObjects(ring.clock)
+        self._not_sharded: Mapping[str | AllNamespaces, Mapping[str, int]] = {}
+        """How many objects the ring does not shard, by the namespaces that were listed, and why."""
         self.narrow = False
         """Whether a scan did not see objects in namespaces that were not known."""
         self._group = group
@@ -280,10 +284,23 @@ class ResourceSync:
         # The ring may have it in another role now, and be unable to read it.
         self.ring.metrics.pending(self.entry.resource, 0)
         self.ring.metrics.unassigned(self.entry.resource, 0)
-        self.ring.metrics.not_sharded(self.entry.resource, {})
+        self.tell_not_sharded({}, ())
         self.notify()
         for task in tuple(self._tasks):
             task.cancel()
+
+    def tell_not_sharded(
+        self, listed: Mapping[str | AllNamespaces, Mapping[str, int]], unread: Container[str | AllNamespaces]
+    ) -> None:
+        """How many objects the ring does not shard, in the namespaces that were listed; those that could not be read
+        have as many as before.
+        """
+        before = {place: counts for place, counts in self._not_sharded.items() if place in unread}
+        self._not_sharded = {**before, **listed}
+        total = Counter[str]()
+        for counts in self._not_sharded.values():
+            total.update(counts)
+        self.ring.metrics.not_sharded(self.entry.resource, total)
 
     def request(self, scope: ScanScope, now: float) -> None:
         """Requests a scan."""

@@ -94,8 +94,8 @@ class _Scan:
     progressed: float = 0.0
     unread: dict[str, ApiError] = field(default_factory=dict)
     """Namespaces that could not be read."""
-    not_sharded: Counter[str] = field(default_factory=Counter)
-    """How many objects the ring does not shard, by why."""
+    not_sharded: dict[str | AllNamespaces, Counter[str]] = field(default_factory=dict)
+    """How many objects of each complete list the ring does not shard, by why."""
     kept: bool = False
     """Whether a drain was seen that may end with the object where it is (`RETURNING`): it may have to be drained."""
     leaves_some: bool = False
@@ -153,14 +153,14 @@ class Scanner:
             if isinstance(error, KindNotServed):  # no object is left, so none waits
                 scan.drains.commit()
                 scan.unassigned.commit()
-                ring.metrics.not_sharded(sync.entry.resource, {})
+                sync.tell_not_sharded({}, ())
                 sync.pending_drains.uninstalled()
                 self._tell(sync)
             return ScanResult(failed=True, moved=scan.moved)
         if scan.tells_drains:
             scan.drains.commit()
-        if scope is ScanScope.ALL and not scan.unread:
-            ring.metrics.not_sharded(sync.entry.resource, scan.not_sharded)
+        if scope is ScanScope.ALL and (scan.not_sharded or scan.unread):
+            sync.tell_not_sharded(scan.not_sharded, scan.unread)
         if scope is not ScanScope.CONTROLLED and not scan.leaves_some:
             scan.unassigned.commit()
         self._tell(sync)
@@ -260,11 +260,12 @@ class Scanner:
                     await ring.look_up(entry, meta)
                 except ApiError as error:
                     scan.unread[meta.namespace] = error
+                    left_out["owner_unknown"] += 1
                     continue
                 read_at = math.inf
                 decision = plan(view, entry, type_, meta, draining=draining)
                 action = decision.action
-            if not decision.key and (why := not_sharded(decision, meta, ring.report.unconfirmed_namespaces)):
+            if not decision.key and (why := not_sharded(decision, meta)):
                 left_out[why] += 1
             if action is Action.NOTHING or action is Action.LOOK_UP:
                 if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
@@ -294,7 +295,7 @@ class Scanner:
                     scan.unassigned.add(meta, self._clock.monotonic(), decision.source)
                 continue
             await tasks.start(self._carry_out(job, scan))
-        scan.not_sharded.update(left_out)
+        scan.not_sharded[reading.place] = left_out
 
     def _drains(self, scan: _Scan, meta: ObjectMeta, decision: Decision, view: RingView) -> None:
         """The object is being drained, or waits for its owner's drain."""

@@ -71,8 +71,8 @@ RING_DELETED = "the ring is being deleted"
 OWNER_UNKNOWN = "its controller is controlled, too: the sharder looks for the owner of both, and assigns it"
 
 
-NOT_SHARDED = ("namespace", "system_namespace", "no_controller", "foreign_controller", "owner_unknown", "key")
-"""Why a ring does not shard an object that its resource lists (`not_sharded`)."""
+NOT_SHARDED = ("no_controller", "foreign_controller", "owner_unknown", "key")
+"""Why a ring does not shard an object of its resource in a namespace that it selects (`not_sharded`)."""
 
 
 class Action(Enum):
@@ -201,16 +201,14 @@ def plan(
     return Decision(Action.DRAIN, target, source, key=key)
 
 
-def not_sharded(decision: Decision, meta: ObjectMeta, unconfirmed: Container[str] = ()) -> str:
-    """Why the ring does not shard the object, one of `NOT_SHARDED`; "" if it does. `unconfirmed`: its system namespaces
-    that are not confirmed.
-    """
+def not_sharded(decision: Decision, meta: ObjectMeta) -> str:
+    """Why the ring does not shard the object, "namespace" or one of `NOT_SHARDED`; "" if it does."""
     if decision.key or decision.reason == RING_DELETED:
         return ""
     if decision.action is Action.REFUSED:
         return "key"
     if decision.reason == NOT_SELECTED:
-        return "system_namespace" if (meta.namespace or meta.name) in unconfirmed else "namespace"
+        return "namespace"
     if decision.reason == OWNER_UNKNOWN:
         return "owner_unknown"
     return "no_controller" if controller_of(meta) is None else "foreign_controller"
