@@ -18,7 +18,7 @@ from kubeshard.core.patches import JsonPatch, MergePatch, pointer
 from kubeshard.core.selectors import Selector
 from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.reclaiming import AT_A_TIME, PATIENCE, RARELY, clear, reclaim
-from kubeshard.sharding.names import RETURNING
+from kubeshard.sharding.names import RETURNING, TAKEN
 from kubeshard_lab.virtual_time import virtual_time
 
 SHARD = ShardIdentity("r", "s0", "ns", Incarnation("", "", "x"))
@@ -142,7 +142,7 @@ FAULTS = ("", "unsent", "lost", "another's write")
 
 @virtual_time
 async def test_whatever_becomes_of_its_writes_an_object_has_a_new_version_and_no_mark() -> None:
-    for faults, drain in product(product(FAULTS, repeat=4), ("", RETURNING)):
+    for faults, drain in product(product(FAULTS, repeat=4), ("", RETURNING, TAKEN)):
         api = Stored(faults, drain)
         assert await reclaim(cast("Client", api), SHARD, [(SITES, "x")])
         assert (api.labels, api.version > 1) == ({SHARD.label: SHARD.name}, True), (faults, drain)

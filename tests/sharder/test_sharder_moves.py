@@ -17,12 +17,12 @@ from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.moves import TAKEN, THROTTLING, TRIES, Job, Mover, MoveResult, Still
+from kubeshard.sharder.moves import THROTTLING, TRIES, Job, Mover, MoveResult, Still
 from kubeshard.sharder.object_locks import Known
 from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.ring import OnDeletion
 from kubeshard.sharding.api import RingGroupResource, RingResource
-from kubeshard.sharding.names import CLEAN_UP_FINALIZER
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER, TAKEN
 from kubeshard.sharding.planner import Action, plan
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time

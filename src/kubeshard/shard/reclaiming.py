@@ -16,10 +16,11 @@ object to another shard, which takes the mark away too. Nobody else would take i
 never drained: so the Lease says that the shard is returning until no mark is left.
 
 Guaranteed, when `reclaim` returns True: no patch of a sharder (kubeshard's or the Go one) that is based on a read
-before the Lease was acquired will take an object from us. Objects with a drain label are left as they are: they are
-released without being reconciled. Not guaranteed: the same for a sharder that reads the object afterwards and still
-considers us dead, as the Go one does during a pass that started before; nor for kinds that the ring lists only since
-this process has read it.
+before the Lease was acquired will take an object from us. A sharder that was about to take an object by a test of its
+labels, not of its version, has left a mark for that (`TAKEN`): it is removed too, so that the test fails. Objects with
+another drain label are left as they are: they are released without being reconciled. Not guaranteed: the same for a
+sharder that reads the object afterwards and still considers us dead, as the Go one does during a pass that started
+before; nor for kinds that the ring lists only since this process has read it.
 
 If the objects of a kind cannot be listed, or one cannot be written, waiting replaces the proof: returns False after
 `PATIENCE`, which is longer than a patch of kubeshard's sharder takes unless that process is paused. Other kinds do not
@@ -46,7 +47,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart
 from kubeshard.runtime.notices import Notices
 from kubeshard.shard.identity import ShardIdentity
-from kubeshard.sharding.names import RETURNING
+from kubeshard.sharding.names import RETURNING, TAKEN
 
 PATIENCE = 30.0
 """Seconds. A proof of death is valid for 5, the request takes 5 at most, the kernel may deliver it for 4 more, and the
@@ -57,6 +58,8 @@ IN_FLIGHT = 15.0
 """Seconds after which a write that was given up does not take effect any more: those of `PATIENCE`, without the 5 for
 the proof.
 """
+
+_MARKS = (RETURNING, TAKEN)
 
 AT_A_TIME = 20
 RETRY = 1.0
@@ -102,7 +105,7 @@ async def clear(
     places = tuple(places)
     if places:
         await asyncio.sleep(IN_FLIGHT)
-    marked = _assigned_to(shard) & Selector.equals(shard.drain, RETURNING)
+    marked = _assigned_to(shard) & Selector.any_of(shard.drain, _MARKS)
     room = asyncio.Semaphore(AT_A_TIME)
 
     async def one(kind: Kind, namespace: str | AllNamespaces) -> None:
@@ -202,7 +205,7 @@ async def _all_of(
         nonlocal count
         async with asyncio.TaskGroup() as tasks:
             async for obj in client.list(form, namespace, label_selector=selector, on_restart=lambda: None):
-                if not obj.metadata.has_label(shard.drain) or obj.metadata.label(shard.drain) == RETURNING:
+                if not obj.metadata.has_label(shard.drain) or obj.metadata.label(shard.drain) in _MARKS:
                     count += 1
                     await room.acquire()
                     renewing = tasks.create_task(
@@ -241,7 +244,7 @@ async def _renewed(
     """
     meta, drain = obj.metadata, pointer("metadata", "labels", shard.drain)
     mark = MergePatch({"metadata": {"labels": {shard.drain: RETURNING}}})
-    unmark = JsonPatch([test(drain, RETURNING), remove(drain)])
+    unmark = JsonPatch([test(drain, meta.label(shard.drain) or RETURNING), remove(drain)])
 
     async def write(patch: MergePatch | JsonPatch, base: PartialObject | None, *done: type[ApiError]) -> None:
         while True:

@@ -48,7 +48,7 @@ from kubeshard.sharder.live_reads import OwnerReads, read_metadata
 from kubeshard.sharder.object_locks import Known, ObjectLocks
 from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.resource_sync import ANY_OWNER, RingSync
-from kubeshard.sharding.names import DRAIN_VALUE
+from kubeshard.sharding.names import DRAIN_VALUE, TAKEN
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
 from kubeshard.sharding.ring_resources import RingEntry
 
@@ -60,11 +60,6 @@ PATCH_TIMEOUT = 5.0
 
 THROTTLING = RetryPolicy(tries=10, longest=10.0)
 """Back-off from a throttling server while other jobs wait for a slot; after it the object is left to `retries`."""
-
-TAKEN = "taken"
-"""Value of the drain label on an object that is about to be taken from a dead shard by a test of its labels. Shards
-ignore the value: a live one releases the object.
-"""
 
 Still = Callable[[], bool]
 """Whether a proof of death is still valid."""

@@ -118,6 +118,10 @@ RETURNING = "returning"
 """The value of the drain label of an object that its own shard has marked for a moment, to have all earlier moves of it
 refused: it will keep the object.
 """
+TAKEN = "taken"
+"""The value of the drain label of an object that a sharder is about to take from a dead shard by a test of its labels.
+Shards ignore the value: a live one releases the object, and one that is back removes the label.
+"""
 MAX_RING_NAME = 63
 
 SYNC_PERIOD = 300.0
