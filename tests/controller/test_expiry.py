@@ -229,6 +229,41 @@ def test_expires_is_a_plain_function() -> None:
             expiring(wrong)  # type: ignore[arg-type]
 
 
+def unknown(obj: App) -> datetime:
+    raise KeyError("ttl")
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("expires", "said"),
+    [
+        (unknown, "KeyError: 'ttl'"),
+        (lambda obj: datetime(2026, 1, 1), "return None, or a datetime with a time zone"),
+        (lambda obj: False, "expires returned False"),
+    ],
+    ids=["raises", "no time zone", "no time"],
+)
+async def test_a_mistake_in_expires_fails_the_run_and_does_not_keep_the_reconcile_from_its_work(
+    expires: Callable[[App], Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+    watch = Watch(App, when=when.generation_changed)
+
+    async def work(ctx: Context, obj: App) -> None:
+        seen.append(obj.metadata.name)
+
+    async with app_cluster() as cluster:
+        await create(cluster, 100)
+        async with cluster.running(expiring(expires, reconciler=work, primary=watch)):
+            assert "a" in seen
+            assert said in caplog.text
+            seen.clear()
+            await cluster.client.patch(App, "a", "default", MergePatch({"spec": {"size": 7}}))
+            await asyncio.sleep(5)
+            assert "a" in seen
+            assert await cluster.get() is not None
+
+
 def test_the_role_of_a_controller_with_expires_may_delete() -> None:
     def verbs(controller: Controller[App]) -> set[str]:
         apps = GroupResource("example.com", "apps")

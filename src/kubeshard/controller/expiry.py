@@ -8,6 +8,7 @@
 | a time to come | the object is looked at again then, however its runs end in between |
 | a time that has passed | it is deleted in place of a run, as it was read: its version is a precondition |
 | another time than before | that time counts, whatever the `when` of the watch lets pass |
+| what is neither None nor a time, or it raises | the run fails after the reconcile, which is not held up |
 
 Nothing is remembered: another process, or another shard, finds the same time in the object. In a shard, only the owner
 deletes. A delete that the API server refuses is a failed run, and is tried again like one. Finalizers are honoured.
@@ -37,7 +38,14 @@ def expiring(expires: Expires, inner: ReconcileFn) -> ReconcileFn:
     """Deletes objects that have expired, and leaves others to `inner`."""
 
     async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
-        if obj is None or obj.metadata.deleting or (at := _time(expires, obj)) is None:
+        if obj is None or obj.metadata.deleting:
+            return await inner(ctx, obj)
+        try:
+            at = _time(expires, obj)
+        except Exception:
+            await inner(ctx, obj)
+            raise
+        if at is None:
             return await inner(ctx, obj)
         left = at - ctx.clock.wall()
         if left > 0:
