@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from kubeshard import Context, Controller, KubeObject, Manager, Scope
+from kubeshard.client.discovery import Discovery
+from kubeshard.core.errors import Unavailable
 from kubeshard.manager.declaration import CacheSettings
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.testing.memory import MemoryApi
@@ -35,7 +39,10 @@ class Group(KubeObject, group="example.org", version="v1", kind="Widget"): ...
 class Nobody(KubeObject, group="example.com", version="v1"): ...
 
 
-def definition(scope: str) -> dict[str, Any]:
+class Beta(KubeObject, group="example.com", version="v1beta1", kind="Widget", plural="widgetses"): ...
+
+
+def definition(scope: str, versions: Sequence[str] = ("v1",)) -> dict[str, Any]:
     schema = {"openAPIV3Schema": {"type": "object"}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -45,7 +52,10 @@ def definition(scope: str) -> dict[str, Any]:
             "group": "example.com",
             "scope": scope,
             "names": {"kind": "Widget", "listKind": "WidgetList", "plural": "widgets", "singular": "widget"},
-            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+            "versions": [
+                {"name": each, "served": True, "storage": each == versions[0], "schema": schema}
+                for each in versions
+            ],
         },
     }
 
@@ -53,19 +63,34 @@ def definition(scope: str) -> dict[str, Any]:
 async def reconcile(ctx: Context, obj: KubeObject) -> None: ...
 
 
-async def advice(cls: type[KubeObject], scope: str, caplog: pytest.LogCaptureFixture, **options: Any) -> str:
+@asynccontextmanager
+async def running(cls: type[KubeObject], defined: dict[str, Any], **options: Any) -> AsyncIterator[MemoryApi]:
     api = MemoryApi(ApiServer(world=virtual_world(clock=VirtualClock())))
-    await api.install(definition(scope))
+    await api.install(defined)
     controller = Controller(name="widget", reconciler=reconcile, primary=cls)
     async with api.client() as client:
-        running = asyncio.create_task(
-            Manager([controller], client=client, status_pages=None, **options).run()
-        )
+        task = asyncio.create_task(Manager([controller], client=client, status_pages=None, **options).run())
+        yield api
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    fields: list[Any] = [each.fields for each in caplog.records]  # type: ignore[attr-defined]
+    return [each["advice"] for each in fields if each.get("cause") == "not served"]
+
+
+async def advice(
+    cls: type[KubeObject],
+    scope: str,
+    caplog: pytest.LogCaptureFixture,
+    versions: Sequence[str] = ("v1",),
+    **options: Any,
+) -> str:
+    async with running(cls, definition(scope, versions), **options):
         await asyncio.sleep(30)
-        running.cancel()
-        await asyncio.wait([running])
-    (told,) = [each.fields for each in caplog.records if each.fields.get("cause") == "not served"]  # type: ignore[attr-defined]
-    return str(told["advice"])
+    (said,) = told(caplog)
+    return said
 
 
 SERVED = "the server serves Widget as widgets.example.com in version v1"
@@ -93,17 +118,17 @@ async def test_a_wrong_scope_is_told_where_only_some_namespaces_are_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cache = CacheSettings(default_scope=Scope(frozenset({"team"})))
-    told = await advice(Widget, "Cluster", caplog, cache=cache)
-    assert told == f"{SERVED}, cluster-scoped: write namespaced=False in the class Widget"
+    said = await advice(Widget, "Cluster", caplog, cache=cache)
+    assert said == f"{SERVED}, cluster-scoped: write namespaced=False in the class Widget"
 
 
 @virtual_time
 async def test_a_kind_of_that_name_in_another_group_may_be_another_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told = await advice(Group, "Namespaced", caplog)
-    assert told.startswith("install the CustomResourceDefinition widgets.example.org")
-    assert told.endswith(
+    said = await advice(Group, "Namespaced", caplog)
+    assert said.startswith("install the CustomResourceDefinition widgets.example.org")
+    assert said.endswith(
         f'or, if that is meant: {SERVED}, namespaced: write group="example.com" in the class Widget'
     )
 
@@ -112,6 +137,34 @@ async def test_a_kind_of_that_name_in_another_group_may_be_another_one(
 async def test_of_a_kind_that_nobody_serves_only_the_definition_is_asked_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told = await advice(Nobody, "Namespaced", caplog)
-    assert told.startswith("install the CustomResourceDefinition nobodies.example.com")
-    assert "Widget" not in told
+    said = await advice(Nobody, "Namespaced", caplog)
+    assert said.startswith("install the CustomResourceDefinition nobodies.example.com")
+    assert "Widget" not in said
+
+
+@virtual_time
+async def test_a_version_that_is_served_stays_as_the_class_declares_it_though_another_is_preferred(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    said = await advice(Beta, "Namespaced", caplog, ("v1", "v1beta1"))
+    assert said.endswith('in version v1beta1, namespaced: write plural="widgets" in the class Widget')
+
+
+@virtual_time
+async def test_what_could_not_be_looked_up_is_looked_up_again_and_so_is_a_definition_that_changed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(self: Discovery, *verbs: str) -> Any:
+        raise Unavailable("the server is overloaded", code=503, reason="")
+
+    async with running(Version, definition("Namespaced")) as api:
+        with monkeypatch.context() as patched:
+            patched.setattr(Discovery, "all_kinds", silent)
+            await asyncio.sleep(30)
+        await asyncio.sleep(120)
+        await api.install(definition("Namespaced", ("v1", "v3")))
+        await asyncio.sleep(120)
+    general, first, second = told(caplog)
+    assert general.startswith("install the CustomResourceDefinition")
+    assert 'write version="v1" in' in first
+    assert 'write version="v3" in' in second

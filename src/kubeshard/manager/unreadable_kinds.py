@@ -22,6 +22,7 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.handlers import Registration
 from kubeshard.cache.informer import Informer
 from kubeshard.client.client import Client
+from kubeshard.client.discovery import Discovery
 from kubeshard.controller.remote_watches import RemoteWatches
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import (
@@ -36,7 +37,7 @@ from kubeshard.controller.syncing import (
     until_filled,
 )
 from kubeshard.core.clusters import HOME_CLUSTER
-from kubeshard.core.errors import ApiError, Forbidden, Unauthorized
+from kubeshard.core.errors import ApiError, Forbidden, NotFound, Unauthorized
 from kubeshard.core.kinds import Kind
 from kubeshard.manager.controllers import Controllers
 from kubeshard.metrics.families import gauge
@@ -56,16 +57,31 @@ START_PATIENCE = 30.0
 
 LOOKED_UP_WITHIN = 5.0
 
+LOOKED_UP_EVERY = 60.0
+"""Seconds after which it is asked again how the server serves a kind."""
+
 RecordEvent = Callable[[Literal["Normal", "Warning"], str, str], None]
 """Called with the type, the reason and the message of a Kubernetes event."""
 
 _log = get_logger("kubeshard.manager")
 
 
-def served_otherwise(declared: Kind, served: Iterable[Kind]) -> Kind | None:
-    """How the server serves a kind that it does not serve as declared: in its own group, or else in another one."""
-    alike = [each for each in served if each.kind == declared.kind and each != declared]
-    return min(alike, key=lambda each: each.group != declared.group, default=None)
+async def served_as(discovery: Discovery, kinds: Iterable[Kind]) -> list[Kind | None]:
+    """How the server serves each of these kinds, which it does not serve as declared: in the version that is declared,
+    in another one of its group, or else in another group. Raises ApiError.
+    """
+    found, every = list[Kind | None](), None
+    for declared in kinds:
+        discovery.forget(declared.group)
+        try:
+            served = [
+                await discovery.kind(declared.group, kind=declared.kind, version=declared.version or None)
+            ]
+        except NotFound:
+            served = every = every or (await discovery.all_kinds())[0]
+        alike = [each for each in served if each.kind == declared.kind and each != declared]
+        found.append(min(alike, key=lambda each: each.group != declared.group, default=None))
+    return found
 
 
 def declaration_advice(declared: Kind, found: Kind, otherwise: str) -> str:
@@ -157,6 +173,8 @@ class Kinds:
         """Causes by informer."""
         self._served_as: dict[Informer[Any], Kind | None] = {}
         """How the server serves each kind that it does not serve as declared, as far as it is known."""
+        self._looked_up: dict[Informer[Any], float] = {}
+        """When that was last asked."""
         self._well: set[Informer[Any]] = set()
         """The informers that were fine at the last check."""
         self._hanging = Notices()
@@ -168,8 +186,11 @@ class Kinds:
         if (cache := self._cache()) is not None:
             cache.leave_reporting()
         while True:
-            await self._look_up()
-            self._check()
+            now = self._clock.monotonic()
+            problems = {each: found for each in self.informers() if (found := sync_problem(each, now))}
+            if problems:
+                await self._look_up([each for each, found in problems.items() if found.cause == "not served"])
+            self._check(problems)
             quiet = not (self._since or self._notices or self._hanging or self._outage)
             await asyncio.sleep(CHECK_LIVE if quiet else CHECK)
 
@@ -209,20 +230,22 @@ class Kinds:
                 f"{handler.waiting} objects wait for it"
             )
 
-    async def _look_up(self) -> None:
-        """Once for each kind that is not served: whether its declaration is wrong, rather than the cluster."""
-        unserved = [each for each in self.informers() if not is_served(each)]
+    async def _look_up(self, unserved: Sequence[Informer[Any]]) -> None:
+        """Whether the declaration of a kind that is not served is wrong, rather than the cluster. Again and again: the
+        cluster changes, too. What cannot be looked up stays as it was.
+        """
+        now, client = self._clock.monotonic(), self._client()
+        self._looked_up = {each: self._looked_up.get(each, -LOOKED_UP_EVERY) for each in unserved}
         self._served_as = {each: self._served_as[each] for each in unserved if each in self._served_as}
-        missing = [each for each in unserved if each not in self._served_as]
-        client = self._client()
+        missing = [each for each, at in self._looked_up.items() if now - at >= LOOKED_UP_EVERY]
         if not missing or client is None:
             return
-        served: list[Kind] = []
+        self._looked_up.update(dict.fromkeys(missing, now))
         with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(LOOKED_UP_WITHIN):
-                served, _ = await client.discovery.all_kinds()
-        for informer in missing:
-            self._served_as[informer] = served_otherwise(informer.form.kind, served)
+                declared = [each.form.kind for each in missing]
+                for informer, found in zip(missing, await served_as(client.discovery, declared), strict=True):
+                    self._served_as[informer] = found
 
     # The log
 
@@ -233,11 +256,10 @@ class Kinds:
         cache = self._cache()
         return cache.informers if cache else ()
 
-    def _check(self) -> None:
+    def _check(self, problems: dict[Informer[Any], SyncProblem]) -> None:
         now = self._clock.monotonic()
         self._report_hanging(now)
         informers = self.informers()
-        problems = {each: found for each in informers if (found := sync_problem(each, now))}
         self._since = {each: self._since.get(each, now) for each in problems}
         self._report_outage(problems, now, everything=len(problems) == len(informers))
         for informer, found in problems.items():
@@ -277,9 +299,9 @@ class Kinds:
             now < self._quiet_until or now - self._since[informer] < PATIENCE
         ):
             return
-        if not self._notices.due(informer, found.cause):
-            return
         served = self._served_as.get(informer)
+        if not self._notices.due(informer, (found.cause, served)):
+            return
         advice = (
             found.advice if served is None else declaration_advice(informer.form.kind, served, found.advice)
         )
