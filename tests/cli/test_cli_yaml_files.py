@@ -69,6 +69,11 @@ def test_of_a_folder_the_files_that_kubectl_reads_are_read(tmp_path: Path) -> No
         ("apiVersion: 1\nkind: ConfigMap\nmetadata: {name: a}\n", "apiVersion: 1 is not"),
         ("apiVersion: v1\nkind: [x]\nmetadata: {name: a}\n", r"kind: \['x'\] is not text"),
         ("apiVersion: v1\nkind: X\nmetadata: {name: 12}\n", "metadata.name: 12 is not text"),
+        ("apiVersion: v1\nkind: X\nmetadata: {name: a, namespace: 5}\n", "metadata.namespace: 5 is not text"),
+        (
+            "apiVersion: v1\nkind: X\nmetadata: {name: a, namespace: no}\n",
+            "metadata.namespace: False is not text",
+        ),
         ("apiVersion: a/b/c\nkind: X\nmetadata: {name: a}\n", "apiVersion: 'a/b/c' is not"),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {~: x}\n", "write it in quotes"),
     ],

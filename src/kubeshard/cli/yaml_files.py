@@ -80,9 +80,8 @@ def _objects(source: str, document: Any) -> Iterator[dict[str, Any]]:
     metadata = document.get("metadata") if isinstance(document, dict) else None
     if not (isinstance(metadata, dict) and document.get("kind") and metadata.get("name")):
         raise ConfigurationError(f"{source}: a document has no kind or no metadata.name")
-    for field, given in (("kind", document["kind"]), ("metadata.name", metadata["name"])):
-        if not isinstance(given, str):
-            raise ConfigurationError(f"{source}: {field}: {given!r} is not text; write it in quotes")
+    _check_texts(source, document, "kind")
+    _check_texts(source, metadata, "metadata.name", "metadata.namespace")
     try:
         split_api_version(document.get("apiVersion") or "")
     except (ValueError, AttributeError):
@@ -91,3 +90,11 @@ def _objects(source: str, document: Any) -> Iterator[dict[str, Any]]:
             "GROUP/VERSION or v1"
         ) from None
     yield document
+
+
+def _check_texts(source: str, mapping: dict[str, Any], *fields: str) -> None:
+    """What names an object, and where it is, becomes part of a URL."""
+    for field in fields:
+        given = mapping.get(field.rpartition(".")[2])
+        if not isinstance(given, str | None):
+            raise ConfigurationError(f"{source}: {field}: {given!r} is not text; write it in quotes")
