@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from ring_cluster import RING, SECRETS, RingCluster, name_on, owner_of
 
+from kubeshard.cli.kubectl.questions import facts_of
+from kubeshard.client import Client
 from kubeshard.core import ConfigMap, MergePatch, Namespace, ObjectMeta, OwnerReference
-from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.errors import ConfigurationError, Forbidden, Unavailable
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.owners import NOTED_OWNER
 from kubeshard.inspection.cluster import read_cluster
 from kubeshard.inspection.errors import Unanswerable
 from kubeshard.inspection.placement import Child, Owner, Placement, placement_of, rings_of, wanted
-from kubeshard.inspection.ring import see
+from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION, shard_label
+from kubeshard.sharding.planner import Decision
+from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_apiserver.testing import MemoryApi
 
 
@@ -52,6 +58,44 @@ async def test_an_object_that_is_where_it_belongs(cluster: RingCluster) -> None:
     first, second = found.successors
     assert owner_of(name, "a", "c") == first
     assert owner_of(name, second) == second
+
+
+async def test_who_may_list_one_namespace_only_is_told_what_an_object_controls_there(
+    cluster: RingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.shard("a")
+    await cluster.child("c", await cluster.secret("s", "a"), "a")
+    listed = Client.list
+
+    def within_a_namespace(self: Client, form: Any, namespace: Any = None, **options: Any) -> Any:
+        if getattr(form, "kind", None) == ConfigMap.KIND and namespace is ALL:
+            raise Forbidden("configmaps is forbidden", code=403, reason="Forbidden")
+        return listed(self, form, namespace, **options)
+
+    monkeypatch.setattr(Client, "list", within_a_namespace)
+    found = await placed(cluster, "secret/s")
+    (said,) = [value for name, value in facts_of(found) if name == "controls"]
+    assert said == "configmaps: 1 on a; only those in team: you may not list them in all namespaces"
+
+
+async def test_an_object_whose_owner_cannot_be_looked_up_leaves_the_others_counted(
+    cluster: RingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.shard("a")
+    owner = await cluster.secret("s", "a")
+    for name in ("c", "unclear"):
+        await cluster.child(name, owner, "a")
+    decide = SeenRing.decide
+
+    async def decided(self: SeenRing, entry: RingEntry, meta: ObjectMeta) -> Decision:
+        if meta.name == "unclear":
+            raise Unavailable("etcd is slow", code=503, reason="")
+        return await decide(self, entry, meta)
+
+    monkeypatch.setattr(SeenRing, "decide", decided)
+    (child,) = (await placed(cluster, "secret/s")).children
+    assert child.shards == {"a": 1}
+    assert child.error.startswith("the owner of unclear cannot be looked up")
 
 
 async def test_what_an_object_controls_is_found_where_it_is(cluster: RingCluster) -> None:

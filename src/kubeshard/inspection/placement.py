@@ -33,9 +33,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kubeshard.client.client import Client
-from kubeshard.core.errors import ApiError, ConfigurationError
+from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard.core.namespaces import ALL
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import FieldSelector
@@ -68,7 +68,7 @@ SUCCESSORS = 3
 
 
 class Child(msgspec.Struct, rename="camel", frozen=True):
-    """The controlled objects of one resource: their number by shard ("" is none)."""
+    """The controlled objects of one resource: their number by shard ("" is none). `error`: why there may be more."""
 
     resource: str
     shards: dict[str, int]
@@ -384,15 +384,43 @@ async def _children(client: Client, ring: SeenRing, entry: RingEntry, key: str) 
 
 
 async def _children_of(client: Client, ring: SeenRing, entry: RingEntry, kind: Kind, key: str) -> Child:
-    """Those that follow the main object with this key, in whatever namespace they are."""
-    shards: Counter[str] = Counter()
+    """Those that follow the main object with this key, in whatever namespace they are, as far as one may list them."""
+    own = object_of_key(key).namespace
     try:
-        async for obj in client.list(metadata_only(kind), ALL, on_restart=shards.clear):
-            if (await ring.decide(entry, obj.metadata)).key == key:
-                shards[obj.metadata.label(ring.view.shard_label)] += 1
+        return await _counted(client, ring, entry, kind, key, ALL)
+    except Forbidden as error:
+        if own and kind.namespaced:
+            with suppress(ApiError):
+                found = await _counted(client, ring, entry, kind, key, own)
+                here = f"only those in {own}: you may not list them in all namespaces"
+                return Child(found.resource, found.shards, "; ".join(filter(None, (here, found.error))))
+        return Child(str(kind.group_resource), {}, str(error))
     except ApiError as error:
         return Child(str(kind.group_resource), {}, str(error))
-    return Child(str(kind.group_resource), dict(sorted(shards.items())))
+
+
+async def _counted(
+    client: Client, ring: SeenRing, entry: RingEntry, kind: Kind, key: str, namespace: str | AllNamespaces
+) -> Child:
+    """Those in the namespace. Raises ApiError."""
+    shards: Counter[str] = Counter()
+    unknown = dict[str, ApiError]()
+
+    def listed_again() -> None:
+        shards.clear()
+        unknown.clear()
+
+    async for obj in client.list(metadata_only(kind), namespace, on_restart=listed_again):
+        try:
+            decision = await ring.decide(entry, obj.metadata)
+        except ApiError as error:
+            unknown[obj.metadata.name] = error
+            continue
+        if decision.key == key:
+            shards[obj.metadata.label(ring.view.shard_label)] += 1
+    why = next((f"the owner of {name} cannot be looked up: {error}" for name, error in unknown.items()), "")
+    more = f", nor those of {len(unknown) - 1} others" if len(unknown) > 1 else ""
+    return Child(str(kind.group_resource), dict(sorted(shards.items())), why + more)
 
 
 class Wanted(NamedTuple):

@@ -265,7 +265,7 @@ def commented(command: str, fixes: bool) -> str:
 
 def _children(resource: str, shards: dict[str, int], error: str) -> str:
     counts = ", ".join(f"{count} on {shard or 'no shard'}" for shard, count in shards.items())
-    return f"{resource}: {error or counts or 'none'}"
+    return f"{resource}: {'; '.join(filter(None, (counts, error))) or 'none'}"
 
 
 def placements(
