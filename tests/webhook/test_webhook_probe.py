@@ -13,6 +13,7 @@ from kubeshard.webhook.probe import RegistrationProbe
 from kubeshard.webhook.registrar import BEFORE, ValidatingWebhookConfiguration
 from kubeshard.webhook.registration import Address
 from kubeshard.webhook.review import AdmissionRequest, GroupVersionResource, UserInfo
+from kubeshard.webhook.webhooks import _probe
 from kubeshard_apiserver.testing import MemoryApi
 
 ADDRESS = Address(url="https://dev.example.org:9443")
@@ -35,6 +36,15 @@ def called(client: Client) -> RegistrationProbe:
     probe = RegistrationProbe(client, "notes")
     probe.handler(CALL)
     return probe
+
+
+async def test_who_could_not_try_whether_it_is_called_does_not_take_that_for_a_call(
+    kube_memory: MemoryApi,
+) -> None:
+    async with kube_memory.client() as client:
+        assert await _probe([called(client)], ADDRESS, "") == ""
+        kube_memory.inject("create", CONFIGURATIONS, status=403)
+        assert "could not be tried: " in await _probe([called(client)], ADDRESS, "")
 
 
 async def left(client: Client) -> list[ValidatingWebhookConfiguration]:

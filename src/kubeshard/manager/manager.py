@@ -180,7 +180,7 @@ class Manager(ArgumentHints):
         for server in self._called():
             await server.registered()
 
-    def try_out(self, config: ClusterConfig, world: World) -> None:
+    def configure_for_test(self, config: ClusterConfig, world: World) -> None:
         """Has the manager run beside tests, before it runs: with a cluster that reaches this process, in which its
         webhooks are registered, strictly, until it ends, and without pages.
         """
@@ -190,7 +190,7 @@ class Manager(ArgumentHints):
             server.call_at("https://127.0.0.1", strict=True)
             server.listen_on(0, "127.0.0.1")
 
-    async def works(self, within: float) -> None:
+    async def until_working(self, within: float) -> None:
         """Returns once the controllers of the running manager work, and the API server calls its webhooks. Raises
         Unprepared, with the reason, if that takes longer than so many seconds.
         """
@@ -204,8 +204,8 @@ class Manager(ArgumentHints):
             why = "; ".join(waiting()) or "the webhooks are not registered, see the log"
             raise Unprepared(f"not ready after {within:g} s: {why}") from None
         for server in self._called():
-            if server.uncalled:
-                raise Unprepared(f"the API server does not call the webhooks: {server.uncalled}")
+            if server.why_uncalled:
+                raise Unprepared(server.why_uncalled)
 
     def configure(self, settings: Settings) -> None:
         """Applies settings before the manager runs, except those of the log, which `run` sets up.

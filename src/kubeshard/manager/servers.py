@@ -74,8 +74,8 @@ class Called(Protocol):
     served: bool
     """Whether it serves anything; set before it runs."""
 
-    uncalled: str
-    """Why the API server does not call it, if that was tried."""
+    why_uncalled: str
+    """Why the API server does not call a temporary registration, or why that is not known; "" if it does."""
 
     def listen_on(self, port: int, host: str | None = None) -> None:
         """Serves at this port instead, 0 for a free one, and at this address; before it runs."""

@@ -135,8 +135,8 @@ class Webhooks:
         self._names_are_known = True
         self._ca_bundle: str | None = None
         self._registered_once = asyncio.Event()
-        self.uncalled = ""
-        """Why the API server does not call a temporary registration, if it was tried and does not."""
+        self.why_uncalled = ""
+        """Why a temporary registration is not called, or why that could not be tried; "" if it is called."""
         self._registry = registry
         self._server: WebhookServer | None = None
         self.routes: Routes = self._routes()
@@ -192,7 +192,7 @@ class Webhooks:
 
     async def registered(self) -> None:
         """Returns once the API server knows where to call; of a temporary registration, once it has been tried whether
-        it calls (`uncalled`).
+        it calls (`why_uncalled`).
         """
         if self._register and self.served:
             await self._registered_once.wait()
@@ -311,7 +311,7 @@ class Webhooks:
                             registered=registrar.registered,
                         )
                         trusted = self._trusted(own.ca_bundle if own else "")
-                        self.uncalled = await _probe(probes, address, trusted)
+                        self.why_uncalled = await _probe(probes, address, trusted)
                         probes = ()
                     self._registered_once.set()
                 except KubeshardError as error:
@@ -383,14 +383,14 @@ class Webhooks:
 
 async def _probe(probes: Sequence[RegistrationProbe], address: Address, ca_bundle: str) -> str:
     """Says whether the API server calls this program; if it does not, nobody else notices under "Ignore". Returns why
-    it does not.
+    it does not, or why that is not known.
     """
     for probe in probes:
         try:
             called = await probe.by_api_server(address, ca_bundle)
         except ApiError as error:
             _LOG.info("Not probed whether the API server calls this program", error=error)
-            return ""
+            return f"whether the API server calls the webhooks could not be tried: {error}"
         if not called:
             break
     else:
@@ -401,7 +401,7 @@ async def _probe(probes: Sequence[RegistrationProbe], address: Address, ca_bundl
     _LOG.warning(
         "The API server does not call this program; nothing is checked", url=address.url, cause=cause
     )
-    return cause
+    return f"the API server does not call the webhooks: {cause}"
 
 
 def _that(does: str, functions: Sequence[Any]) -> Iterator[Any]:

@@ -25,7 +25,7 @@ def running_operator(manager: Manager, config: ClusterConfig, within: float) -> 
     """Runs a manager that was created without a client. Raises Unprepared if it is not ready in time, and what ends it
     before.
     """
-    manager.try_out(config, dataclasses.replace(REAL_WORLD, watchdog=NoWatchdog))
+    manager.configure_for_test(config, dataclasses.replace(REAL_WORLD, watchdog=NoWatchdog))
     with in_background(lambda: _running(manager, within), "operator"):
         yield
 
@@ -43,7 +43,7 @@ async def _running(manager: Manager, within: float) -> AsyncIterator[None]:
 
 
 async def _ready(manager: Manager, running: asyncio.Task[None], within: float) -> None:
-    ready = asyncio.create_task(manager.works(within), name="waiting until the manager works")
+    ready = asyncio.create_task(manager.until_working(within), name="waiting until the manager works")
     await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         ready.cancel()
