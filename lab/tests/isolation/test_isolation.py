@@ -1,4 +1,4 @@
-"""What misbehaves costs the others nothing: every cell of the table (docs/guarantees.md), walked on virtual time."""
+"""One failure does not affect the rest: every cell of the table (docs/guarantees.md), walked on virtual time."""
 
 from __future__ import annotations
 

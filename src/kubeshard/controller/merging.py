@@ -106,8 +106,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class _Memory(OrderedDict[K, bytes]):
-    """REMEMBERED values. Objects are looked at in turn: of more than fit, the oldest are needed next. So three times
-    out of four the newest makes room, and most of the memory stays of use; what is gone leaves it in the end.
+    """At most REMEMBERED values. Objects are visited in turn, so if there are more, the oldest value is needed next.
+    Therefore a new value replaces the newest one three times out of four, and the oldest one the fourth time: most
+    values stay useful, and those of deleted objects disappear in the end.
     """
 
     evicted = 0
@@ -125,7 +126,7 @@ class Statements:
 
     def __init__(self) -> None:
         self._digests: _Memory[str] = _Memory()
-        """The statements by UID. A forgotten entry costs a request that changes nothing."""
+        """The statements by UID of the object. Without an entry, a request is sent that changes nothing."""
 
     def __contains__(self, statement: tuple[str, Any]) -> bool:
         uid, said = statement
@@ -148,7 +149,7 @@ class Rewrites:
         self._since = self._restores()
         """The restores before anything here was learned."""
         self._stored: _Memory[tuple[str, _Path]] = _Memory()
-        """Which value of an object, by UID, at a path the server stored as what: a digest of both."""
+        """By UID of the object, and path: a digest of the value that was sent and of the one that was stored."""
         self._notices = Notices()
         self._statements = Statements()
 

@@ -1,10 +1,11 @@
 """Reports kinds that cannot be read: in the log, in metrics, and in the details of readiness.
 
-Guaranteed: one line with advice when a kind goes missing, a right on it is missing or the cause changes, and one when
-it is back; both name the controllers that wait; an API server that does not respond at all is one line for all kinds. A
-kind whose list merely takes long is not reported for PATIENCE seconds. A handler that does not return for
-HANDLER_PATIENCE seconds is reported once per call. None of this affects liveness, because a restart would not help. A
-shard also says it in events about its Lease (`KindUnreadable`, `KindReadable`; `ClusterUnreadable`, `ClusterReadable`).
+Guaranteed: one line with advice when a kind goes missing, a right on it is missing, the cause changes, or the server
+begins to serve it in another way than its class declares, and one when it is back; both name the controllers that wait;
+an API server that does not respond at all is one line for all kinds. A kind whose list merely takes long is not
+reported for PATIENCE seconds. A handler that does not return for HANDLER_PATIENCE seconds is reported once per call.
+None of this affects liveness, because a restart would not help. A shard also says it in events about its Lease
+(`KindUnreadable`, `KindReadable`; `ClusterUnreadable`, `ClusterReadable`).
 """
 
 from __future__ import annotations
