@@ -163,9 +163,10 @@ async def test_objects_of_dead_shards_and_their_leases_are_cleaned_up_too() -> N
 
 
 @virtual_time
-async def test_a_ring_is_gone_although_its_status_cannot_be_written() -> None:
-    """Whether the API server refuses it, or somebody else is always faster."""
-    for code, reason in ((403, "Forbidden"), (409, "Conflict")):
+async def test_a_ring_is_gone_although_its_status_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
+    """Whether the API server refuses it, or somebody else is always faster. A refusal is told once."""
+    for code, reason, told in ((403, "Forbidden", 1), (409, "Conflict", 0), (404, "NotFound", 0)):
+        caplog.clear()
         async with scene(things=2) as at:
             status = {"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": "no"}
             answer = HttpResponse(code, {"content-type": "application/json"}, msgspec.json.encode(status))
@@ -179,6 +180,8 @@ async def test_a_ring_is_gone_although_its_status_cannot_be_written() -> None:
             await at.delete()
             await at.gone(within=30)
             assert not at.labelled()
+            lines = [line for line in caplog.messages if line.startswith("Cannot write the status")]
+            assert len(lines) == told
 
 
 @pytest.mark.nightly

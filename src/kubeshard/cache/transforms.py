@@ -7,9 +7,8 @@ parts.
 Guaranteed: a transform gets each version of an object that the server sends, before it is stored, indexed or passed to
 a handler, and never gets its own result, a tombstone or a resync. If it raises, returns something else or changes the
 object's identity, the object counts as one that does not fit its class: lists omit it, `get` raises `TransformFailed`,
-and other objects are not affected. If it raises `NotKept`, the object counts as one that does not exist. It is never
-stored unchanged, because the transform may be meant to keep a secret
-out of memory.
+and other objects are not affected. It is never stored unchanged, because the transform may be meant to keep a secret
+out of memory. If the transform raises `NotKept`, the object counts as one that does not exist.
 
 Then parts that many objects have in common are deduplicated: objects of one namespace, workload or owner have the same
 strings, labels and owner references, and every decoded object has its own copies of them, about a fifth of the size of

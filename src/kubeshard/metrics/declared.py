@@ -75,7 +75,7 @@ RINGS = table(
         "controller_sharding_objects_not_sharded",
         "gauge",
         "controllerring group resource reason",
-        "Objects in the namespaces that the ring selects that it does not shard, as of the last full resync.",
+        "Objects that the ring does not shard although it selects their namespace, as of the last full resync.",
     ),
     (
         "controller_sharding_oldest_unassigned_seconds",

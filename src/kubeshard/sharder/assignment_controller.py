@@ -252,10 +252,9 @@ class Assignments(Reconciler[ControllerRing]):
                     if change.after is None or not change.after.available:
                         # A shard that was not available any more, but might have lived, may be dead now.
                         sync.request(ScanScope.MISPLACED)
+                # To see when the ring may lose its next shard now (`sync`), and what its shards say.
                 if self._rings.get(name) is not None:
-                    enqueue(
-                        Key("", name), "shards changed"
-                    )  # or it is lost at another time; or there is something to tell
+                    enqueue(Key("", name), "shards changed")
 
     def _ring_changed(self, name: str) -> None:
         """The ring was added, deleted, or changed."""

@@ -1,4 +1,4 @@
-"""The controllerring controller: webhook configuration and status of each ring.
+"""The controller of ControllerRings: webhook configuration and status of each ring.
 
 Guaranteed: the webhook configuration is what `webhook_config` renders, even after another client edited or deleted
 it, within the bounds of `webhook_registration`; a field that another manager owns is left to it, and reported as
@@ -39,6 +39,7 @@ from kubeshard.core.finalizers import removing
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time, second_time
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.repairs import Repairs
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
@@ -71,6 +72,8 @@ _deleted: Predicate[ControllerRing] = changed(lambda ring: ring.metadata.deletio
 
 CLEAN_UP_CHECKED = 5.0
 """Seconds between two checks of whether a clean-up is over."""
+
+LOGGED_EVERY = 600.0
 
 SAID_FOR = 600.0
 """Seconds for which a sharder believes the other one that said in a ring's status that both run."""
@@ -160,6 +163,8 @@ class ControllerRings(Reconciler[ControllerRing]):
         """What the status of each ring said that was written last (`_said`)."""
         self._repairs = Repairs(clock)
         """Of statuses."""
+        self._notices = Notices(clock, every=LOGGED_EVERY)
+        """Of statuses that cannot be written."""
 
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
         if (ring := self._rings.get(obj.name)) is None:
@@ -191,7 +196,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         except ApiError as error:
             if failure is None:
                 raise
-            ctx.log.error("Cannot write the status of the ControllerRing", error=error)
+            self._cannot_write(ctx, ring, error)
         if failure is not None:
             raise failure
         again = min(again, settled.again)
@@ -258,12 +263,11 @@ class ControllerRings(Reconciler[ControllerRing]):
             raise
         except ApiError as error:
             refused = error
-        if refused is not None and not isinstance(refused, Conflict):
-            ctx.log.error("Cannot write the status of the ControllerRing", error=refused)
+            self._cannot_write(ctx, ring, refused)
         if state is CleanUpState.UNDER_WAY:
             return Result(requeue_after=CLEAN_UP_CHECKED)
         if CLEAN_UP_FINALIZER not in obj.metadata.finalizers:
-            if refused is not None:
+            if refused is not None and not isinstance(refused, NotFound):
                 raise refused
             return None
         await self._collect_leases(ctx, ring)
@@ -282,6 +286,13 @@ class ControllerRings(Reconciler[ControllerRing]):
             ctx.log.warning("Cannot remove the finalizer of a deleted ring", error=error)
             raise
         return None
+
+    def _cannot_write(self, ctx: Context, ring: Ring, error: ApiError) -> None:
+        """Tells it, unless the ring has just changed, or is gone."""
+        if isinstance(error, Conflict | NotFound):
+            return
+        if self._notices.due(ring.name, type(error)):
+            ctx.log.error("Cannot write the status of the ControllerRing", error=error)
 
     async def _collect_leases(self, ctx: Context, ring: Ring) -> None:
         """Deletes Leases that nobody holds: without the ring, nobody else does. Those of running shards stay theirs."""
@@ -343,6 +354,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         _tell_news(ctx, obj, status)
         await ctx.client.replace(msgspec.structs.replace(obj, status=status), subresource="status")
         self._written[ring] = said
+        self._notices.resolved(ring.name)
         if repair:
             self._repairs.repaired(ring.name)
         return math.inf

@@ -92,8 +92,8 @@ a process that was ended says nothing. Not used for decisions; shards in Go do n
 """
 
 UNRELEASED_ANNOTATION = "alpha.sharding.timebertt.dev/unreleased"
-"""On the Lease of a shard which the API server does not let release objects: what it answers, and which these are. For
-people, who find it in a condition of the ring. Not used for decisions; shards in Go do not have it.
+"""On the Lease of a shard that cannot release objects because the API server refuses it: its answer, and the objects.
+For people, who find it in a condition of the ring. Not used for decisions; shards in Go do not have it.
 """
 
 SHARDER_LABEL = "alpha.sharding.timebertt.dev/sharder"
