@@ -69,7 +69,9 @@ EVERY_RIGHT = Rights()
 
 
 class Duplicates(NamedTuple):
-    """Fields that a body contains twice: as warnings, and as listed in the error."""
+    """Fields that a body contains twice, or that an operation of a patch does not have: as warnings, and as listed in
+    the error.
+    """
 
     warnings: tuple[str, ...] = ()
     refused: str = ""

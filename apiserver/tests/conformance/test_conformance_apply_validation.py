@@ -63,6 +63,14 @@ async def test_built_in_kinds_are_checked_alike(api, maps, fields, told):
     assert refused.message == f"{UNTYPED}/v1, Kind=ConfigMap): {told}"
 
 
+@pytest.mark.parametrize(("metadata", "shown"), [("", ""), ([1], "[1]")])
+async def test_metadata_is_a_map(api, maps, metadata, shown):
+    refused = await api.apply(f"{maps}/a", {**MAP, "metadata": metadata})
+    assert refused.refusal == (500, None)
+    begin = "failed to create typed patch object (/; /v1, Kind=ConfigMap)"
+    assert refused.message == f"{begin}: .metadata: expected map, got &{{{shown}}}"
+
+
 async def test_what_fits_its_type_and_says_nothing_of_it_cannot_be_converted(api, ns, maps):
     refused = await api.apply(f"{maps}/a", {**MAP, "binaryData": {"a": "!"}})
     assert refused.refusal == (500, None)

@@ -136,6 +136,17 @@ async def test_the_operations_of_a_patch_are_told_by_their_places(api, maps):
     assert patched.warnings == ['json patch duplicate field "[0].path"']
 
 
+async def test_unknown_fields_of_operations_are_told_by_their_places(api, maps):
+    await api.create(maps, {"metadata": {"name": "a"}})
+    patch = b'[{"op":"add","path":"/data","value":{"a":"b"},"Op":"x"}]'
+    told = 'json patch unknown field "[0].Op"'
+    patched = await api.call("PATCH", f"{maps}/a", patch, content_type=JSON_PATCH)
+    assert (patched["data"], patched.warnings) == ({"a": "b"}, [told])
+    strict = await api.call("PATCH", f"{maps}/a", patch, content_type=JSON_PATCH, fieldValidation="Strict")
+    assert strict.refusal == (422, "Invalid")
+    assert strict.message.endswith(f": strict decoding error: {told}")
+
+
 async def test_unknown_fields_of_a_strict_patch_are_its_own_mistake(api, maps):
     await api.create(maps, {"metadata": {"name": "a"}})
     refused = await api.merge(f"{maps}/a", {"bogus": 1}, fieldValidation="Strict")

@@ -126,3 +126,13 @@ async def test_a_put_to_a_collection_is_not_allowed(api, maps):
 
 async def test_a_post_to_an_object_is_not_allowed(api, maps):
     assert (await api.create(f"{maps}/a", config_map())).refusal == (405, "MethodNotAllowed")
+
+
+async def test_a_name_to_be_made_need_only_fit_a_path_in_an_update(api, sites):
+    await api.create(sites, site())
+    changed = await api.merge(f"{sites}/a", {"metadata": {"generateName": "A_"}})
+    assert (changed.status, changed.meta["generateName"]) == (200, "A_")
+    refused = await api.merge(f"{sites}/a", {"metadata": {"generateName": "a/b"}})
+    assert refused.causes == {
+        ("metadata.generateName", "FieldValueInvalid", "Invalid value: \"a/b\": may not contain '/'")
+    }

@@ -141,7 +141,7 @@ def inconvertible(kind: Kind, config: Object, problem: str) -> ApiError:
 
 
 def _where(kind: Kind, config: Object) -> str:
-    meta = config["metadata"]
+    meta = found if isinstance(found := config["metadata"], dict) else {}
     namespace, name = (
         text if isinstance(text := meta.get(part), str) else "" for part in ("namespace", "name")
     )

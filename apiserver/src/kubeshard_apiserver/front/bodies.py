@@ -1,4 +1,5 @@
-"""Duplicate fields in request bodies, of which the last one wins, and what the server says of YAML that is none.
+"""Duplicate fields in request bodies, of which the last one wins, unknown fields in the operations of a JSON patch, and
+what the server says of YAML that is none.
 
 A JSON body without duplicates costs only one search for text that looks like a key. Source: sigs.k8s.io/json.
 """
@@ -39,14 +40,22 @@ _KEY = re.compile(rb'"\s*:')
 
 
 def duplicates_in_json(body: bytes, document: Any, *, is_json_patch: bool = False) -> Duplicates:
-    """Reports duplicate keys in a JSON body. `document` is the decoded body."""
+    """Reports duplicate keys in a JSON body, and what is unknown in a JSON patch. `document` is the decoded body."""
+    unknown = list(_unknown(document)) if is_json_patch else []
     if len(_KEY.findall(body)) == _keys(document):
-        return NO_DUPLICATES
+        return _duplicates(unknown) if unknown else NO_DUPLICATES
     paths = list(dict.fromkeys(_repeated(json.loads(body, object_pairs_hook=_Pairs), "")))
     if not is_json_patch:
         return _duplicates([f'duplicate field "{path}"' for path in paths])
-    found = [f'json patch duplicate field "{path}"' for path in paths]
+    found = [f'json patch duplicate field "{path}"' for path in paths] + unknown
     return _duplicates(found + [f'duplicate field "{path}"' for path in _patched(paths, document)])
+
+
+def _unknown(operations: Any) -> Iterator[str]:
+    for index, operation in enumerate(operations if isinstance(operations, list) else ()):
+        for name in operation if isinstance(operation, dict) else ():
+            if name not in ("op", "path", "from", "value"):
+                yield f'json patch unknown field "[{index}].{name}"'
 
 
 def duplicates_in_yaml(repeated: list[Repeated]) -> Duplicates:

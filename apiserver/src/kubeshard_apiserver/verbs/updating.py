@@ -17,7 +17,9 @@ from kubeshard_apiserver.apply.field_manager import Writer, updated
 from kubeshard_apiserver.model import Model, Target, WriteOptions, check_size
 from kubeshard_apiserver.objects import Object, in_order, private, same, with_metadata
 from kubeshard_apiserver.resources.metadata import (
+    NameRule,
     keep_servers_own,
+    segment_name,
     validate_metadata,
     validate_metadata_update,
     without_empty,
@@ -107,7 +109,10 @@ class Updates:
             found: list[FieldError] = []
             if _checked_metadata(new) != _checked_metadata(live):
                 # The server checks metadata twice and lists the causes twice.
-                found = 2 * (metadata_errors(target, new) + validate_metadata_update(new, live))
+                rule = (
+                    segment_name if strategy.is_custom else None
+                )  # only a create checks it by the kind's own
+                found = 2 * (metadata_errors(target, new, rule) + validate_metadata_update(new, live))
             return found + strategy.validate_update(new, live, target.subresource)
 
         refuse(target, new, (yield from done(errors, large=large)))
@@ -132,11 +137,12 @@ def writer_of(target: Target, options: WriteOptions, now: str) -> Writer:
     )
 
 
-def metadata_errors(target: Target, obj: Object) -> list[FieldError]:
+def metadata_errors(target: Target, obj: Object, name_rule: NameRule | None = None) -> list[FieldError]:
+    """`name_rule` replaces that of the kind."""
     strategy = target.resource.strategy
     return validate_metadata(
         obj,
-        strategy.name_rule,
+        name_rule or strategy.name_rule,
         namespaced=strategy.kind.namespaced,
         qualified_finalizers=strategy.qualified_finalizers,
     )

@@ -16,7 +16,7 @@ from kubeshard_apiserver.admission.chain import Admission
 from kubeshard_apiserver.apply.field_manager import applied, updated
 from kubeshard_apiserver.apply.validation import check_fits, inconvertible
 from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, check_size, in_version
-from kubeshard_apiserver.objects import Object, in_order, is_deleting, private, with_metadata
+from kubeshard_apiserver.objects import JsonObject, Object, in_order, is_deleting, private, with_metadata
 from kubeshard_apiserver.patching import Patch, patched
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
 from kubeshard_apiserver.resources.metadata import (
@@ -97,7 +97,7 @@ class Writes:
         options = options or WriteOptions()
         if isinstance(patch, ApplyPatch):
             found = options.duplicates.warnings if options.validation == "Warn" else ()
-            return (yield from self._apply(target, private(patch.body), options))._replace(warnings=found)
+            return (yield from self._apply(target, patch.body, options))._replace(warnings=found)
         warnings: tuple[str, ...] = ()
 
         def mutate(live: Object) -> Object:
@@ -110,8 +110,8 @@ class Writes:
         fresh = isinstance(patch, JsonPatch)
         return (yield from self.updating(target, mutate, options, fresh=fresh))._replace(warnings=warnings)
 
-    def _apply(self, target: Target, config: Object, options: WriteOptions) -> Steps[Answer]:
-        kind = target.resource.kind
+    def _apply(self, target: Target, body: JsonObject, options: WriteOptions) -> Steps[Answer]:
+        kind, config = target.resource.kind, private(body)
         check_type_meta(config, kind.kind)
         given = (config.get("apiVersion") or "", config.get("kind") or "")
         if given != (kind.api_version, kind.kind):
@@ -124,7 +124,7 @@ class Writes:
             whole_numbers(config)  # the server reads YAML here, where 1.0 is the integer 1
         if target.subresource:
             yield from self._model.reading(target)
-        check_fits(kind, strategy.shape, config)
+        check_fits(kind, strategy.shape, {**config, "metadata": body.get("metadata")})
         writer = writer_of(target, options, self._model.now())
 
         def mutate(live: Object) -> Object:
