@@ -221,7 +221,8 @@ async def install(api: Api, definition: dict[str, Any], within: float = WITHIN) 
     answer = await api.create(DEFINITIONS, definition)
     assert answer.status in (201, 409), answer.text
     spec = definition["spec"]
-    path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+    version = next(version["name"] for version in spec["versions"] if version["served"])
+    path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
     await until(lambda: _serves(api, path), within)
 
 
