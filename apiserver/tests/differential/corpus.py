@@ -66,7 +66,7 @@ def read(folder: Path) -> Corpus:
     objects: dict[str, list[Object]] = {}
     for obj in found:
         name = of_kind.get((str(obj.get("apiVersion")).partition("/")[0], obj.get("kind")))
-        if name is not None:
+        if isinstance(obj.get("metadata") or {}, dict) and name is not None:
             objects.setdefault(name, []).append(obj)
     return Corpus(definitions, objects)
 
