@@ -461,7 +461,8 @@ async def test_nothing_is_found_where_all_is_well(here: Installation) -> None:
 @pytest.mark.system  # each waits for a sharder to begin
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
 async def test_a_mistake_is_found_with_what_mends_it(here: Installation, mistake: Mistake) -> None:
-    await finds(here, mistake)
+    found = await finds(here, mistake)
+    assert found.fixes or "#" not in found.command, "that it does not fix it is the only comment"
 
 
 MENDED = (
