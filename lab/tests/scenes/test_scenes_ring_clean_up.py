@@ -182,6 +182,8 @@ async def test_a_ring_is_gone_although_its_status_cannot_be_written(caplog: pyte
             assert not at.labelled()
             lines = [line for line in caplog.messages if line.startswith("Cannot write the status")]
             assert len(lines) == told
+            news = [line.partition("what=")[2] for line in caplog.messages if "has a problem" in line]
+            assert len(news) == len(set(news))
 
 
 @pytest.mark.nightly

@@ -161,6 +161,8 @@ class ControllerRings(Reconciler[ControllerRing]):
         self._election = election
         self._written: WeakKeyDictionary[Ring, Hashable] = WeakKeyDictionary()
         """What the status of each ring said that was written last (`_said`)."""
+        self._told: WeakKeyDictionary[Ring, Hashable] = WeakKeyDictionary()
+        """The same of those whose news are told, and that could not be written yet."""
         self._repairs = Repairs(clock)
         """Of statuses."""
         self._notices = Notices(clock, every=LOGGED_EVERY)
@@ -351,9 +353,12 @@ class ControllerRings(Reconciler[ControllerRing]):
             )
             ctx.event(obj, "Warning", "StatusContested", note, action="Reconcile")
             return wait
-        _tell_news(ctx, obj, status)
+        if self._told.get(ring) != said:
+            _tell_news(ctx, obj, status)
+            self._told[ring] = said
         await ctx.client.replace(msgspec.structs.replace(obj, status=status), subresource="status")
         self._written[ring] = said
+        self._told.pop(ring, None)
         self._notices.resolved(ring.name)
         if repair:
             self._repairs.repaired(ring.name)
