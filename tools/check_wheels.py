@@ -208,7 +208,7 @@ def use_lab(environment: Environment) -> None:
         "kubeshard", "manifests", "experiment", "--image", "example.com/kubeshard:v1"
     )
     expect(code == 0 and "kind: Job" in words, f"manifests experiment said: {words}")
-    code, words = environment.said("kubeshard", "experiment")
+    code, words = environment.said("kubeshard", "experiment", "basic")
     expect(code == 2 and how_to_install("lab") in words, f"experiment said: {words}")
 
 

@@ -208,5 +208,5 @@ def test_without_matplotlib_the_error_names_the_extra(
 ) -> None:
     monkeypatch.delitem(sys.modules, "kubeshard_lab.experiment.report.drawing", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigurationError, match=r"need the package matplotlib: .*\[experiment\]"):
+    with pytest.raises(ConfigurationError, match=r"need the package matplotlib: .*\[lab\]"):
         write(make_run(tmp_path, duration=10.0))

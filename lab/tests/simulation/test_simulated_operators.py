@@ -252,7 +252,7 @@ def test_a_create_that_follows_from_a_stale_read_is_noticed() -> None:
         AUTHOR,
         until="stale read",
     )
-    assert "its cache lacks map-" in result.breaks[0]
+    assert "its cache lacks default/map-" in result.breaks[0]
 
 
 @pytest.mark.parametrize(

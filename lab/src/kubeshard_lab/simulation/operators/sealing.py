@@ -27,7 +27,8 @@ from types import FrameType
 from typing import Any, cast
 
 import kubeshard
-import kubeshard_apiserver.server
+import kubeshard_apiserver
+import kubeshard_lab
 from kubeshard.core.errors import ConfigurationError
 from kubeshard_lab.virtual_time import VirtualTimeLoop
 
@@ -48,15 +49,13 @@ def _folder(module: str) -> str:
     return f"{Path(module).resolve().parent}{os.sep}"
 
 
-_HOME = _folder(kubeshard.__file__)
-_SERVER = _folder(kubeshard_apiserver.server.__file__)
+_OURS = tuple(_folder(str(package.__file__)) for package in (kubeshard, kubeshard_apiserver, kubeshard_lab))
 _STDLIB = _folder(threading.__file__)
 _INSTALLED = (f"{_STDLIB}site-packages{os.sep}", f"{_STDLIB}dist-packages{os.sep}")
 """Without a virtual environment, the author's packages are in the folder of the standard library."""
 
 _NOT_TO_BE_INTERRUPTED = (
-    _HOME,
-    _SERVER,
+    *_OURS,
     "<frozen importlib",
     _folder(asyncio.__file__),
     _folder(logging.__file__),
@@ -201,7 +200,7 @@ class _Watch:
 
 def _is_authors(file: str) -> bool:
     """The author's, or of a library."""
-    if file.startswith((_HOME, _SERVER, "<")):
+    if file.startswith((*_OURS, "<")):
         return False
     return not file.startswith(_STDLIB) or file.startswith(_INSTALLED)
 
