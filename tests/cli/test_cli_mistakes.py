@@ -198,13 +198,14 @@ def test_certificate_files_that_are_missing(home: Path) -> None:
         (
             ("kubeshard_apiserver",),
             ("demo",),
-            "the demo needs the package kubeshard-apiserver: in a clone of kubeshard, pip install '.[demo]'",
+            "the demo needs the package kubeshard-apiserver: in a clone of kubeshard, pip install '.[lab]'",
         ),
         (("kubeshard_apiserver",), ("apiserver", "--port", "0"), "pip install '.[apiserver]' ./apiserver"),
+        (("kubeshard_lab",), ("simulate", "faults"), "pip install '.[lab]' ./apiserver ./lab"),
         (
             ("rich",),
             ("demo",),
-            "the demo needs the package rich: in a clone of kubeshard, pip install '.[demo]'",
+            "the demo needs the package rich: in a clone of kubeshard, pip install '.[lab]'",
         ),
     ],
 )
