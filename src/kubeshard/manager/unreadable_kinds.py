@@ -171,7 +171,7 @@ class Kinds:
         self._since: dict[Informer[Any], float] = {}
         """When each informer was first found not to be live."""
         self._notices = Notices()
-        """Causes by informer."""
+        """By informer the cause, and how the server serves its kind instead."""
         self._served_as: dict[Informer[Any], Kind | None] = {}
         """How the server serves each kind that it does not serve as declared, as far as it is known."""
         self._looked_up: dict[Informer[Any], float] = {}
@@ -337,7 +337,7 @@ class Kinds:
         controllers do not wait yet.
         """
         found = explained(informer, informer.last_error)
-        if not self._notices.due(informer, found.cause):
+        if not self._notices.due(informer, (found.cause, None)):
             return
         self._log.warning(
             "A right on a kind is missing; changes of its objects are seen late, or not at all",
