@@ -23,7 +23,7 @@ import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from distribution.building import ROOT, CannotBuild, git, hatch, source_date_epoch, uncommitted
+from distribution.building import ROOT, SOURCES, CannotBuild, git, hatch, source_date_epoch, uncommitted
 from image import rootfs
 from image.content import USER
 from image.layout import MACHINES, Labels, describe, write_layer, write_layout
@@ -51,10 +51,8 @@ def missing(*programs: str) -> str:
 
 def make_rootfs(target: Path, epoch: int, place: Path) -> str:
     """Fills a new folder. Returns the Debian packages in it, one per line."""
-    for source in (
-        ROOT,
-        ROOT / "lab",
-    ):  # the lab, of which a cluster runs experiments and examples, needs no more packages
+    # Clusters run the lab's experiments and examples, too, for which these packages are enough.
+    for source in SOURCES:
         hatch(source, place, epoch, "wheel")
     wheels = sorted(place.glob("*.whl"))
     return "".join(f"{it.name} {it.version}\n" for it in rootfs.make(target, wheels, epoch))

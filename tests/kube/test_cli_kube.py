@@ -17,6 +17,7 @@ import yaml
 
 from kubeshard.client import Client
 from kubeshard.core import Namespace
+from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver.testing import KubeApi
 from kubeshard_apiserver.testing.assets import find_assets
 from kubeshard_lab.examples.webhosting.api import SKIP_WORKLOAD_LABEL, Website
@@ -140,8 +141,11 @@ def test_a_shard_of_a_ring_that_does_not_exist_says_so_and_what_to_do(kubeconfig
         assert "Unclosed" not in process.stderr.read()
 
 
-async def test_samples_are_applied_and_generated_where_asked(kubeconfig: Path, kube_client: Client) -> None:
+async def test_samples_are_applied_and_generated_where_asked(
+    kubeconfig: Path, kube_client: Client, kube_api: KubeApi
+) -> None:
     """D4 in docs/defects.md."""
+    kube_api.install(controller_ring_crd())
     first = command(kubeconfig, "samples", "apply", module=WEBHOSTING)
     assert first.stderr == ""
     assert first.stdout.splitlines()[-1] == "applied Website library"
