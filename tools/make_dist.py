@@ -84,7 +84,7 @@ def main() -> None:
         print(f"dist/{file.name}: {file.stat().st_size / 1024:.0f} KiB")
     if uncommitted():
         print("NOT FOR RELEASE: the tree has uncommitted changes")
-    print(f"both distributions passed all checks ({time.monotonic() - began:.0f} s)")
+    print(f"all three distributions passed all checks ({time.monotonic() - began:.0f} s)")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 uv resolves each direct dependency, including those of the extras, to the lower bound in `pyproject.toml`. They are
 installed into a virtual environment of their own, `.venv-lowest`, which is kept, with the test tools of this one.
-Every module of both packages is imported there, then the tests are run. Arguments after `--` are passed to pytest.
+Every module of the three packages is imported there, then the tests are run. Arguments after `--` are passed to pytest.
 
 Nothing is compiled: a version without a wheel for this Python is not one that users can install.
 """
