@@ -137,7 +137,7 @@ FAILURES = [
         "not True, False",
     ),
     (
-        writes(size=nested(3000)),
+        writes(size=nested(30_000)),
         "ValueError",
         "App['spec'] has a value that cannot be sent: it is nested too",
     ),
