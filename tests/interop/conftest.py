@@ -20,7 +20,7 @@ def programs(
     kubeconfig: Path, tmp_path: Path, install_crd: object, request: pytest.FixtureRequest
 ) -> Iterator[Programs]:
     for crd in (controller_ring_crd(), *manifests.crds()):
-        install_crd(crd)  # type: ignore[operator] # tests/conftest.py: InstallCrd
+        install_crd(crd)  # type: ignore[operator] # conftest.py: InstallCrd
     made = Programs(kubeconfig, tmp_path)
     try:
         yield made
