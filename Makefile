@@ -27,7 +27,7 @@ OUTSIDE = (kube or interop or go) and not nightly
 NIGHTLY = nightly and not (kube or interop or go)
 LIVE    = nightly and (kube or interop or go)
 # Folders without a quick test, which `make test` does not read. Those of tests/house are run by `make lint`.
-SLOW    = $(addprefix --ignore=,tests/house tests/install tests/interop tests/kube apiserver/tests/kubectl apiserver/tests/peers)
+SLOW    = $(addprefix --ignore=,tests/house kubeshard/tests/install kubeshard/tests/interop kubeshard/tests/kube apiserver/tests/kubectl apiserver/tests/peers)
 # Tests of a file run in one process, which creates its fixtures once, and in order, so that slow tests do not come last.
 SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests that start programs: two at a time, since their programs need the processors too.
@@ -56,15 +56,15 @@ test-more-kube: $(STAMP) kube ## Run those of them that need a real kube-apiserv
 	$(BIN)/pytest -m "$(LIVE)" $(PAIRS) $(ARGS)
 
 PYTHONS ?= 3.11.2 3.12 3.13
-PARTS   ?= $(addprefix tests/,core runtime sharding workqueue crd leases client cache controller manager shard sharder webhook) \
+PARTS   ?= $(addprefix kubeshard/tests/,core runtime sharding workqueue crd leases client cache controller manager shard sharder webhook) \
 	  apiserver/tests/apiserver
 test-pythons: $(STAMP) ## Run the tests of each part on the other Pythons that this machine has; 3.11.2 is the one of Debian 12 and of the image
 	$(BIN)/python tools/test_pythons.py $(PYTHONS) -- -m "$(QUICK)" $(SPREAD) --kube=embedded $(PARTS) $(ARGS)
 
-test-lowest: $(STAMP) ## Import everything and run a quick part of the tests with the oldest dependencies that pyproject.toml allows
+test-lowest: $(STAMP) ## Import everything and run a quick part of the tests with the oldest dependencies that are allowed
 	$(BIN)/python tools/test_lowest.py -- -m "$(QUICK)" $(SPREAD) --kube=embedded \
-	  $(addprefix tests/,core runtime crd client webhook kubectl) \
-	  $(addprefix tests/,cli/test_cli_rbac.py cli/test_cli_types.py manager/test_manager_pages.py manager/test_metric_series.py) \
+	  $(addprefix kubeshard/tests/,core runtime crd client webhook kubectl) \
+	  $(addprefix kubeshard/tests/,cli/test_cli_rbac.py cli/test_cli_types.py manager/test_manager_pages.py manager/test_metric_series.py) \
 	  $(addprefix apiserver/tests/apiserver/test_,cel.py apiserver_protobuf.py apiserver_same_bytes.py) $(ARGS)
 
 dist: $(STAMP) ## Make the release artifacts in dist/, and try out the wheels in a new virtual environment, as a user would
@@ -83,7 +83,7 @@ corpus: $(STAMP) kube ## Apply the definitions and objects of a folder to the em
 	$(BIN)/python apiserver/tests/differential/corpus.py $(ARGS)
 
 test-install: $(STAMP) kube ## Install the sharder by kustomize and Helm, run it as installed, upgrade it and roll back (part of test-kube; IMAGE=build/image: as containers of it, as root)
-	$(if $(IMAGE),KUBESHARD_IMAGE=$(abspath $(IMAGE)) )$(BIN)/pytest -m "$(OUTSIDE)" tests/install tests/manifests tests/kube/test_policies_kube.py -s $(ARGS)
+	$(if $(IMAGE),KUBESHARD_IMAGE=$(abspath $(IMAGE)) )$(BIN)/pytest -m "$(OUTSIDE)" kubeshard/tests/install kubeshard/tests/manifests kubeshard/tests/kube/test_policies_kube.py -s $(ARGS)
 
 kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped if KUBEBUILDER_ASSETS is set)
 	@if [ -n "$$KUBEBUILDER_ASSETS" ]; then echo "using the control plane in $$KUBEBUILDER_ASSETS"; \
@@ -96,13 +96,13 @@ manifests: $(STAMP) ## Generate deploy/ again, which is never edited by hand
 	$(BIN)/python tools/render_manifests.py
 
 isolation: $(STAMP) ## Write docs/guarantees.md from the table of lab/tests/isolation
-	PYTHONPATH=lab/tests/scenes:tests/webhook $(BIN)/python lab/tests/isolation/isolation_page.py
+	PYTHONPATH=lab/tests/scenes:kubeshard/tests/webhook $(BIN)/python lab/tests/isolation/isolation_page.py
 
 traces: $(STAMP) ## Run the traces of lab/tests/traces on the Go project's protocol and on ours, print what was noticed, and write docs/guarantees.md
 	PYTHONPATH=lab/tests/traces $(BIN)/python lab/tests/traces/traces_page.py
 
 chaos: $(STAMP) kube ## Break sharders, shards, API servers, etcd and the network between them on a real control plane (ARGS="--scenario C1 --repeat 10"; --list)
-	@PYTHONPATH=tests/chaos $(BIN)/python tests/chaos/chaos_run.py $(ARGS)
+	@PYTHONPATH=kubeshard/tests/chaos $(BIN)/python kubeshard/tests/chaos/chaos_run.py $(ARGS)
 
 types: $(STAMP) kube ## Read the types of the built-in kinds from a real kube-apiserver
 	$(BIN)/python tools/learn_types.py
@@ -117,7 +117,7 @@ lint: $(STAMP) ## Check style, types, the import contract and the rules of the h
 	$(BIN)/pytest -q -m "$(QUICK)" tests/house
 
 docs: $(STAMP) ## Build the documentation in build/site/, with the reference from the docstrings
-	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src:apiserver/src:lab/src $(BIN)/mkdocs build --strict && echo "build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=kubeshard/src:apiserver/src:lab/src $(BIN)/mkdocs build --strict && echo "build/site/index.html"
 
 model: $(STAMP) ## Check the model of the protocol with TLC (needs Java and Maven; ARGS=--full: the large configurations too)
 	@$(BIN)/python tools/check_model.py $(ARGS)
@@ -140,8 +140,8 @@ bench: $(STAMP) ## Run benchmarks: BENCHMARKS="workqueue store ...", the files o
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-header --no-annotate --no-emit-package kubeshard --no-emit-package kubeshard-apiserver --no-emit-package kubeshard-lab pyproject.toml
-lock: $(STAMP) ## Regenerate requirements.txt, and its subsets for programs and for the image, from pyproject.toml
+	  --no-header --no-annotate --no-emit-package kubeshard --no-emit-package kubeshard-apiserver --no-emit-package kubeshard-lab kubeshard/pyproject.toml
+lock: $(STAMP) ## Regenerate requirements.txt, and its subsets for programs and for the image, from the pyproject.toml files
 	$(LOCK) apiserver/pyproject.toml lab/pyproject.toml --all-extras --group dev --group docs --output-file requirements.txt
 	$(LOCK) apiserver/pyproject.toml lab/pyproject.toml --extra kubectl --extra speed --group build --constraint requirements.txt --output-file requirements-run.txt
 	$(LOCK) --extra speed --constraint requirements.txt --output-file requirements-image.txt
@@ -150,10 +150,10 @@ MAKE_VENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "k
 	{ test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV); } && \
 	{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 PIP = $(BIN)/python -m pip --disable-pip-version-check
-OURS = $(PIP) install --quiet --no-deps --no-build-isolation --editable . --editable ./apiserver --editable ./lab
+OURS = $(PIP) install --quiet --no-deps --no-build-isolation --editable ./kubeshard --editable ./apiserver --editable ./lab
 
 # What developers need: 133 packages.
-$(STAMP): pyproject.toml apiserver/pyproject.toml lab/pyproject.toml requirements.txt
+$(STAMP): pyproject.toml kubeshard/pyproject.toml apiserver/pyproject.toml lab/pyproject.toml requirements.txt
 	@$(MAKE_VENV)
 	@echo "installing the developers' packages into $(VENV): 1 GB, some minutes"
 	@$(PIP) install --quiet --require-hashes --requirement requirements.txt
@@ -161,7 +161,7 @@ $(STAMP): pyproject.toml apiserver/pyproject.toml lab/pyproject.toml requirement
 	@touch $@
 
 # What users need, with pip's progress.
-$(RUNS): pyproject.toml apiserver/pyproject.toml lab/pyproject.toml requirements-run.txt
+$(RUNS): kubeshard/pyproject.toml apiserver/pyproject.toml lab/pyproject.toml requirements-run.txt
 	@$(MAKE_VENV)
 	@$(PIP) install --no-compile --require-hashes --requirement requirements-run.txt
 	@$(OURS)

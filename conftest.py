@@ -64,10 +64,10 @@ OUTSIDE = frozenset({"system", "main_job", "kube", "interop", "go"})
 """Markers of tests that may start programs."""
 
 SYSTEM = (
-    "tests/e2e",
-    "tests/install",
-    "tests/kube",
-    "tests/interop",
+    "kubeshard/tests/e2e",
+    "kubeshard/tests/install",
+    "kubeshard/tests/kube",
+    "kubeshard/tests/interop",
     "apiserver/tests/kubectl",
     "apiserver/tests/peers",
 )

@@ -113,7 +113,8 @@ def no_ops(before: Path | None, rounds: int, objects: int = 5000) -> None:
     spent: dict[str, list[float]] = {name: [] for name in trees}
     for number in range(rounds):
         for name in sorted(trees, reverse=bool(number % 2)):
-            environment = {**os.environ, "PYTHONPATH": str(trees[name] / "src")}
+            sources = (trees[name] / "kubeshard" / "src", trees[name] / "src")  # once at the top
+            environment = {**os.environ, "PYTHONPATH": str(next(filter(Path.is_dir, sources)))}
             command = [sys.executable, str(PROGRAMS / "no_ops.py"), str(objects), "5"]
             ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)  # noqa: S603
             spent[name].append(statistics.median(json.loads(ran.stdout)) / objects * 1e6)
@@ -124,7 +125,7 @@ def sets(rounds: int, objects: int = 1000) -> None:
     bare, with_set = [], []
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(str(HERE.parent / part) for part in ("src", "apiserver/src")),
+        "PYTHONPATH": os.pathsep.join(str(HERE.parent / part) for part in ("kubeshard/src", "apiserver/src")),
     }
     for _ in range(rounds):
         command = [sys.executable, str(PROGRAMS / "desired_sets.py"), str(objects), "5"]
@@ -165,7 +166,7 @@ class Bench:
     def start(self, name: str, command: Sequence[str], **environment: str) -> Child:
         log = self._folder / f"{name}.log"
         log.unlink(missing_ok=True)
-        paths = os.pathsep.join([str(HERE.parent / "src"), str(PROGRAMS)])
+        paths = os.pathsep.join([str(HERE.parent / "kubeshard/src"), str(PROGRAMS)])
         given = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "PYTHONPATH": paths, **environment}
         return Child(name, command, log, given)
 
@@ -194,7 +195,7 @@ class Bench:
 async def bench(folder: Path) -> AsyncIterator[Bench]:
     kubeconfig = folder / "kubeconfig"
     kubeconfig.unlink(missing_ok=True)
-    sources = os.pathsep.join(str(HERE.parent / part) for part in ("src", "apiserver/src"))
+    sources = os.pathsep.join(str(HERE.parent / part) for part in ("kubeshard/src", "apiserver/src"))
     command = [sys.executable, "-m", "kubeshard", "apiserver", "--kubeconfig", str(kubeconfig)]
     server = Child("apiserver", command, folder / "apiserver.log", {**os.environ, "PYTHONPATH": sources})
     try:

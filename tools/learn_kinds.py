@@ -27,7 +27,7 @@ from kubeshard.crd.schema import Schema
 from kubeshard_apiserver.testing.control_plane import ControlPlane
 from learning.asking import Asker, asking
 
-PACKAGE = "kubeshard.kinds"
+PACKAGE = "kubeshard.kinds.generated"
 AS_MODULES: Imports = {
     "kubeshard.core.conditions": ("Condition",),
     "kubeshard.core.objects": ("KubeObject", "ObjectMeta", "Struct", "field"),
@@ -123,7 +123,7 @@ def written(found: Sequence[Described], definitions: Mapping[str, Schema], relea
             f"Classes of {_group_version(found, here[0])} in Kubernetes {release}, written by `make types`. The "
             "descriptions are those of the Kubernetes authors (Apache License 2.0)."
         )
-        texts[f"{module.removeprefix(PACKAGE + '.')}.py"] = writer.text(head)
+        texts[f"generated/{module.removeprefix(PACKAGE + '.')}.py"] = writer.text(head)
     return texts | _faces(classes)
 
 
@@ -193,7 +193,7 @@ def _faces(classes: Mapping[str, Sequence[str]]) -> dict[str, str]:
     shown: dict[str, list[str]] = defaultdict(list)
     for name, modules in sorted(places.items()):
         shown[modules[0] if len(modules) == 1 else f"{PACKAGE}.{CHOSEN[name]}"].append(name)
-    return {"homes.py": _table(shown), "__init__.pyi": _stub(shown)}
+    return {"generated/homes.py": _table(shown), "__init__.pyi": _stub(shown)}
 
 
 def _table(shown: Mapping[str, Sequence[str]]) -> str:
@@ -225,7 +225,7 @@ def _stub(shown: Mapping[str, Sequence[str]]) -> str:
 
 def folder() -> Path:
     """The folder of the package."""
-    return Path(str(files(PACKAGE)))
+    return Path(str(files(PACKAGE))).parent
 
 
 def main() -> None:

@@ -65,7 +65,7 @@ def make_image(target: Path, epoch: int, place: Path) -> None:
     root, layer, layout = place / "rootfs", place / "layer.tar", place / "image"
     packages = make_rootfs(root, epoch, place)
     write_layer(root, layer, epoch)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "kubeshard" / "pyproject.toml").read_text())["project"]
     revision = git("rev-parse", "HEAD") + ("-dirty" if uncommitted() else "")
     write_layout(layout, layer, __version__, Labels(__version__, revision, project["description"]), epoch)
     size = describe(layout).size

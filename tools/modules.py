@@ -24,11 +24,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-PACKAGES = {"kubeshard": "src", "kubeshard_apiserver": "apiserver/src", "kubeshard_lab": "lab/src"}
-GENERATED = "kubeshard.kinds."
+PACKAGES = {"kubeshard": "kubeshard/src", "kubeshard_apiserver": "apiserver/src", "kubeshard_lab": "lab/src"}
+GENERATED = "kubeshard.kinds.generated."
 """Classes that `make types` writes: counted apart."""
 BESIDE = {
-    "tests": ("tests", "apiserver/tests", "lab/tests"),
+    "tests": ("tests", "kubeshard/tests", "apiserver/tests", "lab/tests"),
     "tools and benchmarks": ("tools", "benchmarks"),
     "examples": ("examples",),
 }

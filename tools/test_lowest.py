@@ -21,10 +21,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".venv-lowest"
 UV = str(Path(sys.executable).with_name("uv"))
-PROJECTS = ("pyproject.toml", "apiserver/pyproject.toml", "lab/pyproject.toml")
+PROJECTS = ("kubeshard/pyproject.toml", "apiserver/pyproject.toml", "lab/pyproject.toml")
 TOOLS = ("aiohttp", "hypothesis", "pytest", "pytest-asyncio", "pytest-xdist")
 """What the tests import; their bounds are of no interest."""
-SOURCES = ("src", "apiserver/src", "lab/src")
+SOURCES = ("kubeshard/src", "apiserver/src", "lab/src")
 
 IMPORTS = """
 import importlib, pkgutil

@@ -22,7 +22,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_INSTALLED_FROM = ("requirements.txt", "pyproject.toml", "apiserver/pyproject.toml", "lab/pyproject.toml")
+_INSTALLED_FROM = (
+    "requirements.txt",
+    "kubeshard/pyproject.toml",
+    "apiserver/pyproject.toml",
+    "lab/pyproject.toml",
+)
 
 
 def interpreter(version: str) -> str | None:
@@ -71,7 +76,7 @@ def environment(version: str, python: str) -> Path:
         "--no-deps",
         "--no-build-isolation",
         "--editable",
-        str(ROOT),
+        str(ROOT / "kubeshard"),
         "--editable",
         str(ROOT / "apiserver"),
         "--editable",

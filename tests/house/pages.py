@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 from source_tree import ROOT, tracked
 
-PAGES = [path for path in tracked() if path.suffix == ".md" and not path.is_relative_to(ROOT / "src")]
+PAGES = [
+    path for path in tracked() if path.suffix == ".md" and not path.is_relative_to(ROOT / "kubeshard" / "src")
+]
 _BLOCK = re.compile(
     r"""(?:^<!--[ ]not[ ]run:(?P<excuse>[^\n]*?)-->\n+)?
     ^```(?P<language>\w*)(?:[ ]title="(?P<title>[^"]+)")?\n

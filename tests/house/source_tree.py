@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DISTRIBUTIONS = (ROOT, ROOT / "apiserver", ROOT / "lab")
-PACKAGE = ROOT / "src" / "kubeshard"
+DISTRIBUTIONS = (ROOT / "kubeshard", ROOT / "apiserver", ROOT / "lab")
+PACKAGE = ROOT / "kubeshard" / "src" / "kubeshard"
 _PROOF = re.compile(r"`(?:([\w/]+\.py))?::(test_\w+)`")
 PACKAGES = (
     PACKAGE,
@@ -83,7 +83,7 @@ def proofs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def is_a_test(file: str, test: str) -> bool:
-    paths = [folder / "tests" / file for folder in DISTRIBUTIONS]
+    paths = [folder / "tests" / file for folder in (ROOT, *DISTRIBUTIONS)]
     return any(path.is_file() and test in _functions(path) for path in paths)
 
 

@@ -171,8 +171,8 @@ def test_the_lock_has_every_declared_dependency() -> None:
                 for group in project["project"].get("optional-dependencies", {}).values()
                 for item in group
             ),
-            *project.get("dependency-groups", {}).get("dev", ()),
         ]
+    declared += tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
     names = {re.split(r"[^\w.-]", item)[0].lower().replace("_", "-") for item in declared}
     names -= {"kubeshard", "kubeshard-apiserver", "kubeshard-lab"}
     locked = set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements.txt").read_text().lower(), re.M))

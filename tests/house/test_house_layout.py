@@ -179,7 +179,7 @@ def _needs(distribution: Path) -> set[str]:
     """Returns the packages that are installed with it."""
     own = tomllib.loads((distribution / "pyproject.toml").read_text())["project"]["dependencies"]
     found = {_normal(requirement) for requirement in own}
-    return found | _needs(ROOT) if "kubeshard" in found else found
+    return found | _needs(DISTRIBUTIONS[0]) if "kubeshard" in found else found
 
 
 def _normal(requirement: str) -> str:

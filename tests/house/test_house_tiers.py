@@ -45,7 +45,7 @@ def test_what_make_test_does_not_read_has_only_tests_of_other_tiers() -> None:
 def test_modules_of_tests_have_names_of_their_own() -> None:
     """pytest imports them by name: of two with one name it runs neither."""
     places: dict[str, list[str]] = {}
-    for path in sources(*(folder / "tests" for folder in DISTRIBUTIONS)):
+    for path in sources(ROOT / "tests", *(folder / "tests" for folder in DISTRIBUTIONS)):
         places.setdefault(path.name, []).append(name(path))
     del places["conftest.py"]
     assert not [same for same in places.values() if len(same) > 1]
@@ -59,7 +59,10 @@ def test_a_gate_and_a_night_run_every_tier_and_a_night_runs_all_of_it() -> None:
             targets[name] for name in re.findall(r"tests (test[a-z-]*)", steps) if name in targets
         } == TIERS.keys()
     assert "--turns" not in steps
-    assert 'testpaths = ["tests", "apiserver/tests", "lab/tests"]' in (ROOT / "pyproject.toml").read_text()
+    assert (
+        'testpaths = ["tests", "kubeshard/tests", "apiserver/tests", "lab/tests"]'
+        in (ROOT / "pyproject.toml").read_text()
+    )
 
 
 STEP = """set -uo pipefail

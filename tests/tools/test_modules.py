@@ -31,7 +31,7 @@ def test_the_longest_chain_of_imports_leaves_circles_where_it_enters_them() -> N
 
 
 def test_an_import_of_a_name_is_one_of_its_module(tmp_path: Path) -> None:
-    package = tmp_path / "src" / "kubeshard"
+    package = tmp_path / "kubeshard" / "src" / "kubeshard"
     package.mkdir(parents=True)
     for name, text in {
         "__init__": "from kubeshard.a import A",

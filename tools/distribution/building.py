@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = (ROOT, ROOT / "apiserver", ROOT / "lab")
+SOURCES = (ROOT / "kubeshard", ROOT / "apiserver", ROOT / "lab")
 """The source folders of the distributions, each after those that it depends on."""
 
 

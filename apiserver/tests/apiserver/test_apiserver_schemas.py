@@ -247,7 +247,7 @@ server.create(definitions, own.definition({"type": "object"}))
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
     )
-    assert "pip install '.[apiserver]'" in done.stdout
+    assert "pip install './kubeshard[apiserver]'" in done.stdout
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4])

@@ -6,5 +6,5 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-for folder in ("lab/tests/scenes", "tests/webhook"):
+for folder in ("lab/tests/scenes", "kubeshard/tests/webhook"):
     sys.path.insert(0, str(ROOT / folder))

@@ -70,7 +70,7 @@ class Shown:
 
     what: str
     test: str
-    """As `path::test`, below tests/."""
+    """As `path::test`, below kubeshard/tests/."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def test_a_test_that_shows_a_cell_elsewhere_exists() -> None:
     for entry in TABLE.values():
         if isinstance(entry, Shown):
             path, _, name = entry.test.partition("::")
-            assert f"def {name}(" in (ROOT / "tests" / path).read_text(), entry.test
+            assert f"def {name}(" in (ROOT / "kubeshard" / "tests" / path).read_text(), entry.test
 
 
 @pytest.mark.quick

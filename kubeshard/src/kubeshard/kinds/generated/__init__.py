@@ -1,0 +1,1 @@
+"""What `make types` writes: a module for each API group and version, and in which of them each name is (`homes`)."""

@@ -1,0 +1,107 @@
+"""docs/existing-controllers.md: the ring is the one in the example, and the kopf operator is a shard."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubeshard import Client, KubeObject, ObjectMeta, Struct, errors, field, until, wait_for
+from kubeshard.core import Lease, MergePatch
+from kubeshard.crd import definition
+from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard_apiserver.testing.child import Child
+from kubeshard_apiserver.testing.kube_api import EmbeddedApi
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "existing-controllers.md").read_text()
+SHARD, DRAIN = shard_label("pages"), drain_label("pages")
+
+
+class PageStatus(Struct):
+    shown_by: str | None = None
+
+
+class Page(KubeObject, group="example.kubeshard.dev", version="v1"):
+    status: PageStatus = field(default_factory=PageStatus)
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)
+
+
+def test_the_ring_is_that_of_the_example() -> None:
+    (ring,) = blocks("yaml")
+    assert yaml.safe_load(ring) == yaml.safe_load(
+        (ROOT / "examples" / "first_operator_ring.yaml").read_text()
+    )
+
+
+def test_the_argument_of_a_kubeshard_operator_is_that_of_the_readme() -> None:
+    assert blocks("python")[0] in (ROOT / "README.md").read_text()
+
+
+@asynccontextmanager
+async def embedded() -> AsyncIterator[tuple[EmbeddedApi, Client]]:
+    api = await asyncio.to_thread(EmbeddedApi)
+    try:
+        async with await Client.connect(api.kubeconfig) as client:
+            yield api, client
+    finally:
+        await asyncio.to_thread(api.stop)
+
+
+@pytest.mark.system
+async def test_the_kopf_operator_works_on_its_own_objects_and_lets_go_of_them(tmp_path: Path) -> None:
+    """The test acts as the sharder."""
+    program = tmp_path / "sharded_pages.py"
+    program.write_text(blocks("python")[1])
+    async with embedded() as (api, client):
+        await client.apply_manifest(definition(Page))
+        await wait_for_pages(client)
+        for name, shard in (("mine", "kopf-0"), ("other", "kopf-1")):
+            labels = {SHARD: shard}
+            await client.create(Page(metadata=ObjectMeta(name=name, namespace="default", labels=labels)))
+        environment = {**os.environ, "KUBECONFIG": str(api.kubeconfig), "POD_NAME": "kopf-0"}
+        child = Child(
+            "kopf",
+            [sys.executable, str(program)],
+            tmp_path / "log",
+            {**environment, "NAMESPACE": "default"},
+        )
+        try:
+            shown = until.holds("shown", lambda page: page.status.shown_by == "kopf-0")
+            await wait_for(client, Page, shown, name="mine", namespace="default", timeout=15)
+            lease = await client.get(Lease, "kopf-0", "default")
+            assert lease.spec.holder_identity == "kopf-0"
+            # Another object that the shard gets from a neighbor.
+            await client.patch(
+                Page, "other", "default", MergePatch({"metadata": {"labels": {SHARD: "kopf-0"}}})
+            )
+            await wait_for(client, Page, shown, name="other", namespace="default", timeout=15)
+            await client.patch(Page, "mine", "default", MergePatch({"metadata": {"labels": {DRAIN: "true"}}}))
+            free = until.holds("free", lambda page: not {SHARD, DRAIN} & set(page.metadata.labels or {}))
+            await wait_for(client, Page, free, name="mine", namespace="default", timeout=15)
+            assert child.running, child.tail(20)
+        except TimeoutError as error:
+            raise AssertionError(child.tail(30)) from error
+        finally:
+            child.stop(grace=20)
+        released = await client.get(Lease, "kopf-0", "default")
+        assert not released.spec.holder_identity, child.tail(30)
+
+
+async def wait_for_pages(client: Client) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            with suppress(errors.KindNotServed):
+                await client.discovery.kind(Page.KIND.group, resource=Page.KIND.plural)
+                return
+            await asyncio.sleep(0.05)
