@@ -9,8 +9,8 @@ at None is not sent, and fields that a later release adds stay as they are, beca
 that a cache is as small as with a class that declares the few fields which a controller reads.
 
 The modules are written by `make types`, and named after the group and version: `kubeshard.kinds.generated.apps_v1`.
-Where several groups have a name, `kubeshard.kinds` has the one of the newer API (`Event` is that of `events.k8s.io`), or
-the one that is used more; the other is imported from its module.
+Where several groups have a name, `kubeshard.kinds` has the one of the newer API (`Event` is that of `events.k8s.io`),
+or the one that is used more; the other is imported from its module.
 """
 
 from __future__ import annotations
