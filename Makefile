@@ -45,11 +45,11 @@ test-system: $(STAMP) ## Run the tests that start programs or wait in real time,
 test-all: export HYPOTHESIS_PROFILE = gate
 test-all: test test-long test-system ## Run what .ci/run does that needs neither Go nor a real kube-apiserver
 
-test-nightly: ## Run everything: what .ci/run leaves out or takes in turns, too (hours)
+test-nightly: ## Run everything: what .ci/run leaves out, too (hours)
 	.ci/nightly
 
-# Parts of test-nightly, of which .ci/run has one turn in five each day (ARGS="--turns 5").
-test-more: $(STAMP) ## Run the tests that only test-nightly runs all: further seeds, rows and scenes
+# Parts of test-nightly that .ci/run leaves out.
+test-more: $(STAMP) ## Run the tests that only test-nightly runs: further seeds, rows and scenes
 	$(BIN)/pytest -m "$(NIGHTLY)" --kube=embedded $(PAIRS) $(ARGS)
 
 test-more-kube: $(STAMP) kube ## Run those of them that need a real kube-apiserver: the embedded one beside it
@@ -76,8 +76,8 @@ image: $(STAMP) ## Make the container image without Docker, in build/image/ (as 
 test-image: image kube ## Make the image and run its sharder as a container on a real kube-apiserver (as root)
 	$(BIN)/python tools/try_image.py
 
-test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
-	$(BIN)/pytest -m "$(OUTSIDE)" $(ARGS)
+test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver, one for each of two processes
+	$(BIN)/pytest -m "$(OUTSIDE)" $(PAIRS) $(ARGS)
 
 corpus: $(STAMP) kube ## Apply the definitions and objects of a folder to the embedded API server and a real one, and print what differs (ARGS=FOLDER)
 	$(BIN)/python apiserver/tests/differential/corpus.py $(ARGS)

@@ -13,10 +13,8 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -166,15 +164,6 @@ def pytest_xdist_auto_num_workers() -> int:
     return here or 1
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--turns",
-        type=int,
-        default=1,
-        help="run only the tests whose turn is today, if each has one in so many days",
-    )
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
@@ -186,12 +175,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         outside = _tiers(item) & {"kube", "interop", "go"} or "kube_control_plane" in item.fixturenames
         if folder.startswith("apiserver/") and outside:
             item.add_marker(pytest.mark.nightly)
-    turns = config.getoption("turns")
-    today = datetime.now(UTC).date().toordinal() % turns
-    others = [item for item in items if crc32(item.nodeid.encode()) % turns != today]
-    if others:
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if crc32(item.nodeid.encode()) % turns == today]
 
 
 _logs_kept = pytest.StashKey[Path]()

@@ -1,7 +1,5 @@
 """A few minutes of the swarm: one shard at a time works on an object, and in the end every object has an owner."""
 
-import os
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,18 +19,14 @@ pytestmark = pytest.mark.regression
 SCRIPTS = Path(__file__).parent / "scripts"
 
 QUICK = ("tombstone",)
-SOON = ("deadline", "healthy renewal", *QUICK)
+SOON = ("deadline", "healthy renewal")
 """Measures whose absence is noticed soonest."""
 
 
 def without(measure: Measure) -> object:
-    """The measure as a parameter. With KUBESHARD_MEASURES=third, a third of the measures is tried each day."""
-    marks = [pytest.mark.quick] if measure.name in QUICK else []
-    today = datetime.now(UTC).date()
-    turn = today + timedelta(days=-(today.toordinal() + MEASURES.index(measure)) % 3)
-    if os.environ.get("KUBESHARD_MEASURES") == "third" and measure.name not in SOON and turn > today:
-        marks.append(pytest.mark.skip(f"its turn is on {turn}, since a third is tried each day"))
-    return pytest.param(measure, id=measure.name, marks=marks)
+    """The measure as a parameter, in one of the tiers."""
+    tier = pytest.mark.quick if measure.name in QUICK else pytest.mark.nightly
+    return pytest.param(measure, id=measure.name, marks=() if measure.name in SOON else tier)
 
 
 @pytest.mark.parametrize("seed", [1, *further(2, 3)])
