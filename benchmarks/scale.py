@@ -40,11 +40,11 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.scanner import Scanner
-from kubeshard.sharder.schedule import ScanResult, ScanScope
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import main_key
 from kubeshard.sharding.names import RING_LABEL, shard_label
+from kubeshard.sharding.scans import ScanResult, ScanScope
 from kubeshard_lab.examples.webhosting.api import PROJECT_LABEL, READY, RING
 from kubeshard_lab.examples.webhosting.controller import website_controller
 from kubeshard_lab.examples.webhosting.manifests import NAMESPACE

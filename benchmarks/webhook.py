@@ -41,8 +41,7 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import RingInputs
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.rings import RingInputs, Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
 from kubeshard.webhook.app import Webhook

@@ -40,7 +40,7 @@ from kubeshard.sharder import (
     waiting_objects,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import circuit_breaker, confirmations, planner, shard_states
+from kubeshard.sharding import planner, shard_states, take_overs
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_lab.simulation import processes
@@ -333,14 +333,14 @@ MEASURES = (
         "a sharder waits for the return of the shards when most of them seem to die at once",
         "moved",
         ("renewals_refused",),
-        ((circuit_breaker.CircuitBreaker, "may_take", lambda *_: True),),
+        ((take_overs.CircuitBreaker, "may_take", lambda *_: True),),
     ),
     Measure(
         "strict hand-over",
         "nobody works on the objects of a dead shard before it is confirmed that it has ended",
         "overlap",
         ("frozen",),
-        ((confirmations.Confirmations, "has_ended", lambda *_: True),),
+        ((shard_states.Confirmations, "has_ended", lambda *_: True),),
     ),
     Measure(
         "pod reports",

@@ -20,8 +20,7 @@ from kubeshard.runtime.http import HttpTransport
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import RingInputs
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.rings import RingInputs, Rings
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.hash_ring import HashRing

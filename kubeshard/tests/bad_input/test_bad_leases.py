@@ -17,10 +17,10 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.ring_conditions import RingReport
 from kubeshard.sharder.ring_controller import ControllerRings
 from kubeshard.sharder.webhook_registration import Settled
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.conditions import RingReport
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import ShardState, ShardStates

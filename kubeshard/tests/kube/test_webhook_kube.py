@@ -24,8 +24,7 @@ from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import RingInputs
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.rings import RingInputs, Rings
 from kubeshard.sharder.webhook_config import (
     SECRET_NAME,
     MutatingWebhookConfiguration,

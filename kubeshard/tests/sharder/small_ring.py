@@ -18,8 +18,7 @@ from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.object_locks import Known, ObjectLock, ObjectLocks
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
-from kubeshard.sharder.ring import OnDeletion, Ring, RingInputs
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.rings import OnDeletion, Ring, RingInputs, Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.ownership import PossibleOwners
 from kubeshard.sharding.planner import RingView

@@ -18,9 +18,9 @@ from kubeshard.sharder.assignment_controller import RINGS_A_TURN, Assignments, a
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.retries import Retries
-from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng, virtual_world
 

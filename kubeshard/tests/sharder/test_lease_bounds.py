@@ -19,8 +19,7 @@ from kubeshard.core import Lease, LeaseSpec, Namespace, ObjectMeta
 from kubeshard.core.objects import Key, OwnerReference
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.kept_leases import MOST, KeptLeases, Sort, kept
-from kubeshard.sharder.lease_observer import PROBE_INTERVAL, LeaseObserver
+from kubeshard.sharder.lease_observer import MOST, PROBE_INTERVAL, KeptLeases, LeaseObserver, Sort, kept
 from kubeshard.sharding.names import EVICTED_ANNOTATION, INCARNATION_ANNOTATION, RING_LABEL, STATE_LABEL
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time

@@ -8,9 +8,9 @@ from small_api import SmallApi
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.objects import ObjectMeta, OwnerReference
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.sharder import owner_chains
-from kubeshard.sharder.owner_chains import OwnerChains
-from kubeshard.sharder.resource_kinds import ResourceKinds
+from kubeshard.sharder import owners
+from kubeshard.sharder.kinds_and_rights import ResourceKinds
+from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.ownership import OwnerKind
@@ -21,7 +21,7 @@ from kubeshard.sharding.ring_resources import RingResources
 async def test_objects_whose_controllers_are_gone_are_not_remembered_without_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(owner_chains, "MOST", 10)
+    monkeypatch.setattr(owners, "MOST", 10)
     api = SmallApi()
     client = api.client(SystemClock())
     kinds = ResourceKinds(client)

@@ -9,7 +9,7 @@ from typing import Any
 from small_ring import SmallRing
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.sharder.permissions import ASKED_AGAIN, ASKED_EVERY, Permissions
+from kubeshard.sharder.kinds_and_rights import ASKED_AGAIN, ASKED_EVERY, Permissions
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharding.api import RingResource
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time

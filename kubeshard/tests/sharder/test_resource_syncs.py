@@ -13,11 +13,11 @@ from small_ring import SmallRing
 from kubeshard.core.errors import Unavailable
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.assignment_controller import AT_ONCE, Assignments
-from kubeshard.sharder.bounded_tasks import StartLimit
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.retries import Retries
-from kubeshard.sharder.schedule import ScanResult, ScanScope
+from kubeshard.sharder.tasks import StartLimit
 from kubeshard.sharding.api import RingGroupResource, RingResource
+from kubeshard.sharding.scans import ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng
 

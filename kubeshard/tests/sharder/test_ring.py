@@ -27,16 +27,16 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.resource_sync import ANY_OWNER
 from kubeshard.sharder.retries import Retries
-from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK, CLEANED_UP, LEASES_WRITTEN, findings
-from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharder.waiting_objects import REMEMBERED, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync, webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
+from kubeshard.sharding.conditions import ASSIGNMENT_STUCK, CLEANED_UP, LEASES_WRITTEN, findings
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, STRICT_HANDOVER_ANNOTATION
 from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.sharding.refusals import Objects
+from kubeshard.sharding.scans import ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng
 

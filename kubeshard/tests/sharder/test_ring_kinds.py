@@ -15,7 +15,7 @@ from kubeshard.cache.deltas import Added, Deleted, Updated
 from kubeshard.client import KindNotServed
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.sharder.resource_kinds import PATIENCE, RETRY, ResourceKinds
+from kubeshard.sharder.kinds_and_rights import PATIENCE, RETRY, ResourceKinds
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.ring_resources import RingResources

@@ -22,7 +22,6 @@ from kubeshard.sharder.config import (
     WebhookConfig,
     load_sharder_config,
 )
-from kubeshard.sharder.ring_conditions import RingReport, findings, with_findings
 from kubeshard.sharder.webhook_config import (
     MutatingWebhookConfiguration,
     in_sync,
@@ -30,6 +29,7 @@ from kubeshard.sharder.webhook_config import (
     webhook_configuration,
 )
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
+from kubeshard.sharding.conditions import RingReport, findings, with_findings
 from kubeshard.sharding.names import RING_LABEL
 from kubeshard.sharding.refusals import Objects
 from kubeshard.sharding.ring_resources import RingResources

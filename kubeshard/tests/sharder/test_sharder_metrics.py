@@ -21,7 +21,7 @@ from kubeshard.manager.fast_metrics import SAMPLES, render
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.metrics import StateCollector
-from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.rings import Ring
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, ControllerRingStatus, RingResource
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 from kubeshard.sharding.shard_states import ShardState

@@ -17,10 +17,10 @@ from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.moves import THROTTLING, TRIES, Job, Mover, MoveResult, Still
 from kubeshard.sharder.object_locks import Known
-from kubeshard.sharder.resource_kinds import ResourceKinds
-from kubeshard.sharder.ring import OnDeletion
+from kubeshard.sharder.rings import OnDeletion
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, TAKEN
 from kubeshard.sharding.planner import Action, plan

@@ -18,13 +18,11 @@ from small_ring import SmallRing
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Mover, Still
-from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.resource_kinds import ResourceKinds
-from kubeshard.sharder.ring import OnDeletion
+from kubeshard.sharder.rings import OnDeletion
 from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
-from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharder.waiting_objects import ASSIGNMENT_DELAY
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
@@ -32,6 +30,7 @@ from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import NOT_SHARDED
 from kubeshard.sharding.refusals import Objects
+from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng
 

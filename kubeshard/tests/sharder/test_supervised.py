@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from failing_groups import await_what_was_cancelled, fail_in_a_group, fail_in_a_group_when_cancelled
-from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
-from kubeshard.sharder.supervised import supervised
+from kubeshard.sharder.tasks import BoundedTaskGroup, supervised
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 

@@ -18,17 +18,17 @@ from kubeshard.core.errors import ApiError, Forbidden, Gone, NotFound, Throttled
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.core.selectors import LabelSelector, Selector
-from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
 from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Job, MoveResult
-from kubeshard.sharder.namespace_scans import NamespaceScans
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.schedule import ScanPriority, ScanScope
+from kubeshard.sharder.scanner import NamespaceScans
+from kubeshard.sharder.tasks import BoundedTaskGroup
 from kubeshard.sharder.unassigned import APART, SYNCS_A_TURN, UnassignedWatches
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.scans import ScanPriority, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import virtual_world
 

@@ -8,8 +8,8 @@ import pytest
 
 from kubeshard.core import Lease, LeaseSpec, ObjectMeta
 from kubeshard.core.objects import Key
-from kubeshard.sharding.circuit_breaker import EVERY, BreakerState, CircuitBreaker
 from kubeshard.sharding.shard_states import LeaseTimes, Shard, ShardState
+from kubeshard.sharding.take_overs import EVERY, BreakerState, CircuitBreaker
 
 GRACE = 45.0
 D = 15.0

@@ -9,9 +9,16 @@ import pytest
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
-from kubeshard.sharding.confirmations import REMEMBERED, Confirmations, Confirmed, confirmation, longest_wait
 from kubeshard.sharding.names import CONFIRMED_ANNOTATION, RING_LABEL, SHARDER_IDENTITY
-from kubeshard.sharding.shard_states import ShardStates, is_confirmed
+from kubeshard.sharding.shard_states import (
+    REMEMBERED,
+    Confirmations,
+    Confirmed,
+    ShardStates,
+    confirmation,
+    is_confirmed,
+    longest_wait,
+)
 
 
 def lease(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.sharding.evictions import RECENT, REMEMBERED, Evictions, Place
+from kubeshard.sharding.take_overs import RECENT, REMEMBERED, Evictions, Place
 
 THINGS = GroupResource("sim.example", "things")
 

@@ -27,9 +27,9 @@ from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.config import API_VERSION, KIND, SharderConfig
-from kubeshard.sharder.ring_conditions import PERMITTED
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.conditions import PERMITTED
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, webhook_config_name
 from kubeshard.webhook.shared_certificate import SharedCertificate
 from kubeshard_apiserver import User

@@ -15,9 +15,8 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job, Mover
-from kubeshard.sharder.namespace_scans import NamespaceScans
 from kubeshard.sharder.resource_sync import ResourceSync
-from kubeshard.sharder.scanner import Scanner
+from kubeshard.sharder.scanner import NamespaceScans, Scanner
 from kubeshard.sharder.unassigned import _Watch
 from kubeshard.sharding.api import RingResource
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch, definition

@@ -35,11 +35,11 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
 from kubeshard.sharder.in_manager import AFTER_FAILURE
-from kubeshard.sharder.schedule import FOLLOW_MAIN, SETTLE
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.scans import FOLLOW_MAIN, SETTLE
 from kubeshard_apiserver import User
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 from kubeshard_lab.simulation.processes import Network, Process

@@ -16,8 +16,8 @@ from kubeshard.manager.config_file import Duration
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.shard_lease import Takeover
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
-from kubeshard.sharding.circuit_breaker import EVERY, PARTS
 from kubeshard.sharding.names import MASS_FAILURE_GRACE
+from kubeshard.sharding.take_overs import EVERY, PARTS
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
 from kubeshard_lab.simulation.processes import Network, Process, name_of, refusal
 from kubeshard_lab.virtual_time import virtual_time

@@ -13,7 +13,7 @@ from kubeshard.core import MergePatch
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.sharder.webhook_drift import APPLY_AGAIN
+from kubeshard.sharder.webhook_registration import APPLY_AGAIN
 from kubeshard_apiserver import User
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
 from kubeshard_lab.virtual_time import virtual_time

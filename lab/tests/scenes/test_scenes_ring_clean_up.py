@@ -19,9 +19,9 @@ from kubeshard.core.errors import AlreadyExists, Conflict, NotFound
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.ring_conditions import CLEANED_UP
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec
 from kubeshard.sharding.clean_up import PATIENCE
+from kubeshard.sharding.conditions import CLEANED_UP
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, drain_label, shard_label
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard_lab.virtual_time import virtual_time

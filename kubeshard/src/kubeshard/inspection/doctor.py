@@ -59,9 +59,9 @@ from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.inspection.status import EXAMINE, Severity, status_of
 from kubeshard.inspection.webhook_call import causes, is_called
 from kubeshard.shard.sharding import Sharding
-from kubeshard.sharder.ring_conditions import OPTIONAL_VERBS
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, keeper_of
 from kubeshard.sharding.api import VERSION, ControllerRing
+from kubeshard.sharding.conditions import OPTIONAL_VERBS
 from kubeshard.sharding.crd import NAME as DEFINITION
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, WEBHOOK_PATH_PREFIX, webhook_config_name

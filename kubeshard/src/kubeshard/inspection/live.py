@@ -37,7 +37,7 @@ from kubeshard.inspection.ring import SeenRing, see, type_of
 from kubeshard.inspection.stats import LeaseView, RingSnapshot, RingStats
 from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
-from kubeshard.sharder.owner_chains import OwnerChains
+from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharder.waiting_objects import SkippedNamespaces
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.keys import KeyRefused

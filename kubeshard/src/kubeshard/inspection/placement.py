@@ -44,7 +44,7 @@ from kubeshard.inspection.drain_age import drain_of
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing
 from kubeshard.inspection.status import EXAMINE, MARKED, log_of, restart
-from kubeshard.sharder.ring_conditions import (
+from kubeshard.sharding.conditions import (
     ASSIGNMENT_STUCK,
     DRAIN_STUCK,
     DRAIN_STUCK_AFTER,

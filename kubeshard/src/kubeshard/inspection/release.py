@@ -1,4 +1,4 @@
-"""Confirms that the process of a dead shard has ended, in a ring with strict hand-over (`sharding.confirmations`).
+"""Confirms that the process of a dead shard has ended, in a ring with strict hand-over (`sharding.shard_states`).
 
 The objects of the shard then move to others, and a process of the same name may begin. Nothing checks the statement: a
 Lease cannot tell a process that has ended from one that stands still.
@@ -23,7 +23,6 @@ from kubeshard.inspection.cluster import read_cluster
 from kubeshard.inspection.errors import Unanswerable, needing, unknown
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.confirmations import Confirmed, confirmation
 from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     RING_LABEL,
@@ -31,7 +30,13 @@ from kubeshard.sharding.names import (
     STATE_LABEL,
     STRICT_HANDOVER_ANNOTATION,
 )
-from kubeshard.sharding.shard_states import DEFAULT_DURATION, ShardState, is_confirmed
+from kubeshard.sharding.shard_states import (
+    DEFAULT_DURATION,
+    Confirmed,
+    ShardState,
+    confirmation,
+    is_confirmed,
+)
 
 _CHANGED = "the Lease has changed meanwhile: look at `kubectl shard status`, and run the command again"
 

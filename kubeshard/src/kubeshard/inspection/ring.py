@@ -15,10 +15,10 @@ from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.inspection.cluster import ClusterSnapshot, Member, Webhook, default_selector, read_webhook
 from kubeshard.sharder.config import SharderConfig
+from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.owner_chains import OwnerChains
-from kubeshard.sharder.resource_kinds import ResourceKinds
-from kubeshard.sharder.ring import Ring, RingInputs
+from kubeshard.sharder.owners import OwnerChains
+from kubeshard.sharder.rings import Ring, RingInputs
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
@@ -145,7 +145,7 @@ async def see(client: Client, cluster: ClusterSnapshot, name: str) -> SeenRing:
 
 
 class _Members:
-    """`kubeshard.sharder.ring.Shards` at one moment."""
+    """`kubeshard.sharder.rings.Shards` at one moment."""
 
     def __init__(self, cluster: ClusterSnapshot) -> None:
         self._cluster = cluster

@@ -34,7 +34,8 @@ from kubeshard.inspection.cluster import ClusterSnapshot, Sharder, read_sharder
 from kubeshard.inspection.counts import Counts, Some, count
 from kubeshard.inspection.drain_age import oldest_drain
 from kubeshard.inspection.ring import SeenRing, see
-from kubeshard.sharder.ring_conditions import (
+from kubeshard.sharding.api import READY
+from kubeshard.sharding.conditions import (
     ASSIGNMENT_STUCK,
     CLEANED_UP,
     CONFIRMATION_AWAITED,
@@ -52,7 +53,6 @@ from kubeshard.sharder.ring_conditions import (
     WEBHOOK_REACHED,
     shard_problems,
 )
-from kubeshard.sharding.api import READY
 from kubeshard.sharding.names import RING_LABEL, webhook_config_name
 from kubeshard.sharding.shard_states import MAX_SHARDS, ShardState
 

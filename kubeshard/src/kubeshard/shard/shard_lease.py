@@ -11,7 +11,7 @@
 | another sharder | | the record's duration; none with `Takeover.AT_ONCE` |
 | anybody else | | infinite: a mistake in the set-up |
 
-In a ring with strict hand-over (`kubeshard.sharding.confirmations`) a process that has not ended for certain is waited
+In a ring with strict hand-over (`kubeshard.sharding.shard_states`) a process that has not ended for certain is waited
 for until somebody confirms that it has, instead of for some time:
 
 | holder | incarnation | take-over delay |

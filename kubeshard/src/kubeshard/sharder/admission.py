@@ -72,8 +72,7 @@ from kubeshard.core.patches import add, pointer
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
-from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.rings import Ring, Rings
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER, ring_of_webhook_path
 from kubeshard.sharding.ownership import Belongs, belongs

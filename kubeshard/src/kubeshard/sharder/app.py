@@ -32,16 +32,15 @@ from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.assignment_controller import assignment_controller, assignments
 from kubeshard.sharder.config import SharderConfig
+from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
-from kubeshard.sharder.owner_chains import OwnerChains
-from kubeshard.sharder.resource_kinds import ResourceKinds
-from kubeshard.sharder.ring import RingInputs
+from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharder.ring_controller import ring_controller
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.rings import RingInputs, Rings
 from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names
-from kubeshard.sharder.webhook_drift import WebhookDrift
+from kubeshard.sharder.webhook_registration import WebhookDrift
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import APP_NAME, SHARDER_FIELD_MANAGER, WEBHOOK_PATH_PREFIX
 from kubeshard.webhook.app import Webhook

@@ -52,24 +52,21 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.bounded_tasks import StartLimit
 from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.dead_shards import DeadShardProofs
+from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job, Mover
-from kubeshard.sharder.namespace_scans import NamespaceScans
-from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.retries import Retries
-from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.scanner import Scanner
-from kubeshard.sharder.schedule import RETRY_FIRST, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
+from kubeshard.sharder.rings import Ring, Rings
+from kubeshard.sharder.scanner import NamespaceScans, Scanner
+from kubeshard.sharder.tasks import StartLimit
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.webhook_probe import WebhookProbe
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.scans import RETRY_FIRST, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.workqueue.limits import ItemExponential
 

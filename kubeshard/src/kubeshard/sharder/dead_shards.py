@@ -47,7 +47,7 @@ _log = get_logger("kubeshard.sharder")
 
 class DeadShardProofs:
     """Reads shards' Leases on demand, and takes everything observed since into account. `confirmed` returns whether a
-    ring's shard has ended that is dead by its Leases (`sharding.confirmations`).
+    ring's shard has ended that is dead by its Leases (`sharding.shard_states`).
     """
 
     def __init__(

@@ -57,15 +57,14 @@ from kubeshard.runtime.loop import apart, set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import Assignments, assignments
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
+from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
-from kubeshard.sharder.owner_chains import OwnerChains
-from kubeshard.sharder.resource_kinds import ResourceKinds
-from kubeshard.sharder.ring import Ring, RingInputs
-from kubeshard.sharder.ring_conditions import CHANGING, LOGGED_BEFORE, OWN_CONDITIONS, findings
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.owners import OwnerChains
+from kubeshard.sharder.rings import Ring, RingInputs, Rings
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.conditions import CHANGING, LOGGED_BEFORE, OWN_CONDITIONS, findings
 from kubeshard.sharding.names import DECLARED_RING_ANNOTATION, SHARDER_FIELD_MANAGER, SHARDER_LABEL
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import MAX_SHARDS

@@ -15,11 +15,11 @@ from functools import partial
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import Key, ObjectMeta
-from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
 from kubeshard.sharder.moves import Job, Mover, MoveResult
 from kubeshard.sharder.resource_sync import ANY_OWNER, ResourceSync
-from kubeshard.sharder.schedule import ScanScope
+from kubeshard.sharder.tasks import BoundedTaskGroup
 from kubeshard.sharding.planner import NOT_SELECTED, Action, plan
+from kubeshard.sharding.scans import ScanScope
 
 AGAIN = 5.0
 """Seconds until the objects of a shard are looked at again that may live."""

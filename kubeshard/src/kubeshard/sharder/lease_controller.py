@@ -18,12 +18,12 @@ A shard that has missed a renewal is taken over at once if the kubelet reports t
 answers `CONFIRMED` seconds apart (`pod_reports`): a container that is restarted is not.
 
 When many shards of a ring seem to die at once, all Leases are read again, and take-overs are held back for a while
-(`sharding.circuit_breaker`).
+(`sharding.take_overs`).
 
-In a ring with strict hand-over (`sharding.confirmations`) a dead shard keeps its objects until its end is confirmed.
+In a ring with strict hand-over (`sharding.shard_states`) a dead shard keeps its objects until its end is confirmed.
 Its Lease, which says so, is not deleted before that, nor for a long time after it.
 
-A shard is evicted only if that is configured (`sharding.evictions`). Unlike one that has not renewed its Lease, it is
+A shard is evicted only if that is configured (`sharding.take_overs`). Unlike one that has not renewed its Lease, it is
 alive: so it keeps its objects for twice the lease duration, in which it notices or its watchdog ends it, and every
 sharder reads that from the Lease (`EVICTED_ANNOTATION`).
 
@@ -61,11 +61,8 @@ from kubeshard.runtime.repairs import Repairs
 from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.pod_reports import PodReports
-from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.rings import Ring, Rings
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.circuit_breaker import CircuitBreaker
-from kubeshard.sharding.confirmations import Confirmed, confirmation
 from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
@@ -78,7 +75,15 @@ from kubeshard.sharding.names import (
     WATCHDOG_ANNOTATION,
 )
 from kubeshard.sharding.refusals import Refusals
-from kubeshard.sharding.shard_states import Shard, ShardChange, ShardState, is_confirmed
+from kubeshard.sharding.shard_states import (
+    Confirmed,
+    Shard,
+    ShardChange,
+    ShardState,
+    confirmation,
+    is_confirmed,
+)
+from kubeshard.sharding.take_overs import CircuitBreaker
 from kubeshard.workqueue.limits import ItemExponential
 
 NAME = "shardlease"

@@ -44,9 +44,9 @@ from kubeshard.core.patches import JsonPatch, MergePatch, add, pointer, remove, 
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
-from kubeshard.sharder.live_reads import OwnerReads, read_metadata
+from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.object_locks import Known, ObjectLocks
-from kubeshard.sharder.resource_kinds import ResourceKinds
+from kubeshard.sharder.owners import OwnerReads, read_metadata
 from kubeshard.sharder.resource_sync import ANY_OWNER, RingSync
 from kubeshard.sharding.names import DRAIN_VALUE, TAKEN
 from kubeshard.sharding.planner import Action, Decision, RingView, plan

@@ -25,10 +25,8 @@ from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
-from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER
-from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
-from kubeshard.sharder.supervised import supervised
+from kubeshard.sharder.rings import Ring
+from kubeshard.sharder.tasks import supervised
 from kubeshard.sharder.waiting_objects import (
     DelayedAssignments,
     HandledObjects,
@@ -36,10 +34,12 @@ from kubeshard.sharder.waiting_objects import (
     SkippedNamespaces,
     WaitingObjects,
 )
+from kubeshard.sharding.conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER
 from kubeshard.sharding.keys import kind_of_key
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.sharding.refusals import Refusals, grouped
 from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.scans import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
 
 LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
 TOLD_TOGETHER = 1.0

@@ -25,8 +25,8 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.moves import Job, Mover, MoveResult
 from kubeshard.sharder.resource_sync import ResourceSync
-from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharding.planner import Action
+from kubeshard.sharding.scans import ScanScope
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
 from kubeshard.workqueue.queue import WorkQueue
 

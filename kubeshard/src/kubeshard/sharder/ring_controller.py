@@ -43,8 +43,11 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.repairs import Repairs
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.ring_conditions import (
+from kubeshard.sharder.rings import Ring, Rings
+from kubeshard.sharder.webhook_registration import Settled, WebhookDrift, WebhookRegistration
+from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
+from kubeshard.sharding.clean_up import CleanUp, CleanUpState
+from kubeshard.sharding.conditions import (
     CHANGING,
     LOGGED_BEFORE,
     MAX_MESSAGE,
@@ -54,11 +57,6 @@ from kubeshard.sharder.ring_conditions import (
     needed,
     with_findings,
 )
-from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.webhook_drift import WebhookDrift
-from kubeshard.sharder.webhook_registration import Settled, WebhookRegistration
-from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
-from kubeshard.sharding.clean_up import CleanUp, CleanUpState
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.shard_states import MAX_SHARDS, ShardChange
 from kubeshard.webhook.shared_certificate import CaBundleSource

@@ -1,4 +1,5 @@
-"""One scan of the objects of one resource of a ring: list, decide, carry out.
+"""Lists of the objects of one resource of a ring: list, decide, carry out. A scan is about the whole resource, or about
+namespaces that a ring begins to select.
 
 Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it
 is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, or
@@ -14,6 +15,11 @@ not seen. A namespace that cannot be read does not affect the others, except tha
 is repeated. Nor does one whose list hangs: they are read at the same time, and `PATIENCE` seconds without progress in
 one of several end its part of the scan.
 
+A namespace is selected once it is known, or has other labels; its objects may have been seen before, and were skipped
+then. Namespaces that appear within `TOGETHER` seconds are scanned together, for objects without a shard: each by a list
+of its own, or, if there are more than `NAMESPACES_AT_ONCE`, by one list of all namespaces. If a list fails, a scan of
+the objects without an available shard is requested instead.
+
 Kept in memory: a page of each list, and the keys of main objects whose drain is pending, or whose drain or move was
 rejected.
 
@@ -25,8 +31,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Container, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterable, Container, Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from weakref import WeakKeyDictionary
 
 from kubeshard.client.client import Client
 from kubeshard.client.discovery import KindNotServed
@@ -37,19 +45,18 @@ from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
+from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Job, Mover, MoveResult
-from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.resource_sync import ResourceSync
-from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
+from kubeshard.sharder.rings import Ring
+from kubeshard.sharder.tasks import BoundedTaskGroup, StartLimit
 from kubeshard.sharder.waiting_objects import WaitingSnapshot
 from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.names import RETURNING, shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, not_sharded, plan
 from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingEntry
+from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
 
 MANY_NAMESPACES = 50
 """If a ring selects few of many namespaces, it lists each of these: where each of many rings has a namespace of its
@@ -404,3 +411,67 @@ def _not_keyed(ring: Ring, entry: RingEntry, meta: ObjectMeta, reason: str) -> N
     _log.debug(
         "Cannot assign object", ring=ring, resource=str(entry.resource), object=str(meta.name), problem=reason
     )
+
+
+TOGETHER = 0.2
+NAMESPACES_AT_ONCE = 10
+RINGS_AT_ONCE, RINGS_PATIENCE = 5, 0.5
+
+
+class NamespaceScans:
+    """See the module."""
+
+    def __init__(
+        self, client: Client, kinds: ResourceKinds, late: LateAssignment, *, concurrent_moves: int
+    ) -> None:
+        self._client = client
+        self._kinds = kinds
+        self._late = late
+        self._concurrent_moves = concurrent_moves
+        self._starting = StartLimit(RINGS_AT_ONCE, RINGS_PATIENCE)
+        self._new = WeakKeyDictionary[ResourceSync, set[str]]()
+        """The namespaces that are left to scan, while a task does that."""
+
+    def scan(self, sync: ResourceSync, namespace: str) -> None:
+        """The ring selects this namespace now."""
+        if sync in self._new:
+            self._new[sync].add(namespace)
+        else:
+            self._new[sync] = {namespace}
+            sync.start(partial(self._scan, sync), "scan new namespaces")
+
+    async def _scan(self, sync: ResourceSync) -> None:
+        """Scans what has appeared, and what appears meanwhile, until nothing is left."""
+        await asyncio.sleep(TOGETHER)
+        while namespaces := self._new[sync]:
+            self._new[sync] = set()
+            await self._scan_together(sync, namespaces)
+            await asyncio.sleep(TOGETHER)
+        del self._new[sync]
+
+    async def _scan_together(self, sync: ResourceSync, namespaces: set[str]) -> None:
+        try:
+            kind = await self._kinds.kind(sync.entry.resource)
+            if not kind.namespaced:
+                return
+            some: Iterable[str | AllNamespaces] = sorted(namespaces)
+            for namespace in some if len(namespaces) <= NAMESPACES_AT_ONCE else [ALL]:
+                async with self._starting.slot():
+                    await self._scan_namespace(sync, kind, namespace)
+        except Exception as error:
+            sync.missed()
+            if not isinstance(error, ApiError):
+                raise
+            where = {"ring": sync.ring.name, "resource": sync.entry.resource}
+            _log.debug("Cannot scan new namespaces", **where, error=error)
+
+    async def _scan_namespace(self, sync: ResourceSync, kind: Kind, namespace: str | AllNamespaces) -> None:
+        objects = self._client.list(
+            metadata_only(kind),
+            namespace,
+            label_selector=Selector.absent(shard_label(sync.ring.name)),
+            on_restart=lambda: None,  # deciding twice on an object is harmless
+        )
+        async with BoundedTaskGroup(self._concurrent_moves) as tasks:
+            async for obj in objects:
+                await self._late.assign(sync, kind, obj.metadata, tasks)

@@ -49,18 +49,15 @@ from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
+from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.late_assignment import LateAssignment
-from kubeshard.sharder.namespace_scans import NamespaceScans
-from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.resource_sync import ResourceSync
-from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.schedule import ScanScope
-from kubeshard.sharder.supervised import supervised, tell_crash
+from kubeshard.sharder.rings import Ring, Rings
+from kubeshard.sharder.scanner import NamespaceScans
+from kubeshard.sharder.tasks import BoundedTaskGroup, supervised, tell_crash
 from kubeshard.sharder.waiting_objects import SkippedNamespaces
 from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.scans import ScanScope
 
 APART = 8
 """Rings that each watch the same resource on their own; more share a watch."""

@@ -26,7 +26,7 @@ from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.patches import MergePatch
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.resource_sync import ResourceSync
-from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.rings import Ring
 from kubeshard.sharding.planner import Action, plan
 
 SOON, LATER = 10.0, 60.0

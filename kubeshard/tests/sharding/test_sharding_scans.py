@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeshard.sharder.schedule import FOLLOW_MAIN, DueScan, ScanPriority, ScanResult, ScanScope, Schedule
+from kubeshard.sharding.scans import FOLLOW_MAIN, DueScan, ScanPriority, ScanResult, ScanScope, Schedule
 
 NOTHING, FAILED = ScanResult(), ScanResult(failed=True)
 URGENT, NORMAL = ScanPriority.URGENT, ScanPriority.NORMAL

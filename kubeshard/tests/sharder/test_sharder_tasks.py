@@ -16,16 +16,16 @@ from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder import retries
-from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
+from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.moves import Job, Mover, MoveResult, Still
-from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.retries import Retries
-from kubeshard.sharder.schedule import ScanScope
+from kubeshard.sharder.tasks import BoundedTaskGroup
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.planner import plan
 from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.scans import ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng
 
