@@ -20,8 +20,8 @@ import msgspec
 from fleet import PROJECT, Bench, Program, Results, add_go_option, bench, cost_of, programs, progress
 
 from kubeshard.core import Conflict, Key, Lease, LeaseSpec, NotFound, ObjectMeta, Selector
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.times import micro_time
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label, webhook_config_name

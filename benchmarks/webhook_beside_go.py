@@ -21,8 +21,8 @@ from pathlib import Path
 from fleet import PROJECT, Bench, Results, bench, programs, progress
 
 from kubeshard.core import Lease, LeaseSpec, NotFound, ObjectMeta
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.times import micro_time
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.names import RING_LABEL, webhook_config_name
 from kubeshard_apiserver.testing.child import Child
 from kubeshard_lab.examples.webhosting.api import GROUP

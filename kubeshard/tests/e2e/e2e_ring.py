@@ -13,8 +13,8 @@ from e2e_recorder import Labels
 from kubeshard.client import Client
 from kubeshard.core import ApiError, Conflict, KubeObject, NotFound, ObjectMeta
 from kubeshard.core.conditions import get_condition
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import main_key

@@ -15,8 +15,8 @@ from e2e_user import User
 
 from kubeshard.client import Client
 from kubeshard.core import Lease, ObjectMeta
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.patches import MergePatch
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard_apiserver.testing.control_plane import free_port
 

@@ -12,7 +12,7 @@ from typing import Any
 from kubeshard.client import Changed, Client
 from kubeshard.core import Lease, NotFound, metadata_only
 from kubeshard.core.objects import Form, KubeObject, ObjectMeta, field
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import RETURNING, drain_label, shard_label, webhook_config_name
 

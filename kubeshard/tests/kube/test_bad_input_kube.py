@@ -12,8 +12,8 @@ from test_sharder_kube import Ring, eventually, sharder
 
 from kubeshard.client import Client
 from kubeshard.core import ApiError, ConfigMap, Invalid, Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.sharder.config import ControllersConfig, SharderControllerConfig
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import RING_LABEL

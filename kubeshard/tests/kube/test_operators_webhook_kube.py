@@ -13,10 +13,10 @@ import pytest
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, MergePatch, ObjectMeta
 from kubeshard.core.errors import ApiError, KubeshardError
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.patches import add
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.webhook import AdmissionAnswer, AdmissionRequest, Identity, Webhook, WebhookServer
 from kubeshard.webhook.certificates import ServingCertificate
 from kubeshard.webhook.selfsigned import renewed

@@ -25,11 +25,11 @@ from kubeshard.core import (
 )
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.errors import Conflict, NotFound
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.times import micro_time
 from kubeshard.manager.config_file import Endpoint
 from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.config import SharderConfig, WebhookServerConfig, WebhookSettings
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.hash_ring import HashRing

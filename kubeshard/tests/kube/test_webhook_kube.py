@@ -17,6 +17,7 @@ from kubeshard.core import ConfigMap, GroupResource, MergePatch, ObjectMeta, Own
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.owners import controller_reference
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.rng import SystemRng
@@ -25,12 +26,7 @@ from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.rings import RingInputs, Rings
-from kubeshard.sharder.webhook_config import (
-    SECRET_NAME,
-    MutatingWebhookConfiguration,
-    serving_names,
-    webhook_configuration,
-)
+from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names, webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import APP_NAME, WEBHOOK_PATH_PREFIX

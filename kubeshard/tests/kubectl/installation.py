@@ -20,6 +20,7 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.core import Lease, MergePatch, Secret
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.errors import NotFound
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import Selector
 from kubeshard.core.times import micro_time
 from kubeshard.inspection.doctor import Deployment, Pod
@@ -31,7 +32,7 @@ from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.config import SharderConfig, WebhookClientConfig, WebhookServerConfig, WebhookSettings
-from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
+from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import webhook_config_name
 from kubeshard_apiserver.admission.caller import HttpCaller

@@ -27,6 +27,7 @@ from kubeshard.core.errors import Forbidden, Unavailable
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import form_of
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.times import micro_time
 from kubeshard.inspection.clocks import skew
 from kubeshard.inspection.cluster import reader_grants
@@ -34,7 +35,7 @@ from kubeshard.inspection.diagnosis import Diagnosis, Finding, Unchecked
 from kubeshard.inspection.doctor import examine, split_image
 from kubeshard.manager.roles import roles
 from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
-from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
+from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.sharding.names import RING_LABEL, webhook_config_name
 from kubeshard_apiserver.testing import ControlPlane, EmbeddedApi
 

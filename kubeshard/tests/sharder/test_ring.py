@@ -20,6 +20,7 @@ from kubeshard.core.conditions import Condition
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder import waiting_objects
 from kubeshard.sharder.config import WebhookConfig
@@ -28,7 +29,7 @@ from kubeshard.sharder.moves import Job
 from kubeshard.sharder.resource_sync import ANY_OWNER
 from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.waiting_objects import REMEMBERED, PendingDrains, SkippedNamespaces, WaitingObjects
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync, webhook_configuration
+from kubeshard.sharder.webhook_config import in_sync, webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK, CLEANED_UP, LEASES_WRITTEN, findings
 from kubeshard.sharding.hash_ring import HashRing

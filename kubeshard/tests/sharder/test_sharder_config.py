@@ -12,6 +12,7 @@ from kubeshard.core.conditions import Condition
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.http import Request
 from kubeshard.sharder.app import build_sharder
@@ -22,12 +23,7 @@ from kubeshard.sharder.config import (
     WebhookConfig,
     load_sharder_config,
 )
-from kubeshard.sharder.webhook_config import (
-    MutatingWebhookConfiguration,
-    in_sync,
-    serving_names,
-    webhook_configuration,
-)
+from kubeshard.sharder.webhook_config import in_sync, serving_names, webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.conditions import RingReport, findings, with_findings
 from kubeshard.sharding.names import RING_LABEL

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.core.managed_fields import ManagedMeta
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import LabelSelector, Selector
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, narrows, with_narrowing
+from kubeshard.sharder.webhook_config import narrows, with_narrowing
 from kubeshard.sharding.names import SELECTOR_ANNOTATION
 
 KEYS, VALUES = st.sampled_from("ab"), st.sampled_from("xyz")

@@ -37,6 +37,7 @@ from kubeshard.client.config import BearerToken
 from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.core.errors import KubeshardError, NotFound
 from kubeshard.core.objects import OwnerReference
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.times import parse_time
 from kubeshard.core.yaml_output import documents
 from kubeshard.runtime.http import HttpTransport
@@ -44,7 +45,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.app import build_sharder
-from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, serving_names
+from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names
 from kubeshard.sharding.api import ControllerRing
 from kubeshard_apiserver.testing import ControlPlane
 from kubeshard_lab.simulation.cluster import Thing, definition

@@ -19,6 +19,7 @@ from kubeshard.client import Client
 from kubeshard.core import Key, Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.core.builtin import LeaseSpec
 from kubeshard.core.errors import NotFound, Unprepared
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.times import micro_time
 from kubeshard.manager.config_file import parse_config
 from kubeshard.manager.metrics_access import MetricsAuth
@@ -27,7 +28,7 @@ from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.config import API_VERSION, KIND, SharderConfig
-from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
+from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.conditions import PERMITTED
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, webhook_config_name

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kubeshard.client import Client
-from kubeshard.core import Key, MergePatch
+from kubeshard.core import Key, MergePatch, partial_kinds
 from kubeshard.core.times import second_time
 from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder import lease_controller, pod_reports
+from kubeshard.sharder import lease_controller
 from kubeshard.sharding.names import SHARDER_IDENTITY
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
 from kubeshard_lab.simulation.processes import refusal
@@ -41,7 +41,7 @@ class Node:
         if not process:
             body = f'{{"metadata": {{"name": "{name}"}}, "spec": {{"containers": [{{"name": "op", "image": "op"}}]}}}}'
             await self._admin.raw("POST", path, body.encode())
-        pod = await self._admin.get(pod_reports.Pod, name, "ops")
+        pod = await self._admin.get(partial_kinds.Pod, name, "ops")
         in_pod = Pod(name, pod.metadata.uid)
         self.world.shard(name, Touch(), process=process or name, pod=in_pod)
         await self.report(name, {"running": {"startedAt": self.now}})
@@ -55,7 +55,7 @@ class Node:
             "containerStatuses": [{"name": "op", "image": "op", "state": state, "lastState": last or {}}]
         }
         await self._admin.patch(
-            pod_reports.Pod, name, "ops", MergePatch({"status": status}), subresource="status"
+            partial_kinds.Pod, name, "ops", MergePatch({"status": status}), subresource="status"
         )
 
     def ended(self) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import pytest
 
 from kubeshard.core import MergePatch
 from kubeshard.core.objects import Key
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharder.webhook_registration import APPLY_AGAIN
 from kubeshard_apiserver import User
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch

@@ -16,10 +16,10 @@ from kubeshard.client import Client
 from kubeshard.core import MergePatch
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Key
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.runtime.repairs import EVERY, FREE, QUIET
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.config import load_sharder_config
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing, RingResource
 from kubeshard.sharding.names import SHARDER_ANNOTATION
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Touch

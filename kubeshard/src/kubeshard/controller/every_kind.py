@@ -10,10 +10,9 @@ from kubeshard.controller.controller import Controller
 from kubeshard.core.grants import READ, Grant
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import metadata_only
+from kubeshard.core.partial_kinds import CustomResourceDefinition
 
-DEFINITIONS = metadata_only(
-    Kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False)
-)
+DEFINITIONS = metadata_only(CustomResourceDefinition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""The built-in kinds that kubeshard itself reads and writes, with all their fields. `kubeshard.kinds` has the rest."""
+"""The built-in kinds that kubeshard itself reads and writes, with all their fields. `partial_kinds` has those of
+which it reads a part, `kubeshard.kinds` the rest.
+"""
 
 from __future__ import annotations
 

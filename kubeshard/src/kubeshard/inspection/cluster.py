@@ -23,11 +23,12 @@ from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import LabelSelector, Selector
 from kubeshard.core.times import parse_time
 from kubeshard.inspection.errors import Unanswerable, needing, unknown
 from kubeshard.sharder.config import WebhookConfig
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, applied_selector
+from kubeshard.sharder.webhook_config import applied_selector
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import NAME as DEFINITION
 from kubeshard.sharding.names import (

@@ -44,6 +44,7 @@ from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key, KubeObject, field
+from kubeshard.core.partial_kinds import CustomResourceDefinition, MutatingWebhookConfiguration, Pod
 from kubeshard.inspection.clocks import TOLERATED, wrong_clocks
 from kubeshard.inspection.cluster import (
     ClusterSnapshot,
@@ -59,7 +60,7 @@ from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.inspection.status import EXAMINE, Severity, status_of
 from kubeshard.inspection.webhook_call import causes, is_called
 from kubeshard.shard.sharding import Sharding
-from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, keeper_of
+from kubeshard.sharder.webhook_config import SECRET_NAME, keeper_of
 from kubeshard.sharding.api import VERSION, ControllerRing
 from kubeshard.sharding.conditions import OPTIONAL_VERBS
 from kubeshard.sharding.crd import NAME as DEFINITION
@@ -77,18 +78,9 @@ AT_ONCE = 8
 _REVIEWS = GroupResource("authorization.k8s.io", "subjectaccessreviews")
 
 
-class CustomResourceDefinition(KubeObject, group="apiextensions.k8s.io", version="v1", namespaced=False):
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    status: Mapping[str, Any] = field(default_factory=dict)
-
-
 class Deployment(KubeObject, group="apps", version="v1"):
     spec: Mapping[str, Any] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Pod(KubeObject, version="v1"):
-    spec: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Policy(
@@ -447,7 +439,7 @@ class _Doctor:
                 pod = None
         if pod is None:
             raise Unanswerable("the sharder does not lead in a pod, so its account is not known")
-        account = (place, str(pod.spec.get("serviceAccountName") or "default"))
+        account = (place, pod.spec.service_account_name or "default")
         grants = Sharding(name, namespace=place, mode="both", resources=ring.spec.resources).grants(
             (), lambda _: None
         )

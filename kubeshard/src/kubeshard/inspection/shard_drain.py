@@ -39,8 +39,9 @@ from kubeshard.core.errors import (
 )
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import KubeObject, Struct, metadata_only
+from kubeshard.core.objects import metadata_only
 from kubeshard.core.owners import controller_of
+from kubeshard.core.partial_kinds import Pod
 from kubeshard.core.selectors import Selector
 from kubeshard.inspection.errors import MissingRight, Unanswerable, needing, unknown
 from kubeshard.inspection.planning import MovePlan, planned, with_shards
@@ -49,14 +50,6 @@ from kubeshard.inspection.ring import SeenRing
 PODS, EVICTIONS = GroupResource("", "pods"), GroupResource("", "pods/eviction")
 POLL_INTERVAL = 2.0
 """Seconds between two checks of the remaining objects."""
-
-
-class PodSpec(Struct):
-    termination_grace_period_seconds: int = 30
-
-
-class Pod(KubeObject, version="v1"):
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
 class ShardDrain(msgspec.Struct, frozen=True):

@@ -23,13 +23,13 @@ from kubeshard.client.client import Client
 from kubeshard.core.errors import NotFound
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import KubeObject, field, metadata_only
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.inspection.diagnosis import Finding
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing
 from kubeshard.runtime.tls import Tls
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharder.webhook_registration import FIELD_MANAGER
 from kubeshard.sharding.names import WEBHOOK_NAME, webhook_config_name
 from kubeshard.webhook.probe import called_from_here

@@ -28,8 +28,8 @@ from typing import Any
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import KubeObject
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.manifests.template import Chosen, When
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import GROUP, ControllerRing
 from kubeshard.sharding.names import (
     APP_LABEL,

@@ -33,9 +33,9 @@ from collections.abc import Iterator
 
 from kubeshard.core.builtin import Lease, Namespace, Secret
 from kubeshard.core.grants import Grant
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration, Pod
 from kubeshard.manager.roles import EVENTS
-from kubeshard.sharder.pod_reports import Pod
-from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
+from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import webhook_config_name
 from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingResources, named_namespaces

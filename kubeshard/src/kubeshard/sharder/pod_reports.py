@@ -22,7 +22,7 @@ import asyncio
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError, Forbidden
-from kubeshard.core.objects import KubeObject, Struct, field
+from kubeshard.core.partial_kinds import ContainerStatus, Pod
 from kubeshard.core.times import parse_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
@@ -35,39 +35,6 @@ ASKED_AGAIN = 600.0
 UNKNOWN = "ContainerStatusUnknown"
 
 _log = get_logger("kubeshard.sharder")
-
-
-class Ended(Struct):
-    finished_at: str | None = None
-    reason: str = ""
-
-
-class ContainerState(Struct):
-    running: dict[str, object] | None = None
-    terminated: Ended | None = None
-
-
-class ContainerStatus(Struct):
-    state: ContainerState = field(default_factory=ContainerState)
-    last_state: ContainerState = field(default_factory=ContainerState)
-
-
-class Container(Struct):
-    name: str = ""
-
-
-class PodSpec(Struct):
-    containers: tuple[Container, ...] = ()
-
-
-class PodStatus(Struct):
-    container_statuses: tuple[ContainerStatus, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
-
-
-class Pod(KubeObject, version="v1"):
-    spec: PodSpec = field(default_factory=PodSpec)
-    status: PodStatus = field(default_factory=PodStatus)
 
 
 class PodReports:

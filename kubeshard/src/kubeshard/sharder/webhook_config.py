@@ -35,9 +35,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.managed_fields import ManagedMeta
-from kubeshard.core.objects import Key, KubeObject, field
+from kubeshard.core.objects import Key
 from kubeshard.core.owners import controller_reference
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import (
     InvalidSelector,
     LabelSelector,
@@ -76,15 +76,6 @@ has 5.
 
 SECRET_NAME = "sharder-webhook-cert"  # noqa: S105 - a name
 """The Secret of the sharder's own certificate. Not `webhook-server`, which is cert-manager's."""
-
-
-class MutatingWebhookConfiguration(
-    KubeObject, group="admissionregistration.k8s.io", version="v1", namespaced=False
-):
-    """The fields that are watched for drift."""
-
-    metadata: ManagedMeta = field(default_factory=ManagedMeta)
-    webhooks: tuple[Mapping[str, Any], ...] = ()
 
 
 def webhook_configuration(

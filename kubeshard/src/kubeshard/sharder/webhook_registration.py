@@ -47,6 +47,7 @@ from kubeshard.controller.sources import Enqueue
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.errors import ApiError, FieldConflict, NotFound
 from kubeshard.core.objects import Key
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.patches import ApplyPatch, MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.core.versions import precedes
@@ -59,7 +60,6 @@ from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.rings import Ring, RingInputs
 from kubeshard.sharder.webhook_config import (
     SELECTORS,
-    MutatingWebhookConfiguration,
     applied_selector,
     in_sync,
     keeper_of,

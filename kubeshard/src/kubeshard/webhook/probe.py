@@ -24,13 +24,15 @@ from urllib.parse import urlsplit
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import Forbidden, KubeshardError, NotFound
+from kubeshard.core.managed_fields import ManagedMeta
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.partial_kinds import ValidatingWebhookConfiguration, WebhookConfiguration
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import letters
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, TransportError
 from kubeshard.runtime.world import World
-from kubeshard.webhook.registrar import BEFORE, Configuration, ValidatingWebhookConfiguration
+from kubeshard.webhook.registrar import BEFORE
 from kubeshard.webhook.registration import Address
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
 
@@ -51,7 +53,7 @@ class RegistrationProbe:
     """One probe, of the webhooks of that name in configurations of that class. Serve `handler` at `path`."""
 
     def __init__(
-        self, client: Client, name: str, cls: type[Configuration] = ValidatingWebhookConfiguration
+        self, client: Client, name: str, cls: type[WebhookConfiguration] = ValidatingWebhookConfiguration
     ) -> None:
         self._client = client
         self._cls = cls
@@ -86,7 +88,7 @@ class RegistrationProbe:
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
         }
-        meta = ObjectMeta(name=self._name, annotations={BEFORE: "null"})
+        meta = ManagedMeta(name=self._name, annotations={BEFORE: "null"})
         quiet = self._client.without_warnings()
         await self._check_rights()
         await self._remove(quiet)

@@ -31,7 +31,14 @@ from kubeshard.core.errors import (
     NotFound,
     Unprepared,
 )
-from kubeshard.core.objects import KubeObject, ObjectMeta, field
+from kubeshard.core.managed_fields import ManagedMeta
+from kubeshard.core.objects import KubeObject
+from kubeshard.core.partial_kinds import (
+    CustomResourceDefinition,
+    MutatingWebhookConfiguration,
+    ValidatingWebhookConfiguration,
+    WebhookConfiguration,
+)
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart
@@ -48,25 +55,7 @@ T = TypeVar("T", bound=KubeObject)
 _LOG = get_logger("kubeshard.webhook")
 
 
-class Configuration(KubeObject):
-    webhooks: tuple[Mapping[str, Any], ...] = ()
-
-
-class ValidatingWebhookConfiguration(
-    Configuration, group="admissionregistration.k8s.io", version="v1", namespaced=False
-): ...
-
-
-class MutatingWebhookConfiguration(
-    Configuration, group="admissionregistration.k8s.io", version="v1", namespaced=False
-): ...
-
-
-class CustomResourceDefinition(KubeObject, group="apiextensions.k8s.io", version="v1", namespaced=False):
-    spec: Mapping[str, Any] = field(default_factory=dict)
-
-
-CLASSES: Mapping[str, type[Configuration]] = {
+CLASSES: Mapping[str, type[WebhookConfiguration]] = {
     cls.KIND.kind: cls for cls in (ValidatingWebhookConfiguration, MutatingWebhookConfiguration)
 }
 
@@ -103,7 +92,7 @@ class Registrar:
             wanted = [self._webhook(each, found) for each in webhooks]
             try:
                 if found is None:
-                    meta = ObjectMeta(name=name, annotations={k: v for k, v in annotations.items() if v})
+                    meta = ManagedMeta(name=name, annotations={k: v for k, v in annotations.items() if v})
                     await self._client.create(cls(metadata=meta, webhooks=tuple(wanted)))
                 else:
                     version = found.metadata.resource_version
@@ -187,7 +176,7 @@ class Registrar:
         suspended = dict.fromkeys(self._annotations) if found is not None else {}
         return {**suspended, BEFORE: note}
 
-    def _webhook(self, webhook: Mapping[str, Any], found: Configuration | None) -> Mapping[str, Any]:
+    def _webhook(self, webhook: Mapping[str, Any], found: WebhookConfiguration | None) -> Mapping[str, Any]:
         if self._temporary:
             return webhook if self._strict else {**webhook, "failurePolicy": "Ignore"}
         config = webhook["clientConfig"]

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 
+from kubeshard.core import partial_kinds
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError
 from kubeshard.core.patches import MergePatch
@@ -15,7 +16,6 @@ from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.transport import (
     HttpRequest,
 )
-from kubeshard.sharder import pod_reports
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
 from kubeshard_lab.simulation.faults.injection import Injection, Rule, aimed, fault
@@ -186,7 +186,7 @@ async def frozen(on: Injection) -> None:
             process.kill()
         await _report_end(on, name)
         await on.until(lambda: name not in on.world.owners().values(), 60)
-    await on.admin.delete(pod_reports.Pod, name, "ops")
+    await on.admin.delete(partial_kinds.Pod, name, "ops")
     await _annotate(on, dict.fromkeys(asked))
     on.conditions.busy.discard("frozen")
 
@@ -207,7 +207,7 @@ async def _report_end(on: Injection, name: str) -> None:
     """The kubelet reports that the container has ended just now."""
     state = {"terminated": {"exitCode": 137, "finishedAt": second_time(on.world.clock.wall())}}
     status = {"containerStatuses": [{"name": "op", "image": "op", "state": state}]}
-    await on.admin.patch(pod_reports.Pod, name, "ops", MergePatch({"status": status}), subresource="status")
+    await on.admin.patch(partial_kinds.Pod, name, "ops", MergePatch({"status": status}), subresource="status")
 
 
 @aimed
@@ -231,5 +231,5 @@ async def container_ended(on: Injection) -> None:
         if on.alone and took > REPORTED_WITHIN:
             what = f"{name} was given up {took:.0f} s after its container had ended"
             on.workload.oracles.broken("late take-over", what)
-    await on.admin.delete(pod_reports.Pod, name, "ops")
+    await on.admin.delete(partial_kinds.Pod, name, "ops")
     on.conditions.busy.discard("container_ended")
