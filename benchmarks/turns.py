@@ -19,10 +19,11 @@ from informer import Turns, Wire
 from store import Deployment, deployment
 
 from kubeshard.cache import Cache
-from kubeshard.cache.snapshot import Replace, Snapshot
+from kubeshard.cache.snapshot import Snapshot
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core.encoding import decode
 from kubeshard.core.objects import form_of
+from kubeshard.listwatch.state_machine import Listed
 
 
 def read(objects: int, version: int) -> Snapshot[Deployment]:
@@ -60,8 +61,10 @@ async def main(objects: int) -> None:
             (1, "a full read into an empty store"),
             (2, "a full read that changes every object"),
         ):
-            snapshot = Replace(read(objects, version), str(version + 8))
-            await measure(what, lambda snapshot=snapshot: informer.replace(snapshot, ""))
+            listed, objects_of = Listed(str(version + 8)), read(objects, version)
+            await measure(
+                what, lambda listed=listed, entries=objects_of: informer.listed(listed, entries, "")
+            )
         await measure("an index added", add_index)
 
 

@@ -21,7 +21,6 @@ from kubeshard.cache import (
     UndeclaredIndex,
     UndeclaredKind,
 )
-from kubeshard.cache.snapshot import Replace
 from kubeshard.cache.transforms import NotKept
 from kubeshard.core import WrongNamespace
 from kubeshard.core.builtin import Namespace
@@ -29,6 +28,7 @@ from kubeshard.core.errors import ConfigurationError, Forbidden, Gone
 from kubeshard.core.objects import Form, KubeObject, metadata_only
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.listwatch.reflector import READ_DEADLINE
+from kubeshard.listwatch.state_machine import Listed
 from kubeshard_lab.virtual_time import settle, virtual_time
 
 MINE = Scope(labels=Selector.equals("shard", "me"))
@@ -180,9 +180,9 @@ async def test_what_is_waited_for_is_told_once_and_without_what_is_there(
     await asyncio.sleep(5)
     for informer in cache.informers:
         if informer not in (late, missing):
-            await informer.replace(Replace({}, "1"), "")
+            await informer.listed(Listed("1"), {}, "")
     await asyncio.sleep(60)
-    await late.replace(Replace({}, "1"), "")
+    await late.listed(Listed("1"), {}, "")
     await asyncio.sleep(60)
     kinds = [record.__dict__["fields"]["kinds"] for record in caplog.records]
     assert kinds == ["Widget.v1.example.com, Namespace.v1", "Namespace.v1"]

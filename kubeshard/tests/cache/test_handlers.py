@@ -19,11 +19,11 @@ from failing_groups import (
 )
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Registration, Updated
 from kubeshard.cache.deltas import current
-from kubeshard.cache.snapshot import Replace
 from kubeshard.client.watching import Failed
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import Unavailable
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.listwatch.state_machine import Listed
 from kubeshard.runtime.pace import STEPS
 from kubeshard_lab.virtual_time import settle, virtual_time
 
@@ -315,7 +315,7 @@ def test_fifty_thousand_objects_are_handed_to_a_new_handler_a_few_at_a_time_whil
         objects = [Widget(metadata=replace(form, name=str(number))) for number in range(50_000)]
         run = asyncio.create_task(informer.run())
         await settle()
-        await informer.replace(Replace({obj.key: obj for obj in objects}, "1"), "")
+        await informer.listed(Listed("1"), {obj.key: obj for obj in objects}, "")
         told: Told = []
 
         async def later(delta: Delta[Widget]) -> None:

@@ -17,9 +17,10 @@ from scripted_client import ScriptedClient, Widget, WidgetSpec
 
 from kubeshard import ALL
 from kubeshard.cache import Cache, CacheBehind, Informer, Scope
-from kubeshard.cache.snapshot import Apply, Replace, Snapshot
+from kubeshard.cache.snapshot import Snapshot
 from kubeshard.cache.store import Store
 from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.listwatch.state_machine import Listed
 from kubeshard.runtime.pace import STEPS
 from kubeshard_lab.virtual_time import settle, virtual_time
 
@@ -85,7 +86,7 @@ async def test_a_full_read_that_changes_everything_is_filed_in_steps_and_seen_at
     informer.add_index("color", by_color)
     with followed(informer):
         await settle()
-        await informer.replace(Replace(widgets(1, "red"), "1"), "")
+        await informer.listed(Listed("1"), widgets(1, "red"), "")
         seen: list[tuple[int, int, str]] = []
 
         def look() -> None:
@@ -96,7 +97,7 @@ async def test_a_full_read_that_changes_everything_is_filed_in_steps_and_seen_at
             }
 
         turns = Turns(lambda: by_color.filed)
-        reading = asyncio.create_task(informer.replace(Replace(widgets(2, "blue"), "2"), ""))
+        reading = asyncio.create_task(informer.listed(Listed("2"), widgets(2, "blue"), ""))
         await turns.until_done(reading, look)
         assert set(seen) == {(MANY, 0, "1"), (0, MANY, "2")}
         assert turns.longest <= STEPS
@@ -110,15 +111,15 @@ async def test_an_index_of_many_objects_is_filed_in_steps_and_not_read_before_it
     by_color = ByColor()
     with followed(informer):
         await settle()
-        await informer.replace(Replace(widgets(1, "red"), "1"), "")
+        await informer.listed(Listed("1"), widgets(1, "red"), "")
         cache.add_index(Widget, "color", by_color)
         refused = 0
 
         def look() -> None:
             nonlocal refused
             if refused == 3:
-                informer.apply(Apply(widget("0", 2, "blue")), "")
-                informer.apply(Apply(widget(str(MANY - 1), 3, "blue")), "")
+                informer.put(widget("0", 2, "blue"), "")
+                informer.put(widget(str(MANY - 1), 3, "blue"), "")
             try:
                 assert found(informer) == {"red": MANY - 2, "blue": 2}
             except CacheBehind:
@@ -138,7 +139,7 @@ async def test_a_new_index_of_an_informer_that_ends_is_filed_when_it_runs_again(
     informer = Cache(ScriptedClient().client).declare(Widget)
     with followed(informer):
         await settle()
-        await informer.replace(Replace(widgets(1, "red", 3 * STEPS), "1"), "")
+        await informer.listed(Listed("1"), widgets(1, "red", 3 * STEPS), "")
         informer.add_index("color", ByColor())
         await asyncio.sleep(0)
     await settle()
@@ -215,9 +216,9 @@ async def test_an_index_function_that_raises_for_one_object_hinders_no_other_whi
 
     with followed(informer):
         await settle()
-        await informer.replace(Replace(widgets(1, "red", 10 * STEPS), "1"), "")
+        await informer.listed(Listed("1"), widgets(1, "red", 10 * STEPS), "")
         informer.add_index("color", by_color)
-        reading = asyncio.create_task(informer.replace(Replace(widgets(2, "blue", 10 * STEPS), "2"), ""))
+        reading = asyncio.create_task(informer.listed(Listed("2"), widgets(2, "blue", 10 * STEPS), ""))
         await asyncio.sleep(0)
         await informer.indexed()
         await reading

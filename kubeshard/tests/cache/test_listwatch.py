@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from collecting_machine import CollectingMachine
+from collecting_machine import Advance, CollectingMachine, Drop, Full, Put
 
-from kubeshard.cache.snapshot import Advance, Apply, Remove, Replace
 from kubeshard.core.errors import (
     ApiError,
     Forbidden,
@@ -153,7 +152,7 @@ TABLE = [
         S,
         "bookmark that ends the initial events",
         lambda m: m.bookmark("7", 60.0, ends_initial_events=True),
-        Replace({Key("", "a"): A5}, "7"),
+        Full({Key("", "a"): A5}, "7"),
         W,
     ),
     Row(S, "refused: option not known", fails(Invalid), None, L, List()),
@@ -163,7 +162,7 @@ TABLE = [
     Row(S, "error event: gone", error_event(Gone), None, P, FIRST_PAUSE),
     Row(L, "item", lambda m: m.item(thing("b", 6)), None, L, List()),
     Row(L, "restarted", lambda m: m.restarted(), None, L, List()),
-    Row(L, "listed", lambda m: m.listed("10", 1.0), Replace({Key("", "a"): A5}, "10"), O, OpenWatch("10")),
+    Row(L, "listed", lambda m: m.listed("10", 1.0), Full({Key("", "a"): A5}, "10"), O, OpenWatch("10")),
     Row(L, "listed without version", lambda m: m.listed("", 1.0), None, P, FIRST_PAUSE),
     Row(L, "listed at version 0", lambda m: m.listed("0", 1.0), None, P, FIRST_PAUSE),
     Row(L, "any error", fails(UnexpectedResponse), None, P, FIRST_PAUSE),
@@ -171,14 +170,14 @@ TABLE = [
     Row(O, "opened", lambda m: m.opened(1.0), None, W),
     Row(O, "refused: throttled", fails(Throttled, 1.0), None, P, FIRST_PAUSE),
     Row(O, "refused: gone", fails(Gone), None, P, FIRST_PAUSE),
-    Row(W, "added", lambda m: m.event("ADDED", thing("b", 12), 60.0), Apply(thing("b", 12)), W),
-    Row(W, "modified", lambda m: m.event("MODIFIED", thing("a", 12), 60.0), Apply(thing("a", 12)), W),
-    Row(W, "deleted", lambda m: m.event("DELETED", thing("a", 12), 60.0), Remove(thing("a", 12)), W),
+    Row(W, "added", lambda m: m.event("ADDED", thing("b", 12), 60.0), Put(thing("b", 12)), W),
+    Row(W, "modified", lambda m: m.event("MODIFIED", thing("a", 12), 60.0), Put(thing("a", 12)), W),
+    Row(W, "deleted", lambda m: m.event("DELETED", thing("a", 12), 60.0), Drop(thing("a", 12)), W),
     Row(
         W,
         "event at the version",
         lambda m: m.event("DELETED", thing("a", 11), 60.0),
-        Remove(thing("a", 11)),
+        Drop(thing("a", 11)),
         W,
     ),
     Row(W, "event before the version", lambda m: m.event("ADDED", thing("a", 9), 60.0), None, P, FIRST_PAUSE),
@@ -382,15 +381,13 @@ def test_objects_deleted_during_the_initial_stream_are_not_in_the_replacement() 
     machine.event("ADDED", thing("b", 6), 60.0)
     machine.event("DELETED", thing("a", 8), 60.0)
     machine.event("MODIFIED", thing("b", 9), 60.0)
-    assert machine.bookmark("9", 60.0, ends_initial_events=True) == Replace(
-        {Key("", "b"): thing("b", 9)}, "9"
-    )
+    assert machine.bookmark("9", 60.0, ends_initial_events=True) == Full({Key("", "b"): thing("b", 9)}, "9")
 
 
 def test_the_initial_stream_goes_on_as_the_watch() -> None:
     machine = in_stream()
     machine.bookmark("7", 60.0, ends_initial_events=True)
-    assert machine.event("ADDED", thing("b", 8), 60.0) == Apply(thing("b", 8))
+    assert machine.event("ADDED", thing("b", 8), 60.0) == Put(thing("b", 8))
     machine.ended(300.0)
     assert asks(machine) == named(OpenWatch("8"))
 
@@ -400,14 +397,14 @@ def test_nothing_of_a_broken_full_read_reaches_the_next_one() -> None:
     machine.failed(Unavailable("broke"), 1.0)
     machine.elapsed()
     machine.item(thing("b", 6))
-    assert machine.listed("7", 2.0) == Replace({Key("", "b"): thing("b", 6)}, "7")
+    assert machine.listed("7", 2.0) == Full({Key("", "b"): thing("b", 6)}, "7")
 
 
 def test_a_list_that_lost_its_snapshot_begins_anew() -> None:
     machine = in_list()
     machine.restarted()
     machine.item(thing("b", 6))
-    assert machine.listed("7", 2.0) == Replace({Key("", "b"): thing("b", 6)}, "7")
+    assert machine.listed("7", 2.0) == Full({Key("", "b"): thing("b", 6)}, "7")
 
 
 def test_a_server_that_refuses_streaming_lists_is_not_asked_again() -> None:
@@ -492,7 +489,7 @@ def test_a_version_that_is_no_number_makes_nobody_believe_in_a_rewritten_history
     machine.failed(Timeout("nothing received"), 65.0)
     assert isinstance(machine.state, Listing)
     machine.item(A5)
-    assert machine.listed("11", 66.0) == Replace({A5.key: A5}, "11", rewound=False)
+    assert machine.listed("11", 66.0) == Full({A5.key: A5}, "11", rewound=False)
     assert (shared.rewrites, machine.rewinds) == (0, 0)
 
 
@@ -505,7 +502,7 @@ def test_a_full_read_at_an_earlier_version_says_that_the_history_was_rewritten(s
             change = machine.bookmark(version, 60.0, ends_initial_events=True)
         else:
             change = machine.listed(version, 60.0)
-        assert change == Replace({}, version, rewound)
+        assert change == Full({}, version, rewound)
         assert machine.resource_version == version
         machine.start()
     assert machine.rewinds == 1
@@ -578,7 +575,7 @@ def test_a_restore_that_anybody_noticed_has_everything_read_again_at_the_next_si
         machine.elapsed()
     assert asks(machine) == named(OpenWatch("", initial=True))
     machine.opened(63.0)
-    assert machine.bookmark("51", 64.0, ends_initial_events=True) == Replace({}, "51", rewound=True)
+    assert machine.bookmark("51", 64.0, ends_initial_events=True) == Full({}, "51", rewound=True)
     machine.event("ADDED", thing("b", 52), 65.0)
     machine.ended(310.0)
     assert asks(machine) == named(OpenWatch("52"))
@@ -614,7 +611,7 @@ def test_replays_that_a_probe_has_cleared_are_dropped_until_something_new_comes(
     machine.event("ADDED", thing("a", 9), 62.0)
     machine.bookmark("10", 62.0, ends_initial_events=False)
     assert isinstance(machine.state, Watching)
-    assert machine.event("ADDED", thing("b", 12), 63.0) == Apply(thing("b", 12))
+    assert machine.event("ADDED", thing("b", 12), 63.0) == Put(thing("b", 12))
     machine.event("ADDED", thing("a", 9), 64.0)
     assert isinstance(machine.state, Pausing)
     assert machine.stale_events == 4
@@ -623,7 +620,7 @@ def test_replays_that_a_probe_has_cleared_are_dropped_until_something_new_comes(
 def test_versions_compare_as_numbers() -> None:
     machine = in_watch()
     machine.bookmark("99", 60.0, ends_initial_events=False)
-    assert machine.event("ADDED", thing("b", 100), 60.0) == Apply(thing("b", 100))
+    assert machine.event("ADDED", thing("b", 100), 60.0) == Put(thing("b", 100))
 
 
 def test_a_short_silent_watch_is_a_failure_and_a_short_busy_one_is_not() -> None:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import pytest
-from collecting_machine import CollectingMachine
+from collecting_machine import Advance, CollectingMachine, Drop, Full, Put
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
-from kubeshard.cache.snapshot import Advance, Apply, Remove, Replace
 from kubeshard.cache.store import Store
 from kubeshard.core.errors import ApiError, Gone, Invalid, Throttled, Timeout, Unavailable
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
@@ -194,11 +193,11 @@ class Wire:
     def _change(self, change: object) -> None:
 
         match change:
-            case Replace(entries, version, rewound):
+            case Full(entries, version, rewound):
                 self.told.extend(self.store.replace(entries, version, rewound=rewound))
-            case Apply(entry):
+            case Put(entry):
                 self.told.extend(self.store.apply(entry))
-            case Remove(entry):
+            case Drop(entry):
                 self.told.extend(self.store.remove(entry))
             case Advance(version):
                 self.store.advance(version)

@@ -13,7 +13,6 @@ import msgspec
 
 from kubeshard.cache import Cache
 from kubeshard.cache.scope import ALL_NAMESPACES
-from kubeshard.cache.snapshot import Apply, Remove, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.cluster import Cluster
@@ -22,6 +21,7 @@ from kubeshard.controller.runner import ControllerRunner
 from kubeshard.core import ConfigMap, Form, Key, KubeObject, ObjectMeta, OwnerReference, Struct, field
 from kubeshard.core.objects import form_of
 from kubeshard.leases.held_lease import Gate
+from kubeshard.listwatch.state_machine import Listed
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.workqueue import ItemExponential
 from kubeshard_lab.virtual_time import VirtualClock, settle
@@ -186,15 +186,15 @@ class Bench:
         for informer in self.cache.informers:
             entries = {obj.key: obj for obj in objects if informer.form.kind == obj.KIND}
             for part in informer.scope.parts(informer.form.kind):
-                await informer.replace(Replace(entries, "1"), part)
+                await informer.listed(Listed("1"), entries, part)
         await settle()
 
     async def put(self, obj: KubeObject, form: Form[Any] | None = None) -> None:
-        self.cache.informer(form or form_of(type(obj))).apply(Apply(obj), ALL_NAMESPACES)
+        self.cache.informer(form or form_of(type(obj))).put(obj, ALL_NAMESPACES)
         await settle()
 
     async def remove(self, obj: KubeObject) -> None:
-        self.cache.informer(type(obj)).apply(Remove(obj), ALL_NAMESPACES)
+        self.cache.informer(type(obj)).drop(obj, ALL_NAMESPACES)
         await settle()
 
     @asynccontextmanager

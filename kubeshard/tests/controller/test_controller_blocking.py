@@ -11,13 +11,13 @@ import pytest
 from controller_bench import Bench, Site, json_answer, site
 
 from kubeshard.cache.scope import ALL_NAMESPACES
-from kubeshard.cache.snapshot import Replace
 from kubeshard.controller import BlockingReconciler, Context, Controller, Result, deadlines
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.in_flight import follow_thread
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.core import Key
 from kubeshard.core.patches import MergePatch
+from kubeshard.listwatch.state_machine import Listed
 from kubeshard.runtime.blocking_calls import FollowedExecutor, Threads, wait_in_thread
 
 A = Key("ns", "a")
@@ -57,7 +57,7 @@ async def started(made: Bench, first: Site | None = None) -> asyncio.Task[None]:
     running = asyncio.create_task(made.runner.run())
     await asyncio.sleep(0)
     for informer in made.cache.informers:
-        await informer.replace(Replace({A: first or site("a")}, "1"), ALL_NAMESPACES)
+        await informer.listed(Listed("1"), {A: first or site("a")}, ALL_NAMESPACES)
     return running
 
 

@@ -14,7 +14,6 @@ from controller_bench import Bench, Site, site
 from test_controller_blocking import on_a_real_loop, started, until
 
 from kubeshard.cache.scope import ALL_NAMESPACES
-from kubeshard.cache.snapshot import Apply
 from kubeshard.controller import Context
 from kubeshard.controller.deadlines import OVERDUE, TOLERATED
 from kubeshard.core import Key
@@ -187,7 +186,7 @@ async def test_a_thread_that_blocks_does_not_take_the_turn_of_others() -> None:
     running = await started(made, site("a", theme="poison"))
     try:
         await until(lambda: made.recorded.overdue_runs)
-        made.cache.informer(Site).apply(Apply(site("b")), ALL_NAMESPACES)
+        made.cache.informer(Site).put(site("b"), ALL_NAMESPACES)
         await until(lambda: called == ["b"])
     finally:
         may_end.set()

@@ -11,11 +11,11 @@ import pytest
 from controller_bench import Bench, Site, Theme, site
 
 from kubeshard.cache import CacheBehind, UndeclaredIndex
-from kubeshard.cache.snapshot import Replace
 from kubeshard.controller import Context
 from kubeshard.controller.context import run_of, with_run
 from kubeshard.core import ConfigMap, KubeObject, Secret
 from kubeshard.core.namespaces import ALL, WrongNamespace
+from kubeshard.listwatch.state_machine import Listed
 from kubeshard_lab.virtual_time import settle, virtual_time
 
 pytestmark = pytest.mark.regression
@@ -112,7 +112,7 @@ async def test_a_cache_that_is_not_filled_is_waited_for_and_then_an_error_never_
         await asyncio.sleep(2)
         assert "the cache of Secret.v1 has not been filled yet" in str(found[0])
         await bench.put(site("b"))
-        await late.replace(Replace({}, "1"), "")
+        await late.listed(Listed("1"), {}, "")
         await settle()
         assert found[1:] == [None]
         bench.cache.declare(ConfigMap)

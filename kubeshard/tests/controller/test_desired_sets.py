@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from kubeshard.cache import UndeclaredKind
 from kubeshard.cache.scope import ALL_NAMESPACES
-from kubeshard.cache.snapshot import Replace
 from kubeshard.controller import AnothersApplySet, ApplyFailed, Context, ImmutableFields, NotAdopted
 from kubeshard.core import (
     ConfigMap,
@@ -35,6 +34,7 @@ from kubeshard.core import (
     field,
 )
 from kubeshard.core.errors import Invalid, SchemaMismatch, TooLarge
+from kubeshard.listwatch.state_machine import Listed
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.version import __version__
 
@@ -211,7 +211,7 @@ def test_what_a_full_read_shows_changed_or_gone_is_noticed(now: str) -> None:
             else:
                 metadata = replace(there[key].metadata, resource_version=version)
                 there[key] = replace(there[key], metadata=metadata, data={"x": "2"})
-            await informer.replace(Replace(there, version), ALL_NAMESPACES)
+            await informer.listed(Listed(version), there, ALL_NAMESPACES)
             plan = (await operator.apply(*desired)).plan
             assert (len(plan.creates), len(plan.updates)) == ((1, 0) if now == "gone" else (0, 1))
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from kubeshard.cache import Cache, Scope
-from kubeshard.cache.snapshot import Apply, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.core import GroupKind, KubeObject, ObjectMeta
 from kubeshard.leases.held_lease import Gate
+from kubeshard.listwatch.state_machine import Listed
 from kubeshard.manager import LeaderElection, Manager
 from kubeshard.manager.membership import HealthGate
 from kubeshard.manager.runnable import Work
@@ -43,7 +43,7 @@ class FilledCache(Cache):
 
     async def tell(self, obj: KubeObject) -> None:
         """Reports the object as added or changed."""
-        self.informer(type(obj)).apply(Apply(obj), "")
+        self.informer(type(obj)).put(obj, "")
         await settle()
 
     @asynccontextmanager
@@ -51,7 +51,7 @@ class FilledCache(Cache):
         self.order.append("cache started")
         for informer in self.informers:
             entries = {obj.key: obj for obj in self._objects if informer.form.kind == obj.KIND}
-            await informer.replace(Replace(entries, "1"), "")
+            await informer.listed(Listed("1"), entries, "")
         try:
             yield self
         finally:

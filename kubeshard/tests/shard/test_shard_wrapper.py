@@ -13,7 +13,6 @@ import pytest
 from kubeshard import when
 from kubeshard.cache import Cache
 from kubeshard.cache.scope import ALL_NAMESPACES
-from kubeshard.cache.snapshot import Apply, Remove, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Daemon, Reconciler, Result
 from kubeshard.controller.cluster import Cluster
@@ -34,6 +33,7 @@ from kubeshard.core import (
 )
 from kubeshard.core.objects import form_of
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
+from kubeshard.listwatch.state_machine import Listed
 from kubeshard.runtime.transport import UNDELIVERED, HttpRequest, HttpResponse
 from kubeshard.shard.handover import Handovers, shard_predicate
 from kubeshard.shard.stale_guard import KEPT, StaleGuard
@@ -241,14 +241,14 @@ class Process:
     async def show(self, obj: KubeObject, *, first: bool = True, second: bool = True) -> None:
         """The watches deliver the object."""
         if first:
-            self.cache.informer(Site).apply(Apply(obj), ALL_NAMESPACES)
+            self.cache.informer(Site).put(obj, ALL_NAMESPACES)
         if second:
-            self.cache.informer(metadata_only(Site)).apply(Apply(as_metadata(obj)), ALL_NAMESPACES)
+            self.cache.informer(metadata_only(Site)).put(as_metadata(obj), ALL_NAMESPACES)
         await settle()
 
     async def remove(self, obj: KubeObject) -> None:
-        self.cache.informer(Site).apply(Remove(obj), ALL_NAMESPACES)
-        self.cache.informer(metadata_only(Site)).apply(Remove(as_metadata(obj)), ALL_NAMESPACES)
+        self.cache.informer(Site).drop(obj, ALL_NAMESPACES)
+        self.cache.informer(metadata_only(Site)).drop(as_metadata(obj), ALL_NAMESPACES)
         await settle()
 
     @asynccontextmanager
@@ -261,7 +261,7 @@ class Process:
             found = {o.key: o for o in objects if informer.form.kind == o.KIND}
             if informer.form.metadata_only:
                 found = {key: as_metadata(o) for key, o in found.items()}
-            await informer.replace(Replace(found, "10"), ALL_NAMESPACES)
+            await informer.listed(Listed("10"), found, ALL_NAMESPACES)
         await settle()
         try:
             yield self
@@ -465,7 +465,7 @@ async def test_an_object_that_left_and_came_back_unseen_counts_as_arrived() -> N
         before = gets(process.server, "sites")
         informer._stats.full_reads += 1  # the reflector's part of a full read
         process.server.store(site(50))
-        await informer.replace(Replace({site(50).key: site(50)}, "60"), ALL_NAMESPACES)
+        await informer.listed(Listed("60"), {site(50).key: site(50)}, ALL_NAMESPACES)
         await settle()
         assert gets(process.server, "sites") == before + 1
         await process.show(site(61), second=False)
@@ -604,7 +604,7 @@ async def test_what_did_not_fit_its_class_when_the_cache_was_filled_is_handed_ov
     async with Process().running() as process:
         process.server.store(site(7, DRAINING))
         unread = odd(7, DRAINING)
-        await process.cache.informer(Site).replace(Replace({site(7).key: unread}, "60"), ALL_NAMESPACES)
+        await process.cache.informer(Site).listed(Listed("60"), {site(7).key: unread}, ALL_NAMESPACES)
         await settle()
         assert process.server.labels() == {}
         assert process.first.runs == []

@@ -14,7 +14,7 @@ store is not replayed to handlers periodically: that is a feature of a controlle
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -31,7 +31,7 @@ from kubeshard.cache.handlers import (
 from kubeshard.cache.indexes import IndexBuilds, IndexFunction, IndexListener
 from kubeshard.cache.reflectors import Reflectors
 from kubeshard.cache.scope import Scope
-from kubeshard.cache.snapshot import Advance, Apply, Remove, Replace
+from kubeshard.cache.snapshot import Snapshot
 from kubeshard.cache.stats import InformerNotices, InformerStats
 from kubeshard.cache.store import Replacement, Store
 from kubeshard.cache.transforms import Transform, arriving
@@ -41,17 +41,18 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.core.versions import compare
-from kubeshard.listwatch.reflector import Interrupted, ListWatchStats
-from kubeshard.listwatch.state_machine import SharedKnowledge
+from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Sink
+from kubeshard.listwatch.state_machine import Listed, SharedKnowledge
 from kubeshard.runtime.pace import Pace
 
 T = TypeVar("T", bound=KubeObject)
+W = TypeVar("W")
 
 
 OnError = Callable[["Informer[Any]", Interrupted], None]
 
 
-class Informer(InformerStats, Generic[T]):
+class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
     """Created by `Cache.declare` and `Cache.using`; runs while the cache runs.
 
     `scope` is the current one; `Cache.rescope` changes it.
@@ -253,44 +254,59 @@ class Informer(InformerStats, Generic[T]):
                 self._note_synced()
                 self._reflectors.opened(new)
 
-    def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
-        """Called by the reflector: one step."""
+    # Called by the reflectors
+
+    def begin(self, part: str, /) -> Snapshot[T]:
+        return Snapshot()
+
+    def put(self, entry: T | UndecodableObject, part: str, /) -> Awaitable[None] | None:
         if self._held is not None:
-            return self._later(change, part)
-        if isinstance(change, Advance):
-            self.store.advance(change.resource_version, part)
-            self._progressed()
-            return None
-        step = self.store.apply if isinstance(change, Apply) else self.store.remove
-        registrations = self._handlers.present
-        deltas = step(change.entry, part)
+            return self._later(self.put, entry, part)
+        registrations, deltas = self._handlers.present, self.store.apply(entry, part)
         if (staging := self._reflectors.staging) is not None:
-            staging.old(change)
-        self._progressed()
-        for delta in deltas:
-            self._handlers.tell(registrations, delta)
-        if isinstance(change, Apply) and isinstance(change.entry, UndecodableObject):
-            self._handlers.tell(registrations, change.entry)
+            staging.heard(entry, entry)
+        self._tell(registrations, deltas)
+        if isinstance(entry, UndecodableObject):
+            self._handlers.tell(registrations, entry)
         return None
 
-    async def replace(self, change: Replace[T], part: str) -> None:
-        """Called by the reflector: a full list. Lets other tasks run while it is prepared and while handlers are
-        called.
-        """
-        if change.rewound:
-            self._notices.history_went_back(change.resource_version)
+    def drop(self, entry: T | UndecodableObject, part: str, /) -> Awaitable[None] | None:
+        if self._held is not None:
+            return self._later(self.drop, entry, part)
+        registrations, deltas = self._handlers.present, self.store.remove(entry, part)
+        if (staging := self._reflectors.staging) is not None:
+            staging.heard(entry, None)
+        self._tell(registrations, deltas)
+        return None
+
+    def advance(self, version: str, part: str, /) -> Awaitable[None] | None:
+        if self._held is not None:
+            return self._later(self.advance, version, part)
+        self.store.advance(version, part)
+        self._progressed()
+        return None
+
+    async def listed(self, listed: Listed, entries: Snapshot[T], part: str, /) -> None:
+        """Lets other tasks run while the list is prepared and while handlers are called."""
+        if listed.rewound:
+            self._notices.history_went_back(listed.resource_version)
         async with self._exchanging:
             others = [other for other in self._reflectors.parts if other != part]
-            version = {part: change.resource_version}
-            replacement = self.store.replacement(change.entries, version, others, rewound=change.rewound)
+            version = {part: listed.resource_version}
+            replacement = self.store.replacement(entries, version, others, rewound=listed.rewound)
             await self._stepping(replacement.steps)
             telling = self._exchanged(replacement)
             if (staging := self._reflectors.staging) is not None:
                 gone = [delta.object.key for delta in replacement.gone]
-                staging.old(change._replace(entries=replacement.snapshot), gone)
+                staging.heard_list(listed.resource_version, replacement.snapshot, gone)
             await telling
         self._unsynced.discard(part)
         self._note_synced()
+
+    def _tell(self, registrations: Registrations[T], deltas: Iterable[Delta[T]]) -> None:
+        self._progressed()
+        for delta in deltas:
+            self._handlers.tell(registrations, delta)
 
     async def _stepping(self, steps: Iterator[None]) -> None:
         pace = Pace(self._clock)
@@ -322,13 +338,12 @@ class Informer(InformerStats, Generic[T]):
             self._held.set()
             self._held = None
 
-    async def _later(self, change: Apply[T] | Remove[T] | Advance, part: str) -> None:
+    async def _later(self, step: Callable[[W, str], object], what: W, part: str) -> None:
         while self._held is not None:
             await self._held.wait()
-        self.apply(change, part)
+        step(what, part)
 
-    async def interrupted(self, interruption: Interrupted, part: str, *, quiet: bool) -> None:
-        """Called by the reflector: a list or watch failed."""
+    async def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> None:
         quiet = quiet or (self.quiet and not self.has_synced)
         self._notices.interrupted(interruption, part, quiet=quiet, optional=self.optional)
         if self._on_error is not None:
@@ -337,8 +352,7 @@ class Informer(InformerStats, Generic[T]):
             except Exception as error:
                 self._notices.handler_failed(name_of(self._on_error), error)
 
-    def unreadable(self, error: UndecodableObject) -> None:
-        """Called by the reflector: an object does not fit its class."""
+    def unreadable(self, error: UndecodableObject, /) -> None:
         self._notices.unreadable(error)
 
     def _note_synced(self) -> None:

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
-from kubeshard.cache.snapshot import Advance, Apply, Collector, Receiver, Remove, Replace, Snapshot
+from kubeshard.cache.snapshot import Snapshot
 from kubeshard.client.client import Client
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
@@ -26,21 +26,25 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject
 from kubeshard.core.versions import compare, newest
-from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Reflector, Source
-from kubeshard.listwatch.state_machine import SharedKnowledge
+from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Reflector, Sink, Source
+from kubeshard.listwatch.state_machine import Listed, SharedKnowledge
 
 T = TypeVar("T", bound=KubeObject)
+W = TypeVar("W")
+
+CachingSink = Sink[T, Snapshot[T]]
+"""Keeps what it receives, and takes full lists whole. The parts are namespaces, or ALL_NAMESPACES."""
 
 
 class Reflectors(Generic[T]):
-    """`receiver`, called `name`, gets what they read. They run in a task group while they have one."""
+    """`sink`, called `name`, gets what they read. They run in a task group while they have one."""
 
     def __init__(
         self,
         name: str,
         form: Form[T],
         scope: Scope,
-        receiver: Receiver[T],
+        sink: CachingSink[T],
         stats: ListWatchStats,
         client: Client,
         *,
@@ -52,14 +56,14 @@ class Reflectors(Generic[T]):
         self._name = name
         self._form = form
         self._scope = scope
-        self._receiver = receiver
+        self._sink = sink
         self._stats = stats
         self._client = client
         self._shared = shared
         self._arrive = arrive
         self._past_stale_events = 0
         """The counts of list/watches that have ended."""
-        self._by_part = self._made(scope, scope.parts(form.kind), receiver, stats)
+        self._by_part = self._made(scope, scope.parts(form.kind), sink, stats)
         self._running: dict[str, asyncio.Task[NoReturn]] = {}
         """Those of the current scope, by part."""
         self._group: asyncio.TaskGroup | None = None
@@ -88,7 +92,7 @@ class Reflectors(Generic[T]):
         same = (scope.labels, scope.fields) == (self._scope.labels, self._scope.fields)
         kept = {part: self._by_part[part] for part in parts if same and part in self._by_part}
         fresh = [part for part in parts if part not in kept]
-        staging = Staging(self._form.kind, scope, fresh, self._receiver)
+        staging = Staging(self._form.kind, scope, fresh, self._sink)
         stats = ListWatchStats(errors=self._stats.errors)
         reflectors = self._made(scope, fresh, staging, stats)
         new = NewScope(scope, staging, kept, reflectors, self._started(reflectors, group), stats, group)
@@ -119,7 +123,7 @@ class Reflectors(Generic[T]):
     def opened(self, new: NewScope[T]) -> None:
         """Handlers have been called with the difference: the list/watches of the new scope go on."""
         for reflector in new.reflectors.values():
-            reflector.collector.receiver, reflector.stats = self._receiver, self._stats
+            reflector.redirect(self._sink, self._stats)
         new.staging.open()
 
     # Health
@@ -148,16 +152,17 @@ class Reflectors(Generic[T]):
         return self._past_stale_events + sum(each.stale_events for each in self._by_part.values())
 
     def _made(
-        self, scope: Scope, parts: Iterable[str], receiver: Receiver[T], stats: ListWatchStats
-    ) -> dict[str, _PartReflector[T]]:
+        self, scope: Scope, parts: Iterable[str], sink: CachingSink[T], stats: ListWatchStats
+    ) -> dict[str, Reflector[T]]:
         made = {}
         for part in parts:
             namespace = ALL if part == ALL_NAMESPACES else part
             source = Source(self._client, self._form, namespace, labels=scope.labels, fields=scope.fields)
-            made[part] = _PartReflector(
+            made[part] = Reflector(
                 source,
-                Collector(receiver, part),
+                sink,
                 self._shared,
+                part=part,
                 stats=stats,
                 arrive=self._arrive,
                 log={"kind": self._form, **({"namespace": part} if part else {})},
@@ -165,7 +170,7 @@ class Reflectors(Generic[T]):
         return made
 
     def _started(
-        self, reflectors: Mapping[str, _PartReflector[T]], group: asyncio.TaskGroup
+        self, reflectors: Mapping[str, Reflector[T]], group: asyncio.TaskGroup
     ) -> dict[str, asyncio.Task[NoReturn]]:
         return {
             part: group.create_task(reflector.keep_running(), name=f"reflector {self._form} {part}".rstrip())
@@ -173,22 +178,14 @@ class Reflectors(Generic[T]):
         }
 
 
-class _PartReflector(Reflector[T]):
-    """Keeps one part of the store."""
-
-    def __init__(self, source: Source[T], collector: Collector[T], *args: Any, **options: Any) -> None:
-        super().__init__(source, collector, *args, **options)
-        self.collector = collector
-
-
 class NewScope(NamedTuple, Generic[T]):
     """Another scope, which has been listed."""
 
     scope: Scope
     staging: Staging[T]
-    kept: Mapping[str, _PartReflector[T]]
+    kept: Mapping[str, Reflector[T]]
     """List/watches that the current scope has, too."""
-    reflectors: Mapping[str, _PartReflector[T]]
+    reflectors: Mapping[str, Reflector[T]]
     """The others."""
     running: Mapping[str, asyncio.Task[NoReturn]]
     """Their tasks."""
@@ -203,13 +200,13 @@ class _Heard(NamedTuple, Generic[T]):
     entry: T | UndecodableObject | None
 
 
-class Staging(Generic[T]):
-    """Receives from the new list/watches, in place of `receiver`, to which it passes errors."""
+class Staging(CachingSink[T]):
+    """Receives from the new list/watches, in place of `sink`, to which it passes errors."""
 
-    def __init__(self, kind: Kind, scope: Scope, parts: Iterable[str], receiver: Receiver[T]) -> None:
+    def __init__(self, kind: Kind, scope: Scope, parts: Iterable[str], sink: CachingSink[T]) -> None:
         self._kind = kind
         self._scope = scope
-        self._receiver = receiver
+        self._sink = sink
         self._read: dict[str, tuple[str, Snapshot[T]]] = {}
         """The version and the objects of each part that has been fully listed."""
         self._unread = set(parts)
@@ -228,58 +225,66 @@ class Staging(Generic[T]):
 
     # Called by the old list/watches
 
-    def old(self, change: Replace[T] | Apply[T] | Remove[T] | Advance, gone: Iterable[Key] = ()) -> None:
-        """A change while the new ones are listing. `gone`: what a full list no longer contained."""
-        match change:
-            case Apply(entry) | Remove(entry):
-                assert entry.key is not None
-                left = isinstance(change, Remove)
-                self._heard[entry.key] = _Heard(entry.metadata.resource_version, None if left else entry)
-            case Replace(entries, version):
-                self._heard.update((key, _Heard(version, None)) for key in gone)
-                for key, entry in entries.items():
-                    self._heard[key] = _Heard(entry.metadata.resource_version, entry)
+    def heard(self, entry: T | UndecodableObject, now: T | UndecodableObject | None) -> None:
+        """A change while the new ones are listing. `now` None: it left."""
+        assert entry.key is not None
+        self._heard[entry.key] = _Heard(entry.metadata.resource_version, now)
+
+    def heard_list(self, version: str, entries: Snapshot[T], gone: Iterable[Key]) -> None:
+        """A full list, which no longer contained what is `gone`."""
+        self._heard.update((key, _Heard(version, None)) for key in gone)
+        for key, entry in entries.items():
+            self._heard[key] = _Heard(entry.metadata.resource_version, entry)
 
     # Called by the new list/watches
 
-    def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
+    def begin(self, part: str, /) -> Snapshot[T]:
+        return Snapshot()
+
+    def put(self, entry: T | UndecodableObject, part: str, /) -> Awaitable[None] | None:
         if self._closed:
-            return self._later(change, part)
-        version, entries = self._read[part]
-        if isinstance(change, Advance):
-            self._read[part] = newest(version, change.resource_version), entries
-            return None
-        key = change.entry.key
-        assert key is not None
-        self._read[part] = newest(version, change.entry.metadata.resource_version), entries
-        if isinstance(change, Apply):
-            entries.put(change.entry)
-        else:
-            entries.drop(key)
+            return self._later(self._sink.put, entry, part)
+        self._read_up_to(entry.metadata.resource_version, part).put(entry)
         return None
 
-    async def replace(self, change: Replace[T], part: str) -> None:
+    def drop(self, entry: T | UndecodableObject, part: str, /) -> Awaitable[None] | None:
         if self._closed:
-            await self._later(change, part)
+            return self._later(self._sink.drop, entry, part)
+        self._read_up_to(entry.metadata.resource_version, part).drop(entry)
+        return None
+
+    def advance(self, version: str, part: str, /) -> Awaitable[None] | None:
+        if self._closed:
+            return self._later(self._sink.advance, version, part)
+        self._read_up_to(version, part)
+        return None
+
+    async def listed(self, listed: Listed, entries: Snapshot[T], part: str, /) -> None:
+        if self._closed:
+            await self._opened.wait()
+            if (room := self._sink.listed(listed, entries, part)) is not None:
+                await room
             return
-        entries = change.entries
-        read = entries if isinstance(entries, Snapshot) else Snapshot(entries.values())
-        self._read[part] = change.resource_version, read
+        self._read[part] = listed.resource_version, entries
         self._unread.discard(part)
         if not self._unread and not self._complete.done():
             self._complete.set_result(None)
 
-    async def interrupted(self, interruption: Interrupted, part: str, *, quiet: bool) -> None:
-        await self._receiver.interrupted(interruption, part, quiet=quiet)
+    def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> Awaitable[None] | None:
+        return self._sink.interrupted(interruption, part, quiet=quiet)
 
-    def unreadable(self, error: UndecodableObject) -> None:
-        self._receiver.unreadable(error)
+    def unreadable(self, error: UndecodableObject, /) -> None:
+        self._sink.unreadable(error)
 
-    async def _later(self, change: Replace[T] | Apply[T] | Remove[T] | Advance, part: str) -> None:
+    def _read_up_to(self, version: str, part: str) -> Snapshot[T]:
+        """The objects of the part, which has been read up to this version."""
+        before, entries = self._read[part]
+        self._read[part] = newest(before, version), entries
+        return entries
+
+    async def _later(self, step: Callable[[W, str], Awaitable[None] | None], what: W, part: str) -> None:
         await self._opened.wait()
-        if isinstance(change, Replace):
-            await self._receiver.replace(change, part)
-        elif (room := self._receiver.apply(change, part)) is not None:
+        if (room := step(what, part)) is not None:
             await room
 
     # The exchange
@@ -298,11 +303,11 @@ class Staging(Generic[T]):
             if entry is not None and self._has(entry, known_before=key in found):
                 found.put(entry)
             else:
-                found.drop(key)
+                found.discard(key)
         return found, versions
 
     def open(self) -> None:
-        """Called when the difference has been reported: passes waiting changes to the receiver."""
+        """Called when the difference has been reported: passes waiting changes to the sink."""
         self._opened.set()
 
     def _has(self, entry: T | UndecodableObject, *, known_before: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The result of a full list, while it is being read and when it is complete, and the changes that follow it.
+"""The result of a full list, while it is being read and when it is complete.
 
 Its mappings, by namespace and then by name, are the ones that the store keeps, so a full list of many objects never
 needs a second set of mappings.
@@ -6,13 +6,11 @@ needs a second set of mappings.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
-from kubeshard.listwatch.reflector import Interrupted, Sink
-from kubeshard.listwatch.state_machine import Listed
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -30,12 +28,13 @@ class Snapshot(Mapping[Key, T | UndecodableObject]):
         for entry in entries:
             self.put(entry)
 
-    def put(self, entry: T | UndecodableObject) -> None:
+    def put(self, entry: T | UndecodableObject, _: str = "", /) -> None:
+        """As a part's `Entries`."""
         metadata = entry.metadata
         namespace, name = metadata.namespace, metadata.name
         if isinstance(entry, UndecodableObject):
             key = Key(namespace, name)
-            self.drop(key)
+            self.discard(key)
             self.undecodable[key] = entry
             return
         if self.undecodable:
@@ -45,7 +44,11 @@ class Snapshot(Mapping[Key, T | UndecodableObject]):
             objects = self.objects[namespace] = {}
         objects[name] = entry
 
-    def drop(self, key: Key) -> None:
+    def drop(self, entry: T | UndecodableObject, _: str = "", /) -> None:
+        metadata = entry.metadata
+        self.discard(Key(metadata.namespace, metadata.name))
+
+    def discard(self, key: Key) -> None:
         """Removes an entry, if there is one."""
         self.undecodable.pop(key, None)
         objects = self.objects.get(key.namespace)
@@ -76,85 +79,3 @@ class Snapshot(Mapping[Key, T | UndecodableObject]):
 
     def __len__(self) -> int:
         return sum(map(len, self.objects.values())) + len(self.undecodable)
-
-
-# Changes of a store. An entry that could not be decoded represents its object.
-
-
-class Replace(NamedTuple, Generic[T]):
-    """All objects at the version. `rewound`: see `Listed`. The receiver owns the `Snapshot`."""
-
-    entries: Mapping[Key, T | UndecodableObject]
-    resource_version: str
-    rewound: bool = False
-
-
-class Apply(NamedTuple, Generic[T]):
-    entry: T | UndecodableObject
-
-
-class Remove(NamedTuple, Generic[T]):
-    entry: T | UndecodableObject
-
-
-class Advance(NamedTuple):
-    """There are no other changes up to the version."""
-
-    resource_version: str
-
-
-class Receiver(Protocol[T]):
-    """Receives the changes. `part` is the namespace that the list/watch covers, or ALL_NAMESPACES."""
-
-    def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
-        """One step. The awaitable that it returns, if any, is awaited before anything else is read."""
-
-    async def replace(self, change: Replace[T], part: str) -> None:
-        """A full list."""
-
-    async def interrupted(self, interruption: Interrupted, part: str, *, quiet: bool) -> None:
-        """A list or watch failed. `quiet`: for the same reason as before, without having worked since."""
-
-    def unreadable(self, error: UndecodableObject) -> None:
-        """An object that does not fit its class was received. If its name is known it is an entry of a change, too."""
-
-
-class Collector(Sink[T]):
-    """Collects full lists, so that the receiver gets each as one change."""
-
-    def __init__(self, receiver: Receiver[T], part: str) -> None:
-        self.receiver = receiver
-        self.part = part
-        self._entries: Snapshot[T] | None = None
-        """The full list that is being read."""
-
-    def begin(self) -> bool:
-        self._entries = Snapshot()
-        return True
-
-    def put(self, entry: T | UndecodableObject, /) -> Awaitable[None] | None:
-        if self._entries is None:
-            return self.receiver.apply(Apply(entry), self.part)
-        self._entries.put(entry)
-        return None
-
-    def drop(self, entry: T | UndecodableObject, /) -> Awaitable[None] | None:
-        if self._entries is None:
-            return self.receiver.apply(Remove(entry), self.part)
-        self._entries.drop(Key(entry.metadata.namespace, entry.metadata.name))
-        return None
-
-    def advance(self, version: str, /) -> Awaitable[None] | None:
-        return self.receiver.apply(Advance(version), self.part)
-
-    def listed(self, listed: Listed, /) -> Awaitable[None]:
-        entries, self._entries = self._entries, None
-        assert entries is not None
-        return self.receiver.replace(Replace(entries, listed.resource_version, listed.rewound), self.part)
-
-    def interrupted(self, interruption: Interrupted, /, *, quiet: bool) -> Awaitable[None]:
-        self._entries = None
-        return self.receiver.interrupted(interruption, self.part, quiet=quiet)
-
-    def unreadable(self, error: UndecodableObject, /) -> None:
-        self.receiver.unreadable(error)

@@ -16,19 +16,18 @@ Controllers should use an informer: for its cache, its resync, and reads of thei
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from kubeshard.cache.scope import ALL_NAMESPACES
-from kubeshard.cache.snapshot import Advance, Apply, Collector, Remove, Replace
+from kubeshard.cache.snapshot import Snapshot
 from kubeshard.client.client import Client
 from kubeshard.client.watching import Changed, ChangeType, Failed
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.namespaces import ALL, AllNamespaces, namespaces_of
+from kubeshard.core.namespaces import AllNamespaces, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import FieldSelector, Selector
-from kubeshard.listwatch.reflector import Interrupted, Reflector, Source
-from kubeshard.listwatch.state_machine import SharedKnowledge
+from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
+from kubeshard.listwatch.state_machine import Listed, SharedKnowledge
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -88,12 +87,7 @@ async def watcher(
     place = namespaces_of(form.kind, namespace)
     feed: _Feed[T] = _Feed()
     source = Source(client, form, place, labels=label_selector, fields=field_selector)
-    reflector = Reflector(
-        source,
-        Collector(feed, ALL_NAMESPACES if place is ALL else place),
-        SharedKnowledge(),
-        log={"kind": form},
-    )
+    reflector = Reflector(source, feed, SharedKnowledge(), log={"kind": form})
     driver = asyncio.create_task(reflector.run(), name=f"watcher of {form}")
     driver.add_done_callback(feed.end)
     try:
@@ -112,23 +106,19 @@ class _Memory(Generic[T]):
         self._reported: dict[Key, tuple[str, str]] = {}
         """UID and version."""
 
-    def events_of(self, change: Replace[T] | Apply[T] | Remove[T] | Advance) -> Iterator[WatcherEvent[T]]:
-        match change:
-            case Replace(entries, version, rewound):
-                for key in [key for key in self._reported if key not in entries]:
-                    yield self._vanished(key)
-                for entry in entries.values():
-                    yield from self._seen(entry, even_if_equal=rewound)
-                yield Complete(version)
-            case Apply(entry):
-                yield from self._seen(entry, even_if_equal=True)
-            case Remove(entry):
-                assert entry.key is not None
-                reported = self._reported.pop(entry.key, None)
-                if reported is not None:
-                    yield _event("DELETED", entry)
+    def listed(self, listed: Listed, entries: Snapshot[T]) -> Iterator[WatcherEvent[T]]:
+        for key in [key for key in self._reported if key not in entries]:
+            yield self._vanished(key)
+        for entry in entries.values():
+            yield from self.seen(entry, even_if_equal=listed.rewound)
+        yield Complete(listed.resource_version)
 
-    def _seen(self, entry: T | UndecodableObject, *, even_if_equal: bool) -> Iterator[WatcherEvent[T]]:
+    def gone(self, entry: T | UndecodableObject) -> Iterator[WatcherEvent[T]]:
+        assert entry.key is not None
+        if self._reported.pop(entry.key, None) is not None:
+            yield _event("DELETED", entry)
+
+    def seen(self, entry: T | UndecodableObject, *, even_if_equal: bool = True) -> Iterator[WatcherEvent[T]]:
         key, meta = entry.key, entry.metadata
         assert key is not None
         before, now = self._reported.get(key), (meta.uid, meta.resource_version)
@@ -148,8 +138,8 @@ def _event(type_: ChangeType, entry: T | UndecodableObject) -> Changed[T] | Fail
     return Failed(type_, entry) if isinstance(entry, UndecodableObject) else Changed(type_, entry)
 
 
-class _Feed(Generic[T]):
-    """The receiver of a watcher's list/watch: what has been reported, and what waits to be taken."""
+class _Feed(Sink[T, Snapshot[T]]):
+    """The sink of a watcher's list/watch: what has been reported, and what waits to be taken."""
 
     def __init__(self) -> None:
         self._memory: _Memory[T] = _Memory()
@@ -169,24 +159,27 @@ class _Feed(Generic[T]):
 
     # Called by the driver.
 
-    def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
-        for event in self._memory.events_of(change):
+    def begin(self, part: str, /) -> Snapshot[T]:
+        return Snapshot()
+
+    def put(self, entry: T | UndecodableObject, part: str, /) -> Awaitable[None] | None:
+        return self._report(self._memory.seen(entry))
+
+    def drop(self, entry: T | UndecodableObject, part: str, /) -> Awaitable[None] | None:
+        return self._report(self._memory.gone(entry))
+
+    async def listed(self, listed: Listed, entries: Snapshot[T], part: str, /) -> None:
+        for event in self._memory.listed(listed, entries):
+            if (room := self._report([event])) is not None:
+                await room
+
+    def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> Awaitable[None] | None:
+        return self._report([interruption])
+
+    def _report(self, events: Iterable[WatcherEvent[T]]) -> Awaitable[None] | None:
+        for event in events:
             self._events.put_nowait(event)
         return self._room() if self._events.qsize() >= AHEAD else None
-
-    async def replace(self, change: Replace[T], part: str) -> None:
-        for event in self._memory.events_of(change):
-            self._events.put_nowait(event)
-            if self._events.qsize() >= AHEAD:
-                await self._room()
-
-    async def interrupted(self, interruption: Interrupted, part: str, *, quiet: bool) -> None:
-        self._events.put_nowait(interruption)
-        if self._events.qsize() >= AHEAD:
-            await self._room()
-
-    def unreadable(self, error: UndecodableObject) -> None:
-        """Does nothing: it is reported as `Failed`, with the change that it is part of."""
 
     async def _room(self) -> None:
         self._taken.clear()

@@ -35,7 +35,7 @@ from kubeshard.core.selectors import Selector
 from kubeshard.inspection.cluster import default_selector, read_cluster
 from kubeshard.inspection.ring import SeenRing, see, type_of
 from kubeshard.inspection.stats import LeaseView, RingSnapshot, RingStats
-from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
+from kubeshard.listwatch.reflector import Entries, Interrupted, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharder.waiting_objects import SkippedNamespaces
@@ -197,22 +197,25 @@ async def _follow(
     await Reflector(source, follower, forbidden=ONCE_A_MINUTE, log={"kind": form}).run()
 
 
-class _Follower(Sink[T], Generic[T]):
+class _Follower(Sink[T, Entries[T]], Generic[T]):
     """Leaves out objects that do not fit their class."""
 
-    def put(self, entry: T | UndecodableObject, /) -> Awaitable[None] | None:
+    def begin(self, part: str, /) -> Entries[T]:
+        return self
+
+    def put(self, entry: T | UndecodableObject, part: str, /) -> Awaitable[None] | None:
         if not isinstance(entry, UndecodableObject):
             self.seen(entry)
         return None
 
-    def drop(self, entry: T | UndecodableObject, /) -> None:
+    def drop(self, entry: T | UndecodableObject, part: str, /) -> None:
         if not isinstance(entry, UndecodableObject):
             self.gone(entry)
 
-    def opened(self) -> None:
+    def opened(self, part: str, /) -> None:
         self.failed(None)
 
-    def interrupted(self, interruption: Interrupted, /, *, quiet: bool) -> None:
+    def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> None:
         if not isinstance(interruption.error, Gone):  # everything is listed again
             self.failed(interruption.error)
 
@@ -232,9 +235,9 @@ class _Leases(_Follower[Lease]):
     def __init__(self, ring: LiveRing) -> None:
         self._ring = ring
 
-    def begin(self) -> bool:
+    def begin(self, part: str, /) -> Entries[Lease]:
         self._ring.no_leases()
-        return True
+        return self
 
     def seen(self, lease: Lease, /) -> None:
         self._ring.lease(lease)
@@ -255,11 +258,11 @@ class _Objects(_Follower[PartialObject]):
         self._type = type_of(kind)
         self._name = str(entry.resource)
 
-    def begin(self) -> bool:
+    def begin(self, part: str, /) -> Entries[PartialObject]:
         self._ring.stats.begin(self._name)
-        return True
+        return self
 
-    def put(self, entry: PartialObject | UndecodableObject, /) -> Awaitable[None] | None:
+    def put(self, entry: PartialObject | UndecodableObject, part: str, /) -> Awaitable[None] | None:
         if not isinstance(entry, UndecodableObject):
             try:
                 self.seen(entry)
@@ -292,7 +295,7 @@ class _Objects(_Follower[PartialObject]):
         self._ring.stats.drop(self._name, obj.metadata.uid, self._ring.now())
         self._ring.notify()
 
-    def listed(self, listed: Listed, /) -> None:
+    def listed(self, listed: Listed, entries: object, part: str, /) -> None:
         self._ring.stats.end(self._name, self._ring.now())
 
     def failed(self, error: ApiError | None) -> None:
@@ -345,7 +348,7 @@ class _Namespaces(_Follower[PartialObject]):
     def gone(self, namespace: PartialObject, /) -> None:
         self._selection.drop(namespace.metadata.name)
 
-    def listed(self, listed: Listed, /) -> None:
+    def listed(self, listed: Listed, entries: object, part: str, /) -> None:
         self._selection.known.set()
 
     def failed(self, error: ApiError | None) -> None:
@@ -475,9 +478,9 @@ class _Edits(_Follower[ControllerRing]):
         self._there = False
         self.edited = asyncio.Event()
 
-    def begin(self) -> bool:
+    def begin(self, part: str, /) -> Entries[ControllerRing]:
         self._there = False
-        return True
+        return self
 
     def seen(self, ring: ControllerRing, /) -> None:
         if ring.name != self._ring.name:
@@ -491,6 +494,6 @@ class _Edits(_Follower[ControllerRing]):
         if ring.name == self._ring.name:
             self.edited.set()
 
-    def listed(self, listed: Listed, /) -> None:
+    def listed(self, listed: Listed, entries: object, part: str, /) -> None:
         if not self._there:
             self.edited.set()

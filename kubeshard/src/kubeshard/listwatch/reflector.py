@@ -1,7 +1,7 @@
 """Drives one list/watch machine against the API server and passes what it receives to a sink.
 
-Nothing is kept here, so memory does not grow with the number of objects: a sink that needs all of them collects them,
-as the cache's does.
+Nothing is kept here, so memory does not grow with the number of objects: a sink that needs a full list whole says where
+to collect it (`Sink.begin`), as the cache does.
 
 Guaranteed: objects of any size; other tasks get a turn on the event loop every few milliseconds of decoding; a watch
 without any event for READ_DEADLINE is given up (a bookmark is due every minute), which bounds the effect of a half-open
@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -62,6 +62,7 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.pace import Pace
 
 T = TypeVar("T", bound=KubeObject)
+E = TypeVar("E", bound=KubeObject, contravariant=True)
 
 READ_DEADLINE = 75.0
 """Seconds without an event or bookmark after which a watch counts as dead. A bookmark is due every minute, so a
@@ -97,33 +98,44 @@ class ListWatchStats(msgspec.Struct):
         self.unexpected_answers += other.unexpected_answers
 
 
-class Sink(Generic[T]):
-    """Receives what is listed and watched. An awaitable that a method returns is awaited before anything else is read.
-    Each method does nothing unless it is overridden.
-    """
+class Entries(Protocol[E]):
+    """Takes objects one by one. An awaitable that a method returns is awaited before anything else is read."""
 
-    def begin(self) -> bool:
-        """A full list begins, or begins again: all objects follow, then `listed`. False: they are not needed, so only
-        the current version is read. (Not for streaming lists.)
-        """
-        return True
-
-    def put(self, entry: T | UndecodableObject, /) -> Awaitable[None] | None:
+    def put(self, entry: E | UndecodableObject, part: str, /) -> Awaitable[None] | None:
         """The object exists, or has changed."""
 
-    def drop(self, entry: T | UndecodableObject, /) -> Awaitable[None] | None:
+    def drop(self, entry: E | UndecodableObject, part: str, /) -> Awaitable[None] | None:
         """The object was deleted, or is not selected any more."""
 
-    def advance(self, version: str, /) -> Awaitable[None] | None:
+
+L = TypeVar("L", bound=Entries[Any])
+
+
+class Sink(Generic[T, L]):
+    """Receives what is listed and watched, as `Entries` do. `part`: the reflector's, if the sink has several. Each
+    method does nothing unless it is overridden.
+    """
+
+    def begin(self, part: str, /) -> L | None:
+        """A full list begins, or begins again: its objects go to what this returns, which may be the sink itself, and
+        then to `listed`. None: they are not needed, so only the current version is read; a streaming list, which cannot
+        leave them out, puts them here.
+        """
+
+    def put(self, entry: T | UndecodableObject, part: str, /) -> Awaitable[None] | None: ...
+
+    def drop(self, entry: T | UndecodableObject, part: str, /) -> Awaitable[None] | None: ...
+
+    def advance(self, version: str, part: str, /) -> Awaitable[None] | None:
         """There are no other changes up to the version."""
 
-    def listed(self, listed: Listed, /) -> Awaitable[None] | None:
-        """The full list is complete."""
+    def listed(self, listed: Listed, entries: L, part: str, /) -> Awaitable[None] | None:
+        """The full list is complete. `entries` is what `begin` returned, or the sink."""
 
-    def opened(self) -> None:
+    def opened(self, part: str, /) -> None:
         """A watch that continues the list was accepted."""
 
-    def interrupted(self, interruption: Interrupted, /, *, quiet: bool) -> Awaitable[None] | None:
+    def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> Awaitable[None] | None:
         """A list or watch failed. `quiet`: for the same reason as before, without having worked since; or it is tried
         again at once.
         """
@@ -187,7 +199,7 @@ class Source(Generic[T]):
 
 
 class Reflector(Generic[T]):
-    """One list/watch. `log` are fields of its log lines.
+    """One list/watch. `log` are fields of its log lines. `part`: what the sink calls it, if it has several.
 
     `arrive` is applied to each received object; None: it counts as one that does not exist. Times are monotonic
     seconds; they and `stats` may be read at any time.
@@ -198,9 +210,10 @@ class Reflector(Generic[T]):
     def __init__(
         self,
         source: Source[T],
-        sink: Sink[T],
+        sink: Sink[T, Any],
         shared: SharedKnowledge | None = None,
         *,
+        part: str = "",
         stats: ListWatchStats | None = None,
         arrive: Callable[[T], T | UndecodableObject | None] | None = None,
         forbidden: BackoffPolicy = FAILURES,
@@ -216,7 +229,10 @@ class Reflector(Generic[T]):
         self.read_since = float("-inf")
         """When the last successful full list was started (monotonic seconds)."""
         self._source = source
+        self._part = part
         self._sink = sink
+        self._into: Entries[T] = sink
+        """What takes objects: the sink, or what it collects a full list in."""
         self._clock = source.client.world.clock
         self._rng = source.client.world.rng
         self._arrive = arrive
@@ -226,6 +242,12 @@ class Reflector(Generic[T]):
         self._log = _log.bind(**log or {})
         self._asked = 0.0
         self._notices = Notices()
+
+    def redirect(self, sink: Sink[T, Any], stats: ListWatchStats) -> None:
+        """From here on, these receive and count, in the midst of a full list, too."""
+        if self._into is self._sink:
+            self._into = sink
+        self._sink, self.stats = sink, stats
 
     @property
     def last_error(self) -> ApiError | None:
@@ -274,20 +296,20 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(seconds)
 
     async def _list(self) -> None:
-        machine, sink, pace = self._machine, self._sink, Pace(self._clock)
+        machine, part, pace = self._machine, self._part, Pace(self._clock)
         self._asked = self._clock.monotonic()
-        if sink.begin():
-            stream = await self._source.list(sink.begin)
+        if self._begin():
+            stream = await self._source.list(self._begin)
             arrive = self._arrival
             async for obj in stream:
-                arrived = arrive(obj)
-                room = sink.drop(obj) if arrived is None else sink.put(arrived)
+                arrived, into = arrive(obj), self._into
+                room = into.drop(obj, part) if arrived is None else into.put(arrived, part)
                 if room is not None:
                     await room
                 await pace.step()
             for unreadable in stream.undecodable:
-                sink.unreadable(unreadable)
-                if unreadable.key is not None and (room := sink.put(unreadable)) is not None:
+                self._sink.unreadable(unreadable)
+                if unreadable.key is not None and (room := self._into.put(unreadable, part)) is not None:
                     await room
             version = stream.resource_version
         else:
@@ -311,9 +333,9 @@ class Reflector(Generic[T]):
             machine.opened(now, lasts=self._asked + lasts - now)  # a proxy may have held the response back
             if isinstance(machine.state, Watching):
                 self.last_heard = self.last_answered = now
-                self._sink.opened()
+                self._sink.opened(self._part)
             else:
-                self._sink.begin()
+                self._begin()
             async for event in stream:
                 await self._event(event)
                 if not isinstance(machine.state, Streaming | Watching):
@@ -324,7 +346,7 @@ class Reflector(Generic[T]):
         machine.ended(self._clock.monotonic())
 
     async def _event(self, event: WatchEvent[T]) -> None:
-        machine, sink = self._machine, self._sink
+        machine = self._machine
         self.last_answered = now = self._clock.monotonic()
         room: Awaitable[None] | None = None
         if isinstance(event, Bookmark):
@@ -334,7 +356,7 @@ class Reflector(Generic[T]):
             if isinstance(accepted, Listed):
                 room = self._listed(accepted)
             elif accepted:
-                room = sink.advance(event.resource_version)
+                room = self._sink.advance(event.resource_version, self._part)
         else:
             entry: T | UndecodableObject | None
             gone = event.type == "DELETED"
@@ -343,24 +365,32 @@ class Reflector(Generic[T]):
                     entry, gone = event.object, True
             else:
                 entry = event.error
-                sink.unreadable(entry)
+                self._sink.unreadable(entry)
                 if entry.key is None and isinstance(machine.state, Streaming):
                     return
                 if entry.key is None:
                     raise UnexpectedResponse(f"the watch sent an object whose name cannot be read: {entry}")
             if machine.event(entry.metadata.resource_version, now):
-                room = (sink.drop if gone else sink.put)(entry)
+                room = (self._into.drop if gone else self._into.put)(entry, self._part)
         if room is not None:
             await room
         if isinstance(machine.state, Watching):
             self.last_heard = now
+
+    def _begin(self) -> bool:
+        """A full list begins. Returns whether its objects are needed."""
+        into: Entries[T] | None = self._sink.begin(self._part)
+        self._into = self._sink if into is None else into
+        return into is not None
 
     async def _listed(self, listed: Listed) -> None:
         self.stats.full_reads += 1
         self.stats.rewinds += listed.rewound
         self.read_since = self._asked
         self._log.debug("Read everything", version=listed.resource_version)
-        if (room := self._sink.listed(listed)) is not None:
+        sink, entries = self._sink, self._into
+        self._into = sink
+        if (room := sink.listed(listed, entries, self._part)) is not None:
             await room
 
     def _arrival(self, obj: T) -> T | UndecodableObject | None:
@@ -393,5 +423,7 @@ class Reflector(Generic[T]):
         quiet = not seconds or not self._notices.due("reading", problem)
         if crash is not None and not quiet:
             self._log.crash("Reading a kind crashed; it starts again", crash)
-        if (room := self._sink.interrupted(Interrupted(error, seconds), quiet=quiet)) is not None:
+        self._into = self._sink  # what was collected is not kept during the pause
+        room = self._sink.interrupted(Interrupted(error, seconds), self._part, quiet=quiet)
+        if room is not None:
             await room

@@ -45,7 +45,7 @@ from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Form, PartialObject, metadata_only
 from kubeshard.core.selectors import Selector
-from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
+from kubeshard.listwatch.reflector import Entries, Interrupted, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
@@ -227,7 +227,7 @@ class _Resource:
         return [sync for sync in found if sync is not None and sync in syncs]
 
 
-class _Watch(Sink[PartialObject]):
+class _Watch(Sink[PartialObject, Entries[PartialObject]]):
     """One watch, and whom it is for. `selector`: None if it is for several syncs."""
 
     def __init__(
@@ -294,25 +294,25 @@ class _Watch(Sink[PartialObject]):
 
     # What the reflector reports
 
-    def begin(self) -> bool:
-        """Deals with what may have been missed. Returns whether all objects have to be listed."""
+    def begin(self, part: str, /) -> Entries[PartialObject] | None:
+        """Deals with what may have been missed. None: not all objects have to be listed."""
         self._late = [sync for sync in self.syncs if not (self._scanned or sync.scans_all_soon)]
         self._listing = True
-        return len(self._late) > APART
+        return self if len(self._late) > APART else None
 
-    def listed(self, listed: Listed, /) -> None:
+    def listed(self, listed: Listed, entries: object, part: str, /) -> None:
         """It is known where to watch from."""
         self._listing = self._scanned = False
         if len(self._late) <= APART:
             for sync in self._late:
                 sync.request(ScanScope.MISPLACED, self._of.clock.monotonic())
 
-    def opened(self) -> None:
+    def opened(self, part: str, /) -> None:
         if self._place is ALL:  # what is missing elsewhere is asked for
             for sync in tuple(self.syncs):
                 self._of.permissions.granted(sync, "watch")
 
-    async def put(self, entry: PartialObject | UndecodableObject, /) -> None:
+    async def put(self, entry: PartialObject | UndecodableObject, part: str, /) -> None:
         """Considers an object for every sync."""
         if isinstance(entry, UndecodableObject):
             return
@@ -343,12 +343,12 @@ class _Watch(Sink[PartialObject]):
             except Exception as error:  # of this ring; the others depend on the watch too
                 self._crashed(sync, error)
 
-    def drop(self, entry: PartialObject | UndecodableObject, /) -> None:
+    def drop(self, entry: PartialObject | UndecodableObject, part: str, /) -> None:
         if self._selector is not None and entry.key is not None:
             for sync in self.syncs:
                 sync.delayed.left(entry.key)
 
-    async def interrupted(self, interruption: Interrupted, /, *, quiet: bool) -> None:
+    async def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> None:
         error, self._scanned = interruption.error, False
         if isinstance(error, Forbidden):
             await self._forbidden(error)
