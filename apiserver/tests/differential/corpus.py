@@ -8,6 +8,10 @@ Each definition is created, and the documents that describe its kinds are compar
 replaced, patched and applied: as it is, and changed at random (nulls, wrong types, unknown and missing fields, odd
 numbers). Compared are the code, the reason and the causes of a refusal, warnings, and the object as it is returned and
 as it is stored; see `differ.py`. Conversion webhooks are replaced by the strategy None: nobody serves them here.
+
+The definitions go in batches to a fresh pair of servers each. A request that fails or takes too long leaves out its
+case, which the summary names. With `--journal FILE` each finished definition is written down, and a later run with the
+same file goes on after them.
 """
 
 from __future__ import annotations
@@ -18,32 +22,36 @@ import json
 import random
 import re
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[1] / "conformance"))
 
 import yaml
-from conformance_api import APPLY, JSON_PATCH, MERGE, Answer, Api, install
+from conformance_api import APPLY, JSON_PATCH, MERGE, Answer, Api
 from conformance_kinds import DEFINITIONS
 from differ import differences, essence, servers
 
-from kubeshard.core.errors import ConfigurationError
-from kubeshard.runtime.transport import TransportTimeout
+from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard_apiserver.testing.control_plane import ControlPlane
 
 Object = dict[str, Any]
+T = TypeVar("T")
 Path_ = tuple[str | int, ...]
 _PATIENCE = 300.0
-"""The seconds until a real server with many kinds serves one more."""
-_AT_ONCE = 40
-"""Definitions on the servers at the same time."""
+"""The seconds until a real server with many kinds serves one more, or publishes its schema."""
+_POLL = 0.5
+_BATCH = 40
+"""Definitions on one pair of servers."""
+_LANES = 4
+_FAILURES = (KubeshardError, OSError, TimeoutError)
+"""What leaves a case out: no answer, or none in time."""
 
 
 @dataclass
@@ -51,24 +59,44 @@ class Corpus:
     definitions: dict[str, Object]
     """By name."""
     objects: dict[str, list[Object]]
-    """By the name of their definition."""
+    """By the name of their definition: those of a version that is served, at most so many."""
+    left: Counter[str] = field(default_factory=Counter)
+    """What is not compared, and why."""
 
 
-def read(folder: Path) -> Corpus:
+def read(folder: Path, most: int) -> Corpus:
     """Reads all files in and below the folder. What is no definition, and of no kind that one of them defines, is left
     out; so is what is no YAML.
     """
-    found = [
-        obj for path in sorted(folder.rglob("*")) if path.suffix in _SUFFIXES for obj in _documents(path)
-    ]
-    definitions = {obj["metadata"]["name"]: obj for obj in found if _is_definition(obj)}
-    of_kind = {(d["spec"]["group"], d["spec"]["names"]["kind"]): name for name, d in definitions.items()}
-    objects: dict[str, list[Object]] = {}
+    corpus, found = Corpus({}, {}), []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in _SUFFIXES:
+            documents = _documents(path)
+            corpus.left["files that are no YAML, as templates"] += documents is None
+            found += documents or []
+    for obj in filter(_is_definition, found):
+        corpus.left["further definitions of the same name"] += obj["metadata"]["name"] in corpus.definitions
+        corpus.definitions.setdefault(obj["metadata"]["name"], obj)
+    of_kind = {
+        (d["spec"]["group"], d["spec"]["names"]["kind"]): name for name, d in corpus.definitions.items()
+    }
     for obj in found:
-        name = of_kind.get((str(obj.get("apiVersion")).partition("/")[0], obj.get("kind")))
-        if isinstance(obj.get("metadata") or {}, dict) and name is not None:
-            objects.setdefault(name, []).append(obj)
-    return Corpus(definitions, objects)
+        group, _, version = str(obj.get("apiVersion")).partition("/")
+        name = of_kind.get((group, str(obj.get("kind"))))
+        if name is None or not isinstance(obj.get("metadata") or {}, dict):
+            continue
+        objects = corpus.objects.setdefault(name, [])
+        if version not in _served(corpus.definitions[name]):
+            corpus.left["objects of a version that is not served"] += 1
+        elif len(objects) >= most:
+            corpus.left[f"objects of a definition that has {most} already"] += 1
+        else:
+            objects.append(obj)
+    return corpus
+
+
+def _served(definition: Object) -> list[str]:
+    return [version["name"] for version in definition["spec"]["versions"] if version.get("served")]
 
 
 def _is_definition(obj: Object) -> bool:
@@ -77,8 +105,8 @@ def _is_definition(obj: Object) -> bool:
         complete = (
             obj["metadata"]["name"] and spec["group"] and spec["names"]["kind"] and spec["names"]["plural"]
         )
-        served = [version["name"] for version in spec["versions"] if version["served"]]
-    except (KeyError, TypeError):
+        served = _served(obj)
+    except (KeyError, TypeError, AttributeError):
         return False
     return bool(obj["kind"] == "CustomResourceDefinition" and is_v1 and complete and served)
 
@@ -87,16 +115,19 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def _documents(path: Path) -> Iterator[Object]:
+def _documents(path: Path) -> list[Object] | None:
+    """Returns None for what is no YAML."""
     try:
         # Through JSON, which has neither dates nor keys that are not strings.
         documents = json.loads(json.dumps(list(yaml.load_all(path.read_bytes(), _LOADER)), default=str))
     except (yaml.YAMLError, TypeError, ValueError):
-        return
+        return None
+    found: list[Object] = []
     for document in documents:
         if isinstance(document, dict):
             items = document.get("items") if document.get("kind") == "List" else [document]
-            yield from (item for item in items or () if isinstance(item, dict))
+            found += (item for item in items or () if isinstance(item, dict))
+    return found
 
 
 class Changed:
@@ -157,11 +188,14 @@ _VALUES: tuple[Any, ...] = (
 )
 _NUMBERS = (
     "-0",
+    "-0.0",
     "1.0",
     "1e3",
     "2147483648",
     "9223372036854775807",
     "9223372036854775808",
+    "-9223372036854775808",
+    "9007199254740993",
     "1e40",
     "-1.0e-2",
     "0.0",
@@ -187,54 +221,103 @@ def encoded(value: Any) -> bytes:
 
 
 @dataclass
-class Report:
-    definitions: int = 0
+class Outcome:
+    """What was compared of one definition."""
+
+    name: str
     objects: int = 0
+    changed: int = 0
+    """Changed objects."""
     requests: int = 0
-    differing: Counter[str] = field(default_factory=Counter)
-    """What differs of definitions and objects, and how often."""
-    examples: dict[str, str] = field(default_factory=dict)
-    bad_definitions: set[str] = field(default_factory=set)
-    bad_objects: set[tuple[str, int]] = field(default_factory=set)
+    differs: bool = False
+    differing: set[int] = field(default_factory=set)
+    """The numbers of objects."""
+    found: list[tuple[str, str]] = field(default_factory=list)
+    """Each difference, and an example."""
+    left: list[str] = field(default_factory=list)
+    """What could not be compared, and why."""
 
     def add(self, what: str, found: Sequence[str], example: str) -> None:
-        cause = f"{what}: {re.sub(r'[0-9]+', '#', '; '.join(found))[:260]}"
-        self.differing[cause] += 1
-        self.examples.setdefault(cause, example)
+        self.found.append((f"{what}: {re.sub(r'[0-9]+', '#', '; '.join(found))[:260]}", example))
+
+
+class Journal:
+    """The outcomes of finished definitions, also of earlier runs with the same file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        known = [Outcome(**{**line, "differing": set(line["differing"])}) for line in map(json.loads, lines)]
+        self.outcomes = {outcome.name: outcome for outcome in known}
+
+    def add(self, outcome: Outcome) -> None:
+        self.outcomes[outcome.name] = outcome
+        if self._path:
+            with self._path.open("a") as file:
+                file.write(json.dumps({**asdict(outcome), "differing": sorted(outcome.differing)}) + "\n")
 
 
 class Comparison:
-    def __init__(self, ours: Api, real: Api, report: Report) -> None:
-        self.apis = ours, real
-        self.report = report
+    """Compares one batch of definitions and their objects."""
 
-    async def define(self, definition: Object) -> bool:
+    def __init__(self, ours: Api, real: Api, corpus: Corpus, names: Sequence[str]) -> None:
+        self.apis = ours, real
+        self.corpus = corpus
+        self.outcomes = {name: Outcome(name) for name in names}
+
+    async def compare(self, changes: int) -> None:
+        for api in self.apis:
+            await api.create("/api/v1/namespaces", {"metadata": {"name": "corpus"}})
+        defined = await self._each(self.outcomes, self._define)
+        there = [name for name, is_there in zip(self.outcomes, defined, strict=True) if is_there]
+
+        async def objects(name: str) -> None:
+            for number, obj in enumerate(self.corpus.objects.get(name, ())):
+                await self._try_object(self.outcomes[name], obj, number, changes)
+
+        await self._each(there, objects)
+        await self._published([self.corpus.definitions[name] for name in there])
+
+    async def _each(self, names: Iterable[str], do: Callable[[str], Awaitable[T]]) -> list[T | None]:
+        """A failure is noted, and does not end the others."""
+        places = asyncio.Semaphore(_LANES)
+
+        async def one(name: str) -> T | None:
+            async with places:
+                try:
+                    return await do(name)
+                except _FAILURES as error:
+                    self.outcomes[name].left.append(f"the definition or its objects: {error!r}"[:300])
+            return None
+
+        return await asyncio.gather(*map(one, names))
+
+    async def _define(self, name: str) -> bool:
         """Creates a definition on both servers; returns whether both have it now."""
-        name = definition["metadata"]["name"]
-        self.report.definitions += 1
+        outcome, definition = self.outcomes[name], self.corpus.definitions[name]
         plain = {key: definition[key] for key in ("apiVersion", "kind", "spec")}
         meta = {key: definition["metadata"][key] for key in _KEPT if key in definition["metadata"]}
         plain["metadata"] = meta
-        tried = await self._both("POST", DEFINITIONS, plain, dryRun="All")
+        tried = await self._both(outcome, "POST", DEFINITIONS, plain, dryRun="All")
         found = self._differences(tried)
         if found:
-            self.report.bad_definitions.add(name)
-            self.report.add("definition", found, _shown(name, tried))
+            outcome.differs = True
+            outcome.add("definition", found, _shown(name, tried))
         if any(answer.status != 201 for answer in tried):
             return False
         plain["spec"] = {**plain["spec"], "conversion": {"strategy": "None"}}
-        for api in self.apis:
-            await install(api, plain, _PATIENCE)
+        await self._both(outcome, "POST", DEFINITIONS, plain)
+        path = f"/apis/{plain['spec']['group']}/{_served(plain)[0]}/{plain['spec']['names']['plural']}"
+
+        async def served() -> bool:
+            return all([(await api.get(path, limit=1)).status == 200 for api in self.apis])
+
+        await _until(served)
         return True
 
-    async def undefine(self, name: str) -> None:
-        for api in self.apis:
-            with suppress(TransportTimeout):
-                await api.delete(f"{DEFINITIONS}/{name}")
-
-    async def try_object(self, definition: Object, obj: Object, number: int, changes: int) -> None:
-        spec, version = definition["spec"], obj["apiVersion"].partition("/")[2]
-        self.report.objects += 1
+    async def _try_object(self, outcome: Outcome, obj: Object, number: int, changes: int) -> None:
+        spec, version = self.corpus.definitions[outcome.name]["spec"], obj["apiVersion"].partition("/")[2]
+        outcome.objects += 1
         base = f"/apis/{spec['group']}/{version}"
         path = f"{base}/namespaces/corpus/{spec['names']['plural']}"
         if spec["scope"] == "Cluster":
@@ -245,82 +328,79 @@ class Comparison:
             if key in ("labels", "annotations")
         }
         body = {**obj, "metadata": {**meta, "name": f"o{number}"}}
-        here, kind = f"{path}/o{number}", definition["metadata"]["name"]
         for turn in range(changes + 1):
-            chance = Changed(f"{kind} {number} {turn}")
-            changed = chance.change(body, 1 + turn % 3) if turn else body
-            steps: list[tuple[str, str, Any, str, dict[str, str]]] = [
-                ("create", "POST", changed, "application/json", {}),
-                (
-                    "apply",
-                    "PATCH",
-                    chance.change(changed) if turn else body,
-                    APPLY,
-                    {"fieldManager": "b", "force": "true"},
-                ),
-                ("merge", "PATCH", _patch(chance.change(body)) if turn else {}, MERGE, {}),
-                ("json patch", "PATCH", _operations(chance.change(body)), JSON_PATCH, {}),
-                (
-                    "status",
-                    "PATCH",
-                    {"status": chance.change(body).get("status")},
-                    MERGE,
-                    {"subresource": "status"},
-                ),
-            ]
-            for what, method, sent, content_type, query in steps if turn else steps[:2]:
-                at = path if method == "POST" else here
-                options = dict(query)
-                if options.pop("subresource", ""):
-                    at += "/status"
-                answers = await self._both(method, at, sent, content_type, **options)
-                stored = await self._both("GET", here)
-                found = self._differences(answers) or self._differences(stored)
-                if found:
-                    self.report.bad_objects.add((kind, number))
-                    self.report.add(
-                        f"object {what}",
-                        found,
-                        f"{_shown(kind, answers)}\n      sent: {encoded(sent).decode()[:1500]}",
-                    )
-                    break
-            await self._both("DELETE", here)
+            chance = Changed(f"{outcome.name} {number} {turn}")
+            outcome.changed += turn > 0
+            try:
+                await self._turn(outcome, path, body, number, turn, chance)
+            except _FAILURES as error:
+                outcome.left.append(f"object {number}, change {turn}: {error!r}"[:300])
+                await self._forget(f"{path}/o{number}")
 
-    async def published(self, definitions: Sequence[Object]) -> None:
-        """Compares what the documents say of the kinds. On the real server they follow a moment later."""
-        wanted = {
-            (d["spec"]["group"], v["name"], d["spec"]["names"]["kind"]): d["metadata"]["name"]
-            for d in definitions
-            for v in d["spec"]["versions"]
-            if v.get("served")
-        }
-        names = {
-            ".".join((*reversed(group.split(".")), version, kind)): name
-            for (group, version, kind), name in wanted.items()
-        }
-        older: list[Any] = []
+    async def _turn(
+        self, outcome: Outcome, path: str, body: Object, number: int, turn: int, chance: Changed
+    ) -> None:
+        here, accepted = f"{path}/o{number}", False
+        changed = chance.change(body, 1 + turn % 3) if turn else body
+        applied = chance.change(changed) if turn else body
+        status = {"status": chance.change(body).get("status")}
+        steps: list[tuple[str, str, str, Any, str, dict[str, str]]] = [
+            ("create", "POST", path, changed, "application/json", {}),
+            ("apply", "PATCH", here, applied, APPLY, {"fieldManager": "b", "force": "true"}),
+            ("merge", "PATCH", here, _patch(chance.change(body)), MERGE, {}),
+            ("json patch", "PATCH", here, _operations(chance.change(body)), JSON_PATCH, {}),
+            ("status", "PATCH", f"{here}/status", status, MERGE, {}),
+        ]
+        for what, method, at, sent, content_type, query in steps if turn else steps[:2]:
+            answers = await self._both(outcome, method, at, sent, content_type, **query)
+            accepted |= any(answer.status < 300 for answer in answers)
+            found = self._differences(answers)
+            if not found and answers[0].status < 300 and what in _READ:
+                found = self._differences(await self._both(outcome, "GET", here))
+            if found:
+                outcome.differing.add(number)
+                shown = f"{_shown(outcome.name, answers)}\n      sent: {encoded(sent).decode()[:1500]}"
+                outcome.add(f"object {what}", found, shown)
+                break
+        if accepted:
+            await self._both(outcome, "DELETE", here)
+
+    async def _forget(self, path: str) -> None:
         for api in self.apis:
-            while set(names) - set(said := (await api.get("/openapi/v2"))["definitions"]):  # noqa: ASYNC110
-                await asyncio.sleep(0.5)
-            older.append(said)
-        newer: list[dict[str, Any]] = [{}, {}]
-        for group, version in sorted({(group, version) for group, version, _ in wanted}):
-            for api, schemas in zip(self.apis, newer, strict=True):
-                at = f"/openapi/v3/apis/{group}/{version}"
-                here = {name for name, key in zip(names, wanted, strict=True) if key[:2] == (group, version)}
-                while here - set(said := ((await api.get(at)).body or _EMPTY)["components"]["schemas"]):  # noqa: ASYNC110
-                    await asyncio.sleep(0.5)
-                schemas |= said
-        for what, (ours, real) in (("v2", older), ("v3", newer)):
-            for name, definition in names.items():
-                if found := differences(_undescribed(ours[name]), _undescribed(real[name])):
-                    self.report.bad_definitions.add(definition)
-                    self.report.add(f"published {what}", found, f"{definition}: {found[:5]}")
+            try:
+                await api.delete(path)
+            except _FAILURES:
+                continue
+
+    async def _published(self, definitions: Sequence[Object]) -> None:
+        """Compares what the documents say of the kinds. On the real server they follow a moment later."""
+        kinds = {
+            (d["spec"]["group"], version, d["spec"]["names"]["kind"]): d["metadata"]["name"]
+            for d in definitions
+            for version in _served(d)
+        }
+        for document, at, names in _documents_of(kinds):
+            try:
+                said = [await _schemas(api, document, at, names) for api in self.apis]
+            except _FAILURES as error:
+                for name in set(names.values()):
+                    self.outcomes[name].left.append(f"published {document}: {error!r}"[:300])
+                continue
+            for schema, name in names.items():
+                if found := differences(*(_undescribed(schemas[schema]) for schemas in said)):
+                    self.outcomes[name].differs = True
+                    self.outcomes[name].add(f"published {document}", found, f"{name}: {found[:5]}")
 
     async def _both(
-        self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: str
+        self,
+        outcome: Outcome,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        **query: str,
     ) -> list[Answer]:
-        self.report.requests += 1
+        outcome.requests += 1
         data = None if body is None else encoded(body)
         return [await api.call(method, path, data, content_type=content_type, **query) for api in self.apis]
 
@@ -330,8 +410,41 @@ class Comparison:
         return found or ([] if told == expected else [f"warnings: {told[:3]} != {expected[:3]}"])
 
 
+def _documents_of(
+    kinds: Mapping[tuple[str, str, str], str],
+) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yields the version and path of each document, and the definitions by the schemas that it has to contain."""
+
+    def name(group: str, version: str, kind: str) -> str:
+        return ".".join((*reversed(group.split(".")), version, kind))
+
+    for group, version in sorted({key[:2] for key in kinds}):
+        here = {name(*key): of for key, of in kinds.items() if key[:2] == (group, version)}
+        yield "v3", f"/openapi/v3/apis/{group}/{version}", here
+    yield "v2", "/openapi/v2", {name(*key): of for key, of in kinds.items()}
+
+
+async def _schemas(api: Api, document: str, at: str, names: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    async def complete() -> bool:
+        body = (await api.get(at)).body or {}
+        found.update(body.get("components", {}).get("schemas") or body.get("definitions") or {})
+        return set(names) <= set(found)
+
+    await _until(complete)
+    return found
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        while not await holds():  # noqa: ASYNC110 - what changes is in another process
+            await asyncio.sleep(_POLL)
+
+
+_READ = ("create", "apply", "json patch", "status")
+"""What is read after it. The rest answers as these do."""
 _KEPT = ("name", "labels", "annotations")
-_EMPTY: dict[str, Any] = {"components": {"schemas": {}}}
 
 
 def _patch(obj: Object) -> Object:
@@ -371,65 +484,59 @@ def _shown(name: str, answers: Sequence[Answer]) -> str:
     return f"{name}\n      " + "\n      ".join(lines)
 
 
-async def compare(ours: Api, real: Api, corpus: Corpus, report: Report, *, changes: int, most: int) -> None:
-    """Tries each definition, and at most so many objects of each, as they are and with so many random changes."""
-    comparison = Comparison(ours, real, report)
-    for api in (ours, real):
-        await api.create("/api/v1/namespaces", {"metadata": {"name": "corpus"}})
-    names = sorted(corpus.definitions)
-    for first in range(0, len(names), _AT_ONCE):
-        chunk = names[first : first + _AT_ONCE]
-        places = asyncio.Semaphore(_LANES)
-
-        async def define(name: str, places: asyncio.Semaphore = places) -> bool:
-            async with places:
-                return await comparison.define(corpus.definitions[name])
-
-        made = await asyncio.gather(*map(define, chunk))
-        defined = [name for name, is_there in zip(chunk, made, strict=True) if is_there]
-        async with asyncio.TaskGroup() as group:
-            for lane in range(_LANES):
-                group.create_task(_lane(comparison, corpus, defined[lane::_LANES], changes, most))
-        await comparison.published([corpus.definitions[name] for name in defined])
-        await asyncio.gather(*map(comparison.undefine, defined))
-        print(f"{first + len(chunk)} definitions: {len(report.bad_definitions)} differ", end="; ", flush=True)
-        print(f"{report.objects} objects: {len(report.bad_objects)} differ", flush=True)
+async def compare(corpus: Corpus, journal: Journal, changes: int) -> None:
+    """Tries each definition that is not in the journal, and its objects as they are and with so many random changes."""
+    began = time.monotonic()
+    by_group = sorted(corpus.definitions, key=lambda name: name.split(".")[::-1])
+    names = [name for name in by_group if name not in journal.outcomes]
+    for first in range(0, len(names), _BATCH):
+        with ControlPlane() as control_plane:
+            async with servers(control_plane) as apis:
+                comparison = Comparison(*apis, corpus, names[first : first + _BATCH])
+                await comparison.compare(changes)
+        for outcome in comparison.outcomes.values():
+            journal.add(outcome)
+        left = len(names) - first - len(comparison.outcomes)
+        print(f"{time.monotonic() - began:.0f} s, {left} definitions left: {_totals(journal)}", flush=True)
 
 
-_LANES = 4
-
-
-async def _lane(
-    comparison: Comparison, corpus: Corpus, names: Sequence[str], changes: int, most: int
-) -> None:
-    for name in names:
-        definition = corpus.definitions[name]
-        served = {version["name"] for version in definition["spec"]["versions"] if version.get("served")}
-        objects = [
-            obj for obj in corpus.objects.get(name, ()) if obj["apiVersion"].partition("/")[2] in served
-        ]
-        for number, obj in enumerate(objects[:most]):
-            await comparison.try_object(definition, obj, number, changes)
+def _totals(journal: Journal) -> str:
+    outcomes = journal.outcomes.values()
+    definitions = f"{sum(outcome.differs for outcome in outcomes)} of {len(outcomes)} definitions differ"
+    differing, objects = (
+        sum(len(outcome.differing) for outcome in outcomes),
+        sum(o.objects for o in outcomes),
+    )
+    changed, requests = sum(o.changed for o in outcomes), sum(o.requests for o in outcomes)
+    return f"{definitions}; {differing} of {objects} objects, changed {changed} times; {requests} requests to each"
 
 
 async def _main(options: argparse.Namespace) -> int:
-    corpus, report = read(options.folder), Report()
+    corpus, journal = read(options.folder, options.objects), Journal(options.journal)
     if not corpus.definitions:
         raise ConfigurationError(f"{options.folder}: no CustomResourceDefinition in its YAML and JSON files")
-    with ControlPlane() as control_plane:
-        async with servers(control_plane) as (ours, real):
-            await compare(ours, real, corpus, report, changes=options.changes, most=options.objects)
-    return summary(report, options)
+    await compare(corpus, journal, options.changes)
+    return summary(corpus, journal, options)
 
 
-def summary(report: Report, options: argparse.Namespace) -> int:
-    for cause, count in report.differing.most_common(options.show):
+def summary(corpus: Corpus, journal: Journal, options: argparse.Namespace) -> int:
+    """Prints what differs and what was left out. Returns 1 if more differs than may, or a case was left out."""
+    outcomes = journal.outcomes.values()
+    examples = {cause: example for outcome in outcomes for cause, example in outcome.found}
+    differing = Counter(cause for outcome in outcomes for cause, _ in outcome.found)
+    for cause, count in differing.most_common(options.show):
         print(f"{count:5} {cause}")
         if options.examples:
-            print(f"      {report.examples[cause]}")
-    print(f"{len(report.bad_definitions)} of {report.definitions} definitions differ", end="; ")
-    print(f"{len(report.bad_objects)} of {report.objects} objects; {report.requests} requests to each server")
-    return bool(report.bad_definitions or len(report.bad_objects) > report.objects / 1000)
+            print(f"      {examples[cause]}")
+    failed = [f"{outcome.name}: {why}" for outcome in outcomes for why in outcome.left]
+    for why, count in corpus.left.items():
+        if count:
+            print(f"not compared: {count} {why}")
+    for why in failed:
+        print(f"not compared: {why}")
+    print(_totals(journal))
+    bad, of = sum(len(outcome.differing) for outcome in outcomes), sum(o.objects for o in outcomes)
+    return bool(failed or any(outcome.differs for outcome in outcomes) or bad > of / 1000)
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -441,6 +548,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--objects", type=int, default=20, help="of each definition at most")
     parser.add_argument("--show", type=int, default=60, help="how many kinds of differences to show")
     parser.add_argument("--examples", action="store_true", help="with a request and both answers")
+    parser.add_argument(
+        "--journal", type=Path, help="a file of finished definitions, which a later run leaves out"
+    )
     return parser
 
 
