@@ -37,6 +37,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.shard import DeclaredRing
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.scanner import Scanner
@@ -86,7 +87,9 @@ class Fleet:
     def instance(self, name: str) -> Process:
         process = Process(self.world, name)
         member = Sharding(
-            RING, name, NAMESPACE, namespace_selector=LabelSelector(match_labels={PROJECT_LABEL: "true"})
+            DeclaredRing(RING, namespace_selector=LabelSelector(match_labels={PROJECT_LABEL: "true"})),
+            name,
+            NAMESPACE,
         )
         controllers = [website_controller(workers=1)]
         return process.start(

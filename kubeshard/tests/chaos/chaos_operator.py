@@ -29,7 +29,7 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD, SystemHost, World
-from kubeshard.shard import Sharding, scaled
+from kubeshard.shard import DeclaredRing, LeaseTerms, Sharding, scaled
 from kubeshard.shard.sharding import MODES
 from kubeshard.sharding.api import RingGroupResource, RingResource
 
@@ -205,14 +205,16 @@ def main() -> None:
             ],
             client=asyncio.run(load_config()),
             sharding=Sharding(
-                options.ring,
+                DeclaredRing(
+                    options.ring,
+                    RESOURCES if options.mode == "both" else None,
+                    LabelSelector(match_labels={NAME_LABEL: options.namespace}),
+                    strict_handover=options.strict,
+                ),
                 options.shard,
                 options.namespace,
                 mode=options.mode,
-                strict_handover=options.strict,
-                resources=RESOURCES if options.mode == "both" else None,
-                namespace_selector=LabelSelector(match_labels={NAME_LABEL: options.namespace}),
-                timing=scaled(options.lease_seconds),
+                lease=LeaseTerms(scaled(options.lease_seconds)),
             ),
             world=_world(world),
             status_pages=None,

@@ -17,7 +17,7 @@ from kubeshard.core import KubeObject, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager import Manager, run
 from kubeshard.runtime import logs
-from kubeshard.shard import Sharding, scaled
+from kubeshard.shard import DeclaredRing, LeaseTerms, Sharding, scaled
 from kubeshard.shard.sharding import MODES
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -67,12 +67,14 @@ def main() -> None:
             controllers,
             client=asyncio.run(load_config()),
             sharding=Sharding(
-                options.ring,
+                DeclaredRing(
+                    options.ring,
+                    namespace_selector=LabelSelector(match_labels={NAME_LABEL: options.namespace}),
+                ),
                 options.shard,
                 options.namespace,
                 mode=options.mode,
-                namespace_selector=LabelSelector(match_labels={NAME_LABEL: options.namespace}),
-                timing=scaled(options.lease_seconds),
+                lease=LeaseTerms(scaled(options.lease_seconds)),
             ),
             status_pages=None,
             graceful_timeout=options.grace,

@@ -11,7 +11,7 @@ import sys
 from kubeshard import CacheSettings
 from kubeshard.cache import Scope
 from kubeshard.manager import Manager, run
-from kubeshard.shard import Sharding, scaled
+from kubeshard.shard import LeaseTerms, Sharding, scaled
 from kubeshard.shard.shard_lease import Takeover
 from kubeshard_lab.examples.checksum.operator import secret_checksums
 
@@ -23,7 +23,7 @@ def main() -> None:
             [secret_checksums()],
             cache=CacheSettings(default_scope=Scope(frozenset({namespace}))),
             sharding=Sharding(
-                ring, name, namespace, timing=scaled(float(seconds)), takeover=Takeover.AFTER_RECORD
+                ring, name, namespace, lease=LeaseTerms(scaled(float(seconds)), Takeover.AFTER_RECORD)
             ),
             status_pages=None,
         )

@@ -13,7 +13,7 @@ from kubeshard.controller import Context, Controller, Reconciler
 from kubeshard.core import KubeObject
 from kubeshard.core.patches import MergePatch
 from kubeshard.manager import Manager, run
-from kubeshard.shard import Sharding, scaled
+from kubeshard.shard import DeclaredRing, LeaseTerms, Sharding, scaled
 from kubeshard.sharding.api import RingResource
 
 
@@ -38,11 +38,10 @@ def main() -> None:
             [Controller(name="slow", reconciler=Slow(), primary=Widget)],
             client=asyncio.run(load_config(kubeconfig)),
             sharding=Sharding(
-                ring,
+                DeclaredRing(ring, [RingResource(group=Widget.KIND.group, resource="widgets")]),
                 name,
                 namespace,
-                resources=[RingResource(group=Widget.KIND.group, resource="widgets")],
-                timing=scaled(float(seconds)),
+                lease=LeaseTerms(scaled(float(seconds))),
             ),
             status_pages=None,
         )

@@ -19,7 +19,7 @@ from kubeshard.controller import Context, Controller, Watch
 from kubeshard.core import EVERY_CLUSTER, ConfigMap, Lease, MergePatch, Namespace, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager import Manager
-from kubeshard.shard import Sharding
+from kubeshard.shard import DeclaredRing, Sharding
 from kubeshard.sharding.names import shard_label
 from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
@@ -131,7 +131,7 @@ async def test_a_ring_has_its_leases_at_home_and_its_objects_elsewhere(
             name="objects", reconciler=nothing, primary=Watch(ConfigMap, sharded=True), clusters=["work"]
         )
         sharding = Sharding(
-            ring, name, namespace, mode="both", namespace_selector=selector, objects_in="work"
+            DeclaredRing(ring, namespace_selector=selector), name, namespace, mode="both", objects_in="work"
         )
         options: dict[str, Any] = {"status_pages": None}
         return Manager([objects], client=kube_client, clusters={"work": config}, sharding=sharding, **options)

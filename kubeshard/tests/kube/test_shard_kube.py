@@ -24,7 +24,7 @@ from kubeshard.core.versions import compare
 from kubeshard.manager import Manager, RightLost
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.shard import ShardFence, ShardIdentity, Sharding
+from kubeshard.shard import DeclaredRing, ShardFence, ShardIdentity, Sharding
 from kubeshard.shard.identity import Incarnation
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
@@ -109,8 +109,8 @@ class Ring:
         self.first, self.second = Script(), Script()
 
     def sharding(self, name: str, **options: Any) -> Sharding:
-        options.setdefault("resources", RESOURCES)
-        return Sharding(self.name, name, self.namespace, **options)
+        ring = DeclaredRing(self.name, options.pop("resources", RESOURCES))
+        return Sharding(ring, name, self.namespace, **options)
 
     def manager(self, name: str = "shard-a", **options: Any) -> Manager:
         return Manager(

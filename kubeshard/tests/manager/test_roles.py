@@ -25,6 +25,7 @@ from kubeshard.controller.controller import Generator
 from kubeshard.core import Grant, GroupResource
 from kubeshard.core.selectors import Selector
 from kubeshard.manager.roles import roles
+from kubeshard.shard import DeclaredRing
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.webhook import Webhooks, converts, validates
 
@@ -195,7 +196,7 @@ def test_a_shard_needs_its_lease_its_ring_and_patches_of_what_is_sharded() -> No
         controlled_resources=(RingGroupResource(group="", resource="secrets"),),
     )
     found = granted(
-        Manager([controller], sharding=Sharding("ring", namespace="elsewhere", resources=[given]))
+        Manager([controller], sharding=Sharding(DeclaredRing("ring", [given]), namespace="elsewhere"))
     )
     assert found["Role elsewhere leases.coordination.k8s.io"] == "get watch create update"
     assert found["ClusterRole secrets"] == "get list watch patch"

@@ -31,7 +31,7 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.leases.held_lease import HeldLease
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.shard import ShardFence, ShardIdentity, Sharding
+from kubeshard.shard import DeclaredRing, SharderSettings, ShardFence, ShardIdentity, Sharding
 from kubeshard.shard.handover import shard_predicate
 from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.shard_lease import HeldShardLease
@@ -64,6 +64,8 @@ RESOURCES = (
         controlled_resources=(RingGroupResource(group="", resource="configmaps"),),
     ),
 )
+
+GIVEN = DeclaredRing("ring", RESOURCES)
 
 
 class Api:
@@ -138,7 +140,7 @@ async def test_a_ring_that_does_not_exist_is_waited_for_and_said_once(
 @virtual_time
 async def test_given_resources_spare_the_ring_and_its_permission() -> None:
     api = Api(FORBIDDEN)
-    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
+    sharding = Sharding(GIVEN, "shard-0", "ns")
     await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
     assert api.requests == []
     without = Sharding("ring", "shard-0", "ns")
@@ -150,7 +152,7 @@ async def test_given_resources_spare_the_ring_and_its_permission() -> None:
 async def test_a_main_resource_that_nobody_here_reconciles_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
+    sharding = Sharding(GIVEN, "shard-0", "ns")
     await sharding.prepare(Api(MISSING).client(), [controller(Other)])
     assert "its objects will never be drained" in caplog.text
 
@@ -170,7 +172,7 @@ def test_names_that_cannot_work_are_refused_at_once(ring: str, name: str | None,
 
 @virtual_time
 async def test_controllers_of_the_ring_are_guarded_and_others_stay_the_very_same() -> None:
-    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
+    sharding = Sharding(GIVEN, "shard-0", "ns")
     main, controlled, other = controller(Site), controller(ConfigMap), controller(Other)
     await sharding.prepare(Api(MISSING).client(), [main, controlled, other])
     assert sharding.wrap(other, HOME_CLUSTER) is other
@@ -215,7 +217,7 @@ async def test_a_controllerring_counts_more_than_what_controllers_declare() -> N
 async def test_what_is_not_sharded_gets_an_election_of_the_ring_only_where_this_process_may_lead_it() -> None:
     elections = {}
     for mode in MODES:
-        sharding = Sharding("ring", "shard-0", "ns", mode=mode, resources=RESOURCES)
+        sharding = Sharding(GIVEN, "shard-0", "ns", mode=mode)
         await sharding.prepare(Api(MISSING).client(), [controller()])
         elections[mode] = sharding.election
     assert elections["shard"] is None
@@ -228,7 +230,7 @@ async def test_what_is_not_sharded_gets_an_election_of_the_ring_only_where_this_
 
 @virtual_time
 async def test_a_process_that_is_no_shard_refuses_controllers_that_would_see_a_share() -> None:
-    sharding = Sharding("ring", "shard-0", "ns", mode="sharder", resources=RESOURCES)
+    sharding = Sharding(GIVEN, "shard-0", "ns", mode="sharder")
     reading = controller(Other, owns=[ConfigMap])
     with pytest.raises(ConfigurationError, match="other is not sharded but watches configmaps"):
         await sharding.prepare(Api(MISSING).client(), [controller(), reading])
@@ -241,19 +243,19 @@ async def test_a_process_that_is_no_shard_refuses_controllers_that_would_see_a_s
         ({"sync_period": float("nan")}, "sync_period: nan: give a positive"),
         ({"concurrent_moves": 0}, "concurrent_moves: 0: must be positive"),
         ({"mass_failure_grace": -1}, "mass_failure_grace: -1: give a number of seconds"),
-        ({"strict_handover": -1}, "strict_handover: -1: give True, or a number of seconds"),
+        ({"drain_timeout": 1}, "drain_timeout: 1: give 0, or "),
     ],
 )
 def test_a_sharder_that_could_do_nothing_is_refused_at_once(options: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Sharding("ring", mode="both", **options)
+        SharderSettings(**options)
 
 
 @pytest.mark.parametrize(("asked", "stated"), [(False, ""), (True, "true"), (90, "90s")])
 def test_a_ring_without_a_controllerring_says_how_strict_its_hand_over_is(
     asked: bool | float, stated: str
 ) -> None:
-    sharding = Sharding("ring", mode="both", resources=RESOURCES, strict_handover=asked)
+    sharding = Sharding(DeclaredRing("ring", RESOURCES, strict_handover=asked), mode="both")
     ring = sharding.declared_ring([])
     assert ring is not None
     assert ring.metadata.annotation(STRICT_HANDOVER_ANNOTATION) == stated
@@ -262,15 +264,17 @@ def test_a_ring_without_a_controllerring_says_how_strict_its_hand_over_is(
 def test_modes_and_selectors_that_cannot_work_are_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="sharding mode 'leader' is not one of shard, sharder, both"):
         Sharding("ring", mode="leader")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="strict_handover: -1: give True, or a number of seconds"):
+        DeclaredRing("ring", strict_handover=-1)
     wrong = LabelSelector(match_labels={"a b": "c"})
     with pytest.raises(ConfigurationError, match="namespace_selector: "):
-        Sharding("ring", namespace_selector=wrong)
+        DeclaredRing("ring", namespace_selector=wrong)
 
 
 @virtual_time
 async def test_nothing_is_written_before_the_lease_is_held() -> None:
     api = Api(MISSING)
-    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
+    sharding = Sharding(GIVEN, "shard-0", "ns")
     await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
     with pytest.raises(NotOurs, match="not held yet"):
         await sharding.client(api.client(), HOME_CLUSTER).create(
@@ -301,7 +305,7 @@ async def test_no_write_starts_once_the_lease_of_the_replaced_election_is_over_e
 
     monkeypatch.setattr(Sharding, "_held_as_shard", shard)
     monkeypatch.setattr(LeaderElection, "held_by_group", lambda *_: lasts(20))
-    sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES, replaces=LeaderElection("former"))
+    sharding = Sharding(GIVEN, "shard-0", "ns", replaces=LeaderElection("former"))
     await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
     client, new = (
         sharding.client(api.client(), HOME_CLUSTER),

@@ -62,6 +62,7 @@ from kubeshard.controller.mapping import Reader
 from kubeshard.core import Grant, Kind, PartialObject
 from kubeshard.crd import Column, CustomResource, ListMap, Rule, Scale, definition
 from kubeshard.manager import Runnable
+from kubeshard.shard import DeclaredRing, LeaseTerms, SharderSettings, scaled
 from kubeshard.webhook import AdmissionRequest, Denied, Webhooks, converts, defaults, validates
 from kubeshard.workqueue import LOW, Debounce, ItemExponential, RoundRobin, WorkQueue
 
@@ -404,6 +405,11 @@ manager = Manager(
 )
 manager.add(controller)
 Manager([controller], sharding=Sharding("ring", mode="both"))
+Sharding(
+    DeclaredRing("ring", strict_handover=90.0),
+    lease=LeaseTerms(scaled(5)),
+    sharder=SharderSettings(sync_period=60),
+)
 
 # Several clusters.
 

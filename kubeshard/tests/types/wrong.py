@@ -21,6 +21,7 @@ from kubeshard.cache import Added, Cache, Delta, Updated
 from kubeshard.client import Bookmark, Changed, WatchEvent
 from kubeshard.crd import Column, CustomResource, Rule
 from kubeshard.runtime.world import REAL_WORLD
+from kubeshard.shard import scaled
 from kubeshard.webhook import converts, defaults, validates
 from kubeshard.workqueue import Debounce, ItemExponential, RoundRobin, WorkQueue
 
@@ -229,6 +230,7 @@ Manager([], clusters=["eu"])  # mistake: clusters have names
 Controller(name="a", reconciler=Sites(), primary=Site, clusters=5)  # mistake: a list of names
 Manager([], leader_election="operator")  # mistake: LeaderElection(name="operator")
 Sharding("ring", mode="all")  # mistake: no such mode
+Sharding("ring", lease=scaled(5))  # mistake: LeaseTerms(scaled(5))
 manager.add(EveryKind(labelled))  # mistake: a controller
 run([manager])  # mistake: one manager
 

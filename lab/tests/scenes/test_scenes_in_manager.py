@@ -32,6 +32,7 @@ from kubeshard.leases.held_lease import HeldLease
 from kubeshard.manager.config_file import Duration
 from kubeshard.manager.leader_election import LeaderElector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.shard.settings import SharderSettings
 from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
 from kubeshard.sharder.in_manager import AFTER_FAILURE
@@ -177,7 +178,7 @@ def test_all_objects_are_looked_at_as_often_as_the_operator_says(
 
             await world.install()
             for name in SHARDS:
-                options = {"mode": "both", **sharder}
+                options = {"mode": "both", "sharder": SharderSettings(**sharder)}
                 world.shard(name, Slow(team, name), process=name, workers=20, sharding=options)
             await world.make_things(12)
             await team.until_settled(*SHARDS)

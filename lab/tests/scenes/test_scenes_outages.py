@@ -14,6 +14,7 @@ from tiers import further
 from kubeshard.core.times import parse_time
 from kubeshard.manager.config_file import Duration
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.shard.settings import LeaseTerms
 from kubeshard.shard.shard_lease import Takeover
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
 from kubeshard.sharding.names import MASS_FAILURE_GRACE
@@ -166,7 +167,7 @@ def test_a_shard_that_is_restarted_after_its_lease_was_taken_over_is_back_at_onc
             world = ring.world
             ring.kill("s0")
             await world.until(lambda: world.all_owned(*SHARDS[1:]), within=DETECTED + 5)
-            world.shard("s0", Touch(), process="s0 again", sharding={"takeover": takeover})
+            world.shard("s0", Touch(), process="s0 again", sharding={"lease": LeaseTerms(takeover=takeover)})
             returned = await world.until(lambda: "s0" in ring.holders(), within=within)
             assert (returned > 5.0) is (takeover is Takeover.AFTER_RECORD)
             await world.until(lambda: world.all_owned(*SHARDS), within=30)

@@ -21,6 +21,7 @@ from kubeshard.inspection.errors import Unanswerable
 from kubeshard.inspection.release import confirm, unconfirmed
 from kubeshard.inspection.ring import see
 from kubeshard.runtime.pod import Pod
+from kubeshard.shard.settings import DeclaredRing
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
@@ -265,7 +266,8 @@ async def test_a_report_that_comes_when_the_lease_has_been_taken_confirms_it_too
 async def test_an_operator_that_is_its_own_sharder_asks_for_it_without_a_controllerring() -> None:
     async with SimulatedCluster() as world, world.admin() as admin:
         await world.install()
-        at, sharding = Scene(world, admin), {"mode": "both", "strict_handover": True}
+        strict = DeclaredRing(world.ring, strict_handover=True)
+        at, sharding = Scene(world, admin), {"mode": "both", "ring": strict}
         for name in ("s0", "s1"):
             world.shard(name, Works(at, name), sharding=sharding)
         await world.make_things(20)

@@ -24,6 +24,7 @@ from kubeshard.runtime.transport import UNDELIVERED, HttpRequest, HttpResponse
 from kubeshard.shard import ShardFence, ShardIdentity
 from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.reclaiming import PATIENCE, reclaim
+from kubeshard.shard.settings import LeaseTerms
 from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, Takeover
 from kubeshard.sharder.assignment_controller import CONTROLLED_FIRST
 from kubeshard.sharding.api import RingResource
@@ -110,7 +111,7 @@ def test_a_shard_that_is_back_never_works_on_an_object_that_a_throttled_move_sti
                 network.before = throttle
             world.processes["s0"].kill()
             await asyncio.sleep(1)
-            cluster.shard("s0", "s0 again", takeover=takeover)
+            cluster.shard("s0", "s0 again", lease=LeaseTerms(takeover=takeover))
             await asyncio.sleep(100)
             assert cluster.together == []
             await world.until(lambda: world.all_owned("s0", "s1", "s2") and cluster.count("s0"), within=100)
@@ -154,7 +155,7 @@ def test_a_shard_that_is_back_loses_nothing_to_a_sharder_that_was_stopped_betwee
             else:
                 await s0.stop()
             await world.until(lambda: sharder.stopped, within=40)
-            cluster.shard("s0", "s0 again", takeover=Takeover.AT_ONCE)
+            cluster.shard("s0", "s0 again", lease=LeaseTerms(takeover=Takeover.AT_ONCE))
             await world.until(
                 lambda: sum("s0 again" in at_work for at_work in cluster.working.values()) > 1, within=60
             )

@@ -9,6 +9,7 @@ from trace_table import trace
 
 from kubeshard.controller.run import YOUNG
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.shard.settings import LeaseTerms
 from kubeshard.shard.shard_lease import Takeover
 from kubeshard.sharding.names import SHARDER_IDENTITY
 from kubeshard_lab.simulation.oracles import UNDER_WAY
@@ -222,7 +223,7 @@ async def back_at_once(scene: Scene) -> None:
     scene.before("x0", throttle)
     scene.world.processes["a"].kill()
     await scene.world.until(lambda: throttled, within=60)
-    options = {"takeover": Takeover.AT_ONCE} if scene.side is Side.KUBESHARD else {}
+    options = {"lease": LeaseTerms(takeover=Takeover.AT_ONCE)} if scene.side is Side.KUBESHARD else {}
     scene.takes = {"thing": 20.0}
     scene.shard("a", "a~2", **options)
     await scene.must("not back", lambda: scene.holder("a") == "a", within=5)

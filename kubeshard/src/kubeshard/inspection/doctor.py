@@ -59,6 +59,7 @@ from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.inspection.status import EXAMINE, Severity, status_of
 from kubeshard.inspection.webhook_call import causes, is_called
+from kubeshard.shard.settings import DeclaredRing
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharder.webhook_config import SECRET_NAME, keeper_of
 from kubeshard.sharding.api import VERSION, ControllerRing
@@ -440,7 +441,7 @@ class _Doctor:
         if pod is None:
             raise Unanswerable("the sharder does not lead in a pod, so its account is not known")
         account = (place, pod.spec.service_account_name or "default")
-        grants = Sharding(name, namespace=place, mode="both", resources=ring.spec.resources).grants(
+        grants = Sharding(DeclaredRing(name, ring.spec.resources), namespace=place, mode="both").grants(
             (), lambda _: None
         )
         for lack in await self._lacking(grants, account):

@@ -258,7 +258,7 @@ class _Commands:
         who = sharder.leader if sharder.inside else "deployment/sharder"
         self.log = f"kubectl --namespace {namespace} logs {who}" if who else self.leases
         self.edit = (
-            "# in the operator's program: change its watches with sharded=True, or Sharding(namespace_selector=)"
+            "# in the operator's program: change its watches with sharded=True, or DeclaredRing(namespace_selector=)"
             if ring.cluster.is_declared(ring.name)
             else f"kubectl edit controllerring {ring.name}"
         )

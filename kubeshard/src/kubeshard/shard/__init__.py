@@ -18,18 +18,22 @@ same objects with another ServiceAccount; aggregated API servers without generic
 
 from kubeshard.shard.identity import ShardIdentity, identify
 from kubeshard.shard.reclaiming import reclaim
+from kubeshard.shard.settings import DeclaredRing, LeaseTerms, SharderSettings
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
 from kubeshard.shard.sharding import Sharding
 from kubeshard.shard.timing import LeaseTiming, scaled
 from kubeshard.sharding.api import RingResource
 
 __all__ = [
+    "DeclaredRing",
     "HeldShardLease",
+    "LeaseTerms",
     "LeaseTiming",
     "RingResource",
     "ShardFence",
     "ShardIdentity",
     "ShardLease",
+    "SharderSettings",
     "Sharding",
     "Takeover",
     "identify",

@@ -106,7 +106,7 @@ async def find_ring(
     client: Client,
     ring: str,
     controllers: Sequence[Controller[Any]],
-    given: tuple[RingResource, ...] | None = None,
+    given: Sequence[RingResource] | None = None,
     *,
     shares_out: bool,
 ) -> FoundRing:

@@ -24,7 +24,6 @@ cannot be read. Candidates also need that of `kubeshard.sharder.in_manager`.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -44,8 +43,7 @@ from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import READ, Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
-from kubeshard.core.objects import ObjectMeta
-from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
+from kubeshard.core.selectors import Selector
 from kubeshard.leases.former import until_free
 from kubeshard.leases.held_lease import Gate, HeldLease
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
@@ -61,20 +59,16 @@ from kubeshard.shard.declared_resources import (
     undeclared_resources,
 )
 from kubeshard.shard.handover import Handovers, shard_predicate
-from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
+from kubeshard.shard.identity import ShardIdentity, check_shard_name, identify
 from kubeshard.shard.label_restorer import LabelRestorer
 from kubeshard.shard.metrics import ShardMetrics
 from kubeshard.shard.reclaiming import Reclaiming, clear
-from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
-from kubeshard.shard.timing import LeaseTiming
-from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.shard.settings import DeclaredRing, LeaseTerms, SharderSettings
+from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import (
-    CONCURRENT_MOVES,
-    MASS_FAILURE_GRACE,
     RING_LABEL,
-    SHORTEST_DRAIN_TIMEOUT,
     STRICT_HANDOVER_ANNOTATION,
-    SYNC_PERIOD,
     inside_election,
 )
 from kubeshard.sharding.ring_resources import RingResources
@@ -89,91 +83,51 @@ _log = get_logger("kubeshard.shard")
 class Sharding:
     """This process's membership in a ring (`kubeshard.manager.membership.Membership`); one per process.
 
-    `name` defaults to the pod's name or, outside a pod, to the host's. `namespace`, that of the Lease, defaults to the
-    pod's or, outside a pod, to that of the kubeconfig's context. `mode`: see the module. The ControllerRing determines
-    what is sharded. If there is none, the watches with `sharded=True` do, in the namespaces of `namespace_selector`
-    (default: all but kube-system and sharding-system); if there are none either, the process waits for the
-    ControllerRing. `resources` replaces both, so that the ControllerRing is not read. `takeover`: when to take back a
-    Lease that a sharder took. `keep_lease_on_stop`: do not release the Lease, so that a restart under the same name
-    within the lease duration still has its objects (StatefulSets). `pod_name_required`: the ring has admission
-    policies. `objects_in`: which of the manager's other clusters has the ring's objects; the Leases and the
-    ControllerRing are always in the home cluster. `sync_period` (seconds), `concurrent_moves`, `mass_failure_grace` and
-    `drain_timeout` (seconds): settings of the ring's sharder while this process is the sharder, as in the configuration
-    of a sharder service. `strict_handover`: others begin with this shard's objects only when it is confirmed that its
-    process has ended; True, or for how many seconds they wait at most. It is needed where no ControllerRing is read,
-    whose annotation says so otherwise (docs/how-to/late-calls.md). `replaces`: what kept instances of this program
-    apart before. With a LeaderElection, the ring's processes begin when its Lease is free, and hold it together while
-    any of them works, so that no instance with that election acts beside them, also after a roll-back. With another
-    ring's Sharding, they begin when no shard of that ring is left. See docs/how-to/rollout.md.
+    `ring`: its name, or what else the program declares about it. The ControllerRing of that name determines what is
+    sharded. If there is none, the watches with `sharded=True` do, and if there are none either, the process waits for
+    the ControllerRing. `name` defaults to the pod's name or, outside a pod, to the host's. `namespace`, that of the
+    Lease, defaults to the pod's or, outside a pod, to that of the kubeconfig's context. `mode`: see the module.
+    `lease`: how it holds its Lease. `sharder`: how it works while it is the ring's sharder. `objects_in`: which of the
+    manager's other clusters has the ring's objects; the Leases and the ControllerRing are always in the home cluster.
+    `replaces`: what kept instances of this program apart before. With a LeaderElection, the ring's processes begin when
+    its Lease is free, and hold it together while any of them works, so that no instance with that election acts beside
+    them, also after a roll-back. With another ring's Sharding, they begin when no shard of that ring is left. See
+    docs/how-to/rollout.md.
 
     Raises ConfigurationError for names that cannot work, here or in `prepare`.
     """
 
     def __init__(
         self,
-        ring: str,
+        ring: str | DeclaredRing,
         name: str | None = None,
         namespace: str | None = None,
         *,
         mode: Mode = "shard",
-        resources: Iterable[RingResource] | None = None,
-        namespace_selector: LabelSelector | None = None,
-        timing: LeaseTiming | None = None,
-        takeover: Takeover = Takeover.WITH_PROOF,
-        keep_lease_on_stop: bool = False,
-        pod_name_required: bool = False,
+        lease: LeaseTerms | None = None,
+        sharder: SharderSettings | None = None,
         objects_in: str = HOME_CLUSTER,
-        sync_period: float = SYNC_PERIOD,
-        concurrent_moves: int = CONCURRENT_MOVES,
-        mass_failure_grace: float = MASS_FAILURE_GRACE,
-        drain_timeout: float = 0.0,
-        strict_handover: bool | float = False,
         replaces: LeaderElection | Sharding | None = None,
     ) -> None:
-        check_ring_name(ring)
+        self._declares = DeclaredRing(ring) if isinstance(ring, str) else ring
+        self.ring: str = self._declares.name
         if name is not None:
             check_shard_name(name)
         if mode not in MODES:
             raise ConfigurationError(f"sharding mode {mode!r} is not one of {', '.join(MODES)}")
-        if namespace_selector is not None:
-            try:
-                Selector.from_label_selector(namespace_selector)
-            except InvalidSelector as error:
-                raise ConfigurationError(f"namespace_selector: {error}") from None
-        if not 0 < sync_period < math.inf:
-            raise ConfigurationError(f"sync_period: {sync_period}: give a positive number of seconds")
-        if concurrent_moves < 1:
-            raise ConfigurationError(f"concurrent_moves: {concurrent_moves}: must be positive")
-        if not 0 <= mass_failure_grace < math.inf:
-            raise ConfigurationError(f"mass_failure_grace: {mass_failure_grace}: give a number of seconds")
-        if drain_timeout and not SHORTEST_DRAIN_TIMEOUT <= drain_timeout < math.inf:
+        if isinstance(replaces, Sharding) and replaces.ring == self.ring:
             raise ConfigurationError(
-                f"drain_timeout: {drain_timeout}: give 0, or {SHORTEST_DRAIN_TIMEOUT:.0f} seconds or more"
+                f"replaces: {self.ring!r} is this ring itself: name the former one, or leave it out"
             )
-        if strict_handover is not True and not 0 <= strict_handover < math.inf:
-            raise ConfigurationError(f"strict_handover: {strict_handover}: give True, or a number of seconds")
-        if isinstance(replaces, Sharding) and replaces.ring == ring:
-            raise ConfigurationError(
-                f"replaces: {ring!r} is this ring itself: name the former one, or leave it out"
-            )
-        self.ring: str = ring
         self.mode: Mode = mode
-        self._replaces = replaces
         self._name = name
         self._namespace = namespace
-        self._given = None if resources is None else tuple(resources)
-        self._namespace_selector = namespace_selector
-        self._timing = timing or LeaseTiming()
-        self._takeover = takeover
-        self._keep_lease_on_stop = keep_lease_on_stop
-        self._pod_name_required = pod_name_required
+        self._terms = lease or LeaseTerms()
+        self._timing = self._terms.timing
+        self._sharder = sharder or SharderSettings()
         self.objects_in = objects_in
-        self._sync_period = sync_period
-        self._concurrent_moves = concurrent_moves
-        self._mass_failure_grace = mass_failure_grace
-        self._drain_timeout = drain_timeout
-        seconds = f"{strict_handover:.0f}s" if strict_handover else ""
-        self._strict_handover = "true" if strict_handover is True else seconds
+        self._replaces = replaces
+        self._handover = self._declares.handover
         self._prepared: _Prepared | None = None
         self._held: HeldShardLease | None = None
         self._shared: HeldLease | None = None
@@ -202,14 +156,14 @@ class Sharding:
             self._name,
             self._namespace,
             outside=client.namespace,
-            pod_name_required=self._pod_name_required,
+            pod_name_required=self._terms.pod_name_required,
             world=client.world,
         )
         resources, found = await find_ring(
-            client, self.ring, controllers, self._given, shares_out=self.mode != "shard"
+            client, self.ring, controllers, self._declares.resources, shares_out=self.mode != "shard"
         )
         if found is not None and (stated := found.metadata.annotation(STRICT_HANDOVER_ANNOTATION)):
-            self._strict_handover = stated
+            self._handover = stated
         kinds = await find_kinds(objects, self.ring, resources, controllers)
         metrics = ShardMetrics(
             shard,
@@ -243,7 +197,9 @@ class Sharding:
         rights = ("get", "list", "watch", "patch")
         yield Grant.on(Lease, "get", "create", "update", "watch", namespace=self._namespace or None)
         yield Grant.on(EVENTS, "create", "patch", namespace=self._namespace or None)
-        ring = self._given or declared_resources(controllers) or undeclared_resources(controllers)
+        ring = (
+            self._declares.resources or declared_resources(controllers) or undeclared_resources(controllers)
+        )
         sharded = [
             resource.group_resource for main in ring for resource in (main, *main.controlled_resources)
         ]
@@ -252,7 +208,7 @@ class Sharding:
             read[watch.form.kind.group_resource].update(places(watch, scope_of))
         for resource in sharded:
             yield from (Grant.on(resource, *rights, namespace=place) for place in read.get(resource, (ALL,)))
-        if self._given is None:
+        if self._declares.resources is None:
             yield Grant.on(ControllerRing, "get")
         if isinstance(self._replaces, LeaderElection):
             yield from self._replaces.grants(controllers)
@@ -263,7 +219,7 @@ class Sharding:
         yield Grant.on(Namespace, *READ)
         yield Grant.on(Lease, "list", "watch", "create", "update", "patch", "delete")
         yield Grant.on(EVENTS, "create", "patch")
-        if self._given is None:
+        if self._declares.resources is None:
             yield Grant.on(ControllerRing, *READ)
 
     def scopes(self, cluster: str) -> Mapping[GroupKind, Scope]:
@@ -329,12 +285,12 @@ class Sharding:
                 events=events,
                 metrics=metrics,
                 health=health,
-                looks_for_ring=self._given is None,
+                looks_for_ring=self._declares.resources is None,
                 config=SharderControllerConfig(
-                    sync_period=Duration(self._sync_period),
-                    concurrent_moves=self._concurrent_moves,
-                    mass_failure_grace=Duration(self._mass_failure_grace),
-                    drain_timeout=Duration(self._drain_timeout),
+                    sync_period=Duration(self._sharder.sync_period),
+                    concurrent_moves=self._sharder.concurrent_moves,
+                    mass_failure_grace=Duration(self._sharder.mass_failure_grace),
+                    drain_timeout=Duration(self._sharder.drain_timeout),
                 ),
             ),
         )
@@ -427,9 +383,9 @@ class Sharding:
             prepared.shard,
             prepared.client,
             timing=self._timing,
-            takeover=self._takeover,
-            keep_on_stop=self._keep_lease_on_stop,
-            strict_handover=self._strict_handover not in ("", "false"),
+            takeover=self._terms.takeover,
+            keep_on_stop=self._terms.keep_on_stop,
+            strict_handover=self._handover not in ("", "false"),
             metrics=prepared.metrics,
         )
         loop = asyncio.get_running_loop()
@@ -464,7 +420,7 @@ class Sharding:
             for informer in cache.informers_of(kind):
                 prepared.handovers.losses.follow(informer, self.objects_in)
         objects = prepared.objects.with_timeout(self._timing.request_bound).checked(self._check)
-        home = prepared.client if self._given is None else None
+        home = prepared.client if self._declares.resources is None else None
         await prepared.label_restorer.run(home, objects, cache)
 
     async def _reclaim(self, prepared: _Prepared, held: HeldShardLease, cache: Cache) -> None:
@@ -500,12 +456,9 @@ class Sharding:
 
     def declared_ring(self, controllers: Iterable[Controller[Any]]) -> ControllerRing | None:
         """The ring to use if there is no ControllerRing. Raises ConfigurationError for an impossible one."""
-        resources = declared_resources(controllers) if self._given is None else self._given
-        if not resources:
-            return None
-        spec = ControllerRingSpec(resources=resources, namespace_selector=self._namespace_selector)
-        annotations = {STRICT_HANDOVER_ANNOTATION: self._strict_handover} if self._strict_handover else None
-        return ControllerRing(metadata=ObjectMeta(name=self.ring, annotations=annotations), spec=spec)
+        given = self._declares.resources
+        resources = declared_resources(controllers) if given is None else given
+        return self._declares.controller_ring(resources) if resources else None
 
     def _check(self) -> None:
         if self._held is None:

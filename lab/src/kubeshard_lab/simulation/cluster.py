@@ -389,7 +389,13 @@ class SimulatedCluster(Environment):
         if self.apart:
             manager["clusters"] = {WORK: ClusterConfig("http://sim"), **manager.get("clusters", {})}
         member = Sharding(
-            self.ring, name, "ops", **{"objects_in": WORK if self.apart else HOME_CLUSTER, **(sharding or {})}
+            **{
+                "ring": self.ring,
+                "name": name,
+                "namespace": "ops",
+                "objects_in": WORK if self.apart else HOME_CLUSTER,
+                **(sharding or {}),
+            }
         )
         return started.start(
             Manager(

@@ -18,6 +18,7 @@ from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.manager.config_file import Duration
 from kubeshard.runtime.pod import Pod
+from kubeshard.shard.settings import SharderSettings
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
@@ -179,7 +180,7 @@ class Things(Workload):
             second = Controller(
                 name="second", reconciler=second_reconciler, primary=metadata_only(Thing), workers=4
             )
-            sharding = {"mode": self.mode, "drain_timeout": DRAIN_TIMEOUT}
+            sharding = {"mode": self.mode, "sharder": SharderSettings(drain_timeout=DRAIN_TIMEOUT)}
             controllers = [second]
             self.world.shard(
                 name, work, process=process, pod=pod, workers=8, controllers=controllers, sharding=sharding

@@ -36,6 +36,7 @@ from kubeshard.core.builtin import Secret
 from kubeshard.core.names import is_label_value
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.world import World
+from kubeshard.shard.settings import DeclaredRing
 from kubeshard.shard.sharding import Mode
 
 WORKERS = 5
@@ -66,7 +67,9 @@ def build_checksum_controller(
     sharding, election = None, None
     if mode is not None:
         of_one = LabelSelector(match_labels={"kubernetes.io/metadata.name": namespace})
-        sharding = Sharding(ring, shard_name, lease_namespace, mode=mode, namespace_selector=of_one)
+        sharding = Sharding(
+            DeclaredRing(ring, namespace_selector=of_one), shard_name, lease_namespace, mode=mode
+        )
     elif lease_namespace:
         election = LeaderElection(name=ring, namespace=lease_namespace, identity=shard_name or "")
     return Manager(

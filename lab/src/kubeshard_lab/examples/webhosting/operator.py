@@ -20,6 +20,7 @@ from kubeshard.manager.metrics_access import self_signed
 from kubeshard.manager.runnable import Runnable
 from kubeshard.runtime import environ
 from kubeshard.runtime.world import REAL_WORLD, World
+from kubeshard.shard.settings import DeclaredRing, LeaseTerms
 from kubeshard.shard.sharding import Mode
 from kubeshard.shard.timing import scaled
 from kubeshard.sharding.names import drain_label, shard_label
@@ -86,12 +87,11 @@ async def connected_operator(
 
 def _membership(settings: OperatorSettings, mode: Mode) -> Sharding:
     return Sharding(
-        RING,
+        DeclaredRing(RING, namespace_selector=LabelSelector(match_labels={PROJECT_LABEL: "true"})),
         settings.shard_name or None,
         settings.namespace or None,
         mode=mode,
-        namespace_selector=LabelSelector(match_labels={PROJECT_LABEL: "true"}),
-        timing=scaled(settings.config.leader_election.lease_duration),
+        lease=LeaseTerms(scaled(settings.config.leader_election.lease_duration)),
     )
 
 
