@@ -1,10 +1,11 @@
-"""What the oracles of a simulation excuse, each next to what they do not."""
+"""What the oracles of a simulation notice, and what they excuse, each next to what they do not."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import cast
 
 import msgspec
 import pytest
@@ -12,20 +13,46 @@ import pytest
 from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
-from kubeshard.core.errors import ApiError
-from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.errors import AlreadyExists, ApiError, NotFound
+from kubeshard.core.objects import KubeObject, ObjectMeta, OwnerReference
 from kubeshard.core.patches import MergePatch
+from kubeshard.core.times import micro_time
+from kubeshard.manager.manager import Manager
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding.api import ControllerRing, RingResource
 from kubeshard.sharding.names import EVICTED_ANNOTATION, SHARDER_IDENTITY, drain_label, shard_label
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard_lab.simulation.faults.injection import Conditions, Rule
-from kubeshard_lab.simulation.oracles import Oracles, SimulationResult
+from kubeshard_lab.simulation.oracles import SimulationResult
 from kubeshard_lab.simulation.processes import Process
+from kubeshard_lab.simulation.properties import (
+    CRASH,
+    DEAD_TARGET,
+    EXPIRED,
+    FORMER_PROCESS,
+    HASTY,
+    HUNG,
+    LIVE_LEASE,
+    MISSED_CHILD,
+    NOT_OURS,
+    NOT_OWNED,
+    NOT_RESTORED,
+    NOT_SETTLED,
+    OF_RINGS,
+    OVERLAP,
+    PARTED,
+    RELEASED_AT_WORK,
+    STALE_READ,
+    STALE_WRITE,
+    TAKEN_ALIVE,
+    Property,
+)
+from kubeshard_lab.simulation.ring_oracles import RingOracles
 from kubeshard_lab.simulation.running import things
 from kubeshard_lab.simulation.script import Script
 from kubeshard_lab.simulation.workload import Things
 from kubeshard_lab.virtual_time import virtual_time
+from measures import MEASURES
 
 pytestmark = pytest.mark.regression
 
@@ -36,7 +63,7 @@ ALONE = msgspec.structs.replace(MAIN, controlled_resources=())
 class Watched(Touch):
     """The oracles see its reconciles."""
 
-    def __init__(self, oracles: Oracles, process: str) -> None:
+    def __init__(self, oracles: RingOracles, process: str) -> None:
         super().__init__()
         self._oracles = oracles
         self._process = process
@@ -54,7 +81,7 @@ class Scene:
         self.world = world
         self.conditions = Conditions(world, seed=1)
         self.result = SimulationResult()
-        self.oracles = Oracles(world, self.result)
+        self.oracles = RingOracles(world, self.result)
 
     def shard(self, process: str) -> Process:
         name = process.partition("~")[0]
@@ -304,3 +331,177 @@ async def test_a_shard_is_evicted_by_the_clock_of_the_sharder_which_may_be_fast(
         taken = MergePatch({**evicted, "spec": {"holderIdentity": SHARDER_IDENTITY}})
         await Process(at.world, "x9").client().patch(Lease, "s0", "ops", taken)
         assert at.result.broken == ({"live Lease": 1} if early else {})
+
+
+class Mischief(Scene):
+    """Somebody does what must not happen. Nobody else is there."""
+
+    def process(self, name: str) -> Process:
+        return self.world.processes.get(name) or Process(self.world, name)
+
+    async def thing(self, shard: str = "") -> ObjectMeta:
+        labels = {shard_label(self.world.ring): shard} if shard else {}
+        metadata = ObjectMeta(name="t0", namespace="team", labels=labels)
+        async with self.world.admin() as admin:
+            return (await admin.create(Thing(metadata=metadata))).metadata
+
+    async def child(self, owner: ObjectMeta, shard: str, by: str) -> None:
+        reference = OwnerReference(
+            api_version="sim.example/v1", kind="Thing", name="t0", uid=owner.uid, controller=True
+        )
+        labels = {shard_label(self.world.ring): shard}
+        metadata = ObjectMeta(name="c-t0", namespace="team", labels=labels, owner_references=(reference,))
+        async with self.world.admin() as admin:
+            await admin.create(ConfigMap(metadata=metadata, data={"by": by}))
+
+    async def write(self, process: str, kind: type[KubeObject] = Thing, **metadata: str) -> None:
+        patch = MergePatch({"metadata": {"annotations": {"by": process}, **metadata}})
+        await self.process(process).client().patch(kind, "t0" if kind is Thing else "c-t0", "team", patch)
+
+    async def give(self, shard: str, kind: type[KubeObject] = Thing) -> None:
+        """A sharder does."""
+        label = MergePatch({"metadata": {"labels": {shard_label(self.world.ring): shard}}})
+        await self.process("x9").client().patch(kind, "t0" if kind is Thing else "c-t0", "team", label)
+
+    async def hold(self, process: str, holder: str | None = None) -> None:
+        """The process gets its Lease, or makes it another one's."""
+        name = process.partition("~")[0]
+        client, spec = self.process(process).client(), {"holderIdentity": name if holder is None else holder}
+        try:
+            await client.get(Lease, name, "ops")
+        except NotFound:
+            lease = LeaseSpec(holder_identity=spec["holderIdentity"], lease_duration_seconds=15)
+            await client.create(Lease(metadata=ObjectMeta(name=name, namespace="ops"), spec=lease))
+        else:
+            again = {"spec": {**spec, "renewTime": micro_time(self.world.clock.wall())}}
+            await client.patch(Lease, name, "ops", MergePatch(again))
+
+    async def work(self, process: str, meta: ObjectMeta) -> None:
+        self.process(process)
+        self.oracles.begins(process, meta)
+
+
+async def stale_write(at: Mischief) -> None:
+    await at.thing("s1")
+    await at.write("s0~1")
+
+
+async def former_process(at: Mischief) -> None:
+    meta, lands = await at.thing("s0"), asyncio.Event()
+    at.conditions.rules.append(Rule("withheld", lambda process, _: process.name == "s0~1", lands=lands))
+    writing = asyncio.create_task(at.write("s0~1"))
+    await asyncio.sleep(1)
+    await at.work("s0~2", meta)
+    lands.set()
+    await asyncio.sleep(1)
+    writing.cancel()
+
+
+async def not_ours(at: Mischief) -> None:
+    await at.work("s0~1", await at.thing("s1"))
+
+
+async def stale_read(at: Mischief) -> None:
+    before = await at.thing()
+    await at.give("s0")
+    await at.work("s0~1", before)
+
+
+async def expired(at: Mischief) -> None:
+    await at.thing("s0")
+    await at.hold("s0~1")
+    await asyncio.sleep(EXPIRED.bound + 0.5)
+    await at.write("s0~1")
+
+
+async def missed_child(at: Mischief) -> None:
+    meta = await at.thing("s0")
+    await at.child(meta, "s0", by="s1")
+    await asyncio.sleep(MISSED_CHILD.bound + 2)
+    with suppress(AlreadyExists):
+        metadata = ObjectMeta(name="c-t0", namespace="team")
+        await at.process("s0~1").client().create(ConfigMap(metadata=metadata))
+
+
+async def taken_alive(at: Mischief) -> None:
+    meta = await at.thing("s0")
+    await at.hold("s0~1")
+    await at.work("s0~1", meta)
+    await at.give("s1")
+
+
+async def parted(at: Mischief) -> None:
+    meta = await at.thing("s0")
+    await at.child(meta, "s0", by="s0")
+    await at.hold("s0~1")
+    await at.work("s0~1", meta)
+    await at.give("s1", ConfigMap)
+
+
+async def dead_target(at: Mischief) -> None:
+    await at.thing()
+    await at.hold("s0~1", "")
+    await asyncio.sleep(DEAD_TARGET.bound + 1)
+    await at.give("s0")
+
+
+async def hung(at: Mischief) -> None:
+    process = at.process("s0~1")
+    process.inside.watchdog().arm(process.clock.boottime() + 60)
+    await at.hold("s0~1")
+    process.block()
+    await asyncio.sleep(HUNG.bound + 1)
+    await at.hold("s0~1")
+
+
+async def released_at_work(at: Mischief) -> None:
+    meta = await at.thing("s0")
+    await at.hold("s0~1")
+    await at.work("s0~1", meta)
+    await at.hold("s0~1", "")
+
+
+async def crash(at: Mischief) -> None:
+    class Failing:
+        async def run(self) -> None:
+            raise ValueError("no fuel")
+
+    at.process("s0~1").start(cast(Manager, Failing()))
+    await asyncio.sleep(1)
+
+
+MISCHIEF = {
+    STALE_WRITE: stale_write,
+    FORMER_PROCESS: former_process,
+    NOT_OURS: not_ours,
+    STALE_READ: stale_read,
+    EXPIRED: expired,
+    MISSED_CHILD: missed_child,
+    TAKEN_ALIVE: taken_alive,
+    PARTED: parted,
+    DEAD_TARGET: dead_target,
+    HUNG: hung,
+    RELEASED_AT_WORK: released_at_work,
+    CRASH: crash,
+}
+ELSEWHERE = {OVERLAP, HASTY, NOT_RESTORED, LIVE_LEASE, NOT_OWNED, NOT_SETTLED}
+"""Noticed in the tests above, beside what is excused."""
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("broken", MISCHIEF, ids=lambda each: each.name)
+@virtual_time
+async def test_each_property_of_a_ring_is_noticed_when_it_is_broken(broken: Property) -> None:
+    async with SimulatedCluster() as world:
+        await world.install()
+        await world.make_ring()
+        at = Mischief(world)
+        await MISCHIEF[broken](at)
+        assert at.result.broken == {broken.name: 1}
+
+
+@pytest.mark.quick
+def test_no_property_of_a_ring_is_left_out_of_the_tests() -> None:
+    by_measures = {measure.oracle for measure in MEASURES}
+    tried = {each.name for each in (*MISCHIEF, *ELSEWHERE)}
+    assert tried | by_measures == {each.name for each in OF_RINGS}

@@ -12,7 +12,8 @@ import threading
 import weakref
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -20,16 +21,27 @@ import kubeshard
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.cli.loading import load_manager, load_name
 from kubeshard.cli.yaml_files import objects_in
+from kubeshard.controller.context import Context
+from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.manager.leader_election import USER_AGENT
+from kubeshard.shard.shard_lease import ShardFence
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
 from kubeshard_lab.simulation.digest import Recorder
+from kubeshard_lab.simulation.faults.injection import Conditions
 from kubeshard_lab.simulation.history import Changed, Sent
 from kubeshard_lab.simulation.operators import sealing
+from kubeshard_lab.simulation.operators.families import Families
 from kubeshard_lab.simulation.operators.loading import FreshImports
+from kubeshard_lab.simulation.operators.oracles import OperatorOracles
+from kubeshard_lab.simulation.operators.recording import OperatorRecorder
 from kubeshard_lab.simulation.operators.running import difference, play_operator
 from kubeshard_lab.simulation.operators.sealing import LeavesSimulation
 from kubeshard_lab.simulation.operators.shape import Shape
 from kubeshard_lab.simulation.operators.workload import Author
 from kubeshard_lab.simulation.oracles import SimulationResult
+from kubeshard_lab.simulation.processes import Process
 from kubeshard_lab.simulation.running import drawn
 from kubeshard_lab.simulation.script import Operator, Script, TimedFault
 from kubeshard_lab.virtual_time import run_virtual
@@ -389,6 +401,55 @@ def test_two_instances_at_work_on_one_object_are_noticed() -> None:
     assert result.broken["overlap"], result.breaks
 
 
+@pytest.mark.parametrize(
+    ("sender", "noticed"), [("s1~1", False), ("s0~1", True)], ids=["leader", "former one"]
+)
+def test_a_write_is_noticed_that_a_reconcile_sends_while_another_instance_leads(
+    sender: str, noticed: bool
+) -> None:
+    shape = Shape.of(FreshImports(operator(GOOD).target, load_manager).manager())
+    result = SimulationResult()
+
+    async def scene() -> None:
+        async with SimulatedCluster() as world:
+            await world.install()
+            Conditions(world, seed=1)
+            families = Families(shape.resources)
+            oracles = OperatorOracles(world, result, "", shape, families, {})
+            oracles.recorder = OperatorRecorder(world, shape, families)
+            leader, process = Process(world, "s1~1"), world.processes.get(sender) or Process(world, sender)
+
+            async def reconcile(ctx: Any, desk: Any) -> None:
+                metadata = ObjectMeta(name="map", namespace="team")
+                await process.client().create(ConfigMap(metadata=metadata))
+
+            (controller,) = shape.controllers
+            (watched,) = oracles.watching(sender, controller).wrappers
+            election = leader.client().with_user_agent(USER_AGENT)
+            held = LeaseSpec(holder_identity="s1")
+            await election.create(Lease(metadata=ObjectMeta(name="desks", namespace="ops"), spec=held))
+            desk = Thing(metadata=ObjectMeta(name="desk-1", namespace="team", uid="1", resource_version="1"))
+            await watched(reconcile)(cast(Context, SimpleNamespace(key=Key("team", "desk-1"))), desk)
+
+    run_virtual(scene(), limit=60)
+    assert result.broken == ({"stale leader": 1} if noticed else {})
+
+
+@pytest.mark.long
+def test_a_write_to_an_object_of_another_shard_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+    async def reconcile(ctx, desk):
+        await ctx.client.patch(Desk, "desk-0", "default", MergePatch({"spec": {"legs": random.randrange(1000)}}))
+    desks = Controller(name="desk", reconciler=reconcile, primary=Watch(Desk, sharded=True))
+    manager = Manager([desks], sharding=Sharding("desks", namespace="default", mode="both"))
+    """
+    monkeypatch.setattr(ShardFence, "covers", lambda *_: False)
+    result = play_operator(
+        Script(seed=1, minutes=1, objects=6, operator=operator(source)), AUTHOR, until="stale write"
+    )
+    assert result.broken["stale write"], result.breaks
+
+
 def test_an_operator_that_is_not_repeatable_is_told_with_the_first_event_that_differs() -> None:
     source = """
     async def reconcile(ctx, desk):
@@ -499,7 +560,7 @@ def test_a_simulation_that_was_told_to_end_and_goes_on_is_interrupted(
         with pytest.raises(sealing._Stuck):
             watch.check(0, None)
 
-    run_virtual(scene())
+    run_virtual(scene(), limit=60)
     assert len(told) == 1
 
 
@@ -523,7 +584,7 @@ def test_nothing_is_interrupted_where_the_interpreter_ignores_exceptions(
         with pytest.raises(sealing._Stuck):
             running[name](watch.check)
 
-    run_virtual(scene())
+    run_virtual(scene(), limit=60)
 
 
 @pytest.mark.quick

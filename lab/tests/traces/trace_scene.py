@@ -1,7 +1,7 @@
 """One cluster on virtual time whose sharders and shards are either those of the Go project (`reference_protocol`) or
 ours, with default settings. A script does not know which.
 
-The same oracles watch both (`kubeshard_lab.simulation.oracles`), and excuse nobody.
+The same oracles watch both (`kubeshard_lab.simulation.ring_oracles`), and excuse nobody.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label, webhook_path
 from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, simulate
-from kubeshard_lab.simulation.oracles import CHILDREN, THINGS, Oracles, SimulationResult
+from kubeshard_lab.simulation.oracles import SimulationResult
 from kubeshard_lab.simulation.processes import Before, Network, Process, StreamAround, Travelling, name_of
+from kubeshard_lab.simulation.ring_oracles import CHILDREN, THINGS, RingOracles
 
 
 class Side(Enum):
@@ -53,7 +54,7 @@ class Side(Enum):
 SHARD, DRAIN = shard_label("r"), drain_label("r")
 
 
-class StrictOracles(Oracles):
+class StrictOracles(RingOracles):
     """In a script nothing happens by chance, so nothing is excused by what users did."""
 
     def _excused(self, name: str) -> bool:
@@ -211,7 +212,7 @@ class Scene:
             async with self.world.admin() as admin:
                 await admin.create(Thing(metadata=ObjectMeta(name=name, namespace="team", **metadata)))
         except ApiError as error:
-            self.oracles.broken("refused", f"a user's Thing {name}: {error}")
+            self.broken("refused", f"a user's Thing {name}: {error}")
 
     async def change(self, name: str) -> None:
         """A user changes the spec of a Thing."""
@@ -351,9 +352,13 @@ class Scene:
         began = self.world.loop.time()
         while not condition():
             if self.world.loop.time() - began > within:
-                self.oracles.broken(oracle, f"not within {within:g} s; {self.world.owners()}")
+                self.broken(oracle, f"not within {within:g} s; {self.world.owners()}")
                 return
             await asyncio.sleep(0.1)
+
+    def broken(self, oracle: str, what: str) -> None:
+        """Called by a script that judges something itself."""
+        self.result.noticed(self.world.loop.time(), oracle, what)
 
     def owner(self, name: str) -> str:
         return self.world.owners()[name]

@@ -235,4 +235,4 @@ async def brownout(scene: Scene) -> None:
     await scene.ready(*"abc", within=120)
     await asyncio.sleep(10)
     if moves := scene.result.counts["changes of owners"] - before:
-        scene.oracles.broken("moved", f"{moves} moves of {len(things)} objects")
+        scene.broken("moved", f"{moves} moves of {len(things)} objects")

@@ -12,8 +12,8 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.settings import LeaseTerms
 from kubeshard.shard.shard_lease import Takeover
 from kubeshard.sharding.names import SHARDER_IDENTITY
-from kubeshard_lab.simulation.oracles import UNDER_WAY
 from kubeshard_lab.simulation.processes import refusal
+from kubeshard_lab.simulation.properties import UNDER_WAY
 
 FOREVER = 100_000.0
 

@@ -108,7 +108,7 @@ async def children_first(scene: Scene) -> None:
     scene.shard("b")
     await asyncio.sleep(40)
     if (children := len(scene.world.objects("", "configmaps"))) != 1:
-        scene.oracles.broken("duplicate child", f"{children} children of {thing}")
+        scene.broken("duplicate child", f"{children} children of {thing}")
 
 
 @trace(
@@ -128,7 +128,7 @@ async def foreign_controller(scene: Scene) -> None:
         )
     await asyncio.sleep(20)
     if shard := scene.world.owners("", "configmaps")["web"]:
-        scene.oracles.broken("touched", f"the foreign object is {shard}'s")
+        scene.broken("touched", f"the foreign object is {shard}'s")
 
 
 @trace(
@@ -340,4 +340,4 @@ async def collision(scene: Scene) -> None:
     before = scene.result.counts["changes of owners"]
     await scene.edit_ring(times=8)
     if moves := scene.result.counts["changes of owners"] - before:
-        scene.oracles.broken("moved", f"{thing} {moves} times")
+        scene.broken("moved", f"{thing} {moves} times")

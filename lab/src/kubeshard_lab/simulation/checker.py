@@ -1,5 +1,9 @@
 """Checks the history of a run, after it: what the oracles notice while it runs, from other data and by other code.
 
+It shares nothing with the oracles but the history's form, on purpose: a mistake in what they remember of a run, or in
+what they excuse, shows as a disagreement. So the bounds are written out once more: those of the oracles are computed
+from the product, and follow if it changes one; here somebody has to change the number, and to say why that is safe.
+
 - stale write: a write by a shard took effect on a main object, or on a child of one, that another shard owned.
 - overlap: two live processes worked on one object, of one UID, at the same time.
 - identity: a process acquired the Lease of a live one of the same name, whose right to act was not over.
@@ -16,7 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kubeshard_lab.simulation.history import (
     Began,
@@ -32,6 +36,8 @@ from kubeshard_lab.simulation.history import (
     Started,
 )
 
+Rule = Literal["stale write", "overlap", "identity", "ownership"]
+
 GRACE = 60.0
 TAIL = 9.0
 RIGHT_LASTS = 10.0
@@ -45,7 +51,7 @@ MOVED_WITHIN = 15.0
 
 class Finding(NamedTuple):
     at: float
-    rule: str
+    rule: Rule
     what: str
 
 
@@ -127,7 +133,7 @@ class _Checker:
                     pass
         return self.findings
 
-    def _found(self, at: float, rule: str, what: str) -> None:
+    def _found(self, at: float, rule: Rule, what: str) -> None:
         self.findings.append(Finding(at, rule, what))
 
     def _excused(self, name: str, at: float) -> bool:

@@ -29,6 +29,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import TextFormatter, heard_by
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
 from kubeshard_lab.simulation.cluster import SimulatedCluster
+from kubeshard_lab.simulation.history import stored_last
 from kubeshard_lab.simulation.processes import Network, Process, StreamAround
 from kubeshard_lab.simulation.running import explore
 from kubeshard_lab.simulation.workload import SHARDERS
@@ -110,8 +111,7 @@ class Recorder:
             self.record(f"{told} {sorted(answer.headers.items())} {answer.body!r}", told)
 
     def _stored(self, resource: GroupResource) -> None:
-        store = self._world.server.store
-        event = store.history(resource).after(store.revision - 1)[-1].event
+        event = stored_last(self._world.server.store, resource)
         told = f"stored {resource} {event.key}"
         self.record(f"{told}: {event.new}", told)
 

@@ -15,8 +15,9 @@ import msgspec
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.sharding.names import INCARNATION_ANNOTATION, drain_label, shard_label
+from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
-from kubeshard_lab.simulation.processes import Environment, Process
+from kubeshard_lab.simulation.processes import Environment, Process, is_sharders
 
 _KINDS = {"things": "main", "configmaps": "child", "leases": "lease"}
 
@@ -234,10 +235,10 @@ class Recorder:
         self._sent += 1
         number = self._sent
         self._numbers[id(request)] = number, request
-        sharder = process.name.startswith("x") or request.headers.get("User-Agent", "").endswith("/sharder")
         name = parts[place + 1] if len(parts) > place + 1 else ""
         kind, timeout = _KINDS[parts[place]], request.timeout or 0.0
         what = f"{parts[place]} {name or '*'}"
+        sharder = is_sharders(process, request)
         self.add(Sent(self._now, number, process.name, sharder, request.method, kind, name, timeout, what))
 
     def _observe(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
@@ -265,7 +266,7 @@ class Recorder:
         kind = _KINDS.get(resource.resource)
         if kind is None:
             return
-        event = store.history(resource).after(store.revision - 1)[-1].event
+        event = stored_last(store, resource)
         sender = self._world.sender.get()
         number = 0 if sender is None else self._numbers.get(id(sender[1]), (0, None))[0]
         old, new, name = event.old, event.new, event.key.name
@@ -307,6 +308,11 @@ class Recorder:
 
     def _draining(self, obj: Any) -> bool:
         return obj is not None and self._labels[1] in (obj["metadata"].get("labels") or {})
+
+
+def stored_last(store: Store, resource: GroupResource) -> Event:
+    """For those that are told that a resource has changed, just after it."""
+    return store.history(resource).after(store.revision - 1)[-1].event
 
 
 def _but_labels(obj: Any) -> Any:

@@ -270,6 +270,11 @@ def name_of(process: str) -> str:
     return process.partition("~")[0]
 
 
+def is_sharders(process: Process, request: HttpRequest) -> bool:
+    """Whether the request comes from a sharder: in its own process, or inside a shard."""
+    return process.name.startswith("x") or request.headers.get("User-Agent", "").endswith("/sharder")
+
+
 class Process:
     """A manager's task with its own networks and clock. `dead` says why it ended, once it has. Processes of the same
     `machine` know which of them have ended; without one, nobody does. `pod`: which one it runs in, if any. `hostname`:

@@ -22,11 +22,13 @@ from kubeshard_lab.simulation.cluster import SimulatedCluster, simulate
 from kubeshard_lab.simulation.faults.injection import AIMED, KINDS, Conditions, Injection
 from kubeshard_lab.simulation.faults.users import mended_again
 from kubeshard_lab.simulation.history import Recorder
-from kubeshard_lab.simulation.oracles import Crashes, Oracles, SimulationResult
+from kubeshard_lab.simulation.oracles import Crashes, SimulationResult
+from kubeshard_lab.simulation.properties import OVERLAP, STALE_WRITE
+from kubeshard_lab.simulation.ring_oracles import RingOracles
 from kubeshard_lab.simulation.script import Script, TimedFault, stream
 from kubeshard_lab.simulation.workload import Things, Workload
 
-BOTH_SEE = ("stale write", "overlap")
+BOTH_SEE = (STALE_WRITE.name, OVERLAP.name)
 """What the oracles and the checker of the history must agree about."""
 
 Recording = Callable[[SimulatedCluster], AbstractContextManager[None]]
@@ -47,7 +49,7 @@ Subject = Callable[[SimulatedCluster, SimulationResult, Script, str], Workload]
 
 def things(cluster: SimulatedCluster, result: SimulationResult, script: Script, until: str) -> Workload:
     """The Things of a ring."""
-    oracles = Oracles(cluster, result, until)
+    oracles = RingOracles(cluster, result, until)
     recorder = Recorder(cluster, (cluster.server.store,), cluster.ring)
     return Things(cluster, oracles, recorder, result, script)
 

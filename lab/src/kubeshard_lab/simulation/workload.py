@@ -21,18 +21,16 @@ from kubeshard.runtime.pod import Pod
 from kubeshard.shard.settings import SharderSettings
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.sharding.names import SHORTEST_DRAIN_TIMEOUT, drain_label, shard_label
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
 from kubeshard_lab.simulation.history import Recorder
-from kubeshard_lab.simulation.oracles import Judge, Oracles, SimulationResult
+from kubeshard_lab.simulation.oracles import Oracles, SimulationResult
 from kubeshard_lab.simulation.processes import Process, name_of
+from kubeshard_lab.simulation.properties import LEFT_FOR, NOT_OWNED, NOT_SETTLED
+from kubeshard_lab.simulation.ring_oracles import RingOracles
 from kubeshard_lab.simulation.script import Script, stream
 
-OWNED_WITHIN = 60.0
-SETTLED_WITHIN = 120.0
-LEFT_FOR = 45.0 + 40.0
-"""For how many seconds more shards that fail together may be waited for, until the last of them is given up."""
-DRAIN_TIMEOUT = 60.0
+DRAIN_TIMEOUT = SHORTEST_DRAIN_TIMEOUT
 SHARDERS = {"service": ["x0", "x1"], "in-manager": [], "both": ["x0"]}
 """Where the sharders are: in processes of these names, or in the shards."""
 
@@ -90,7 +88,7 @@ class Workload(ABC):
     restarted under its name, a moment later.
     """
 
-    oracles: Judge
+    oracles: Oracles
 
     def __init__(
         self, world: SimulatedCluster, recorder: Recorder, result: SimulationResult, script: Script
@@ -157,12 +155,12 @@ class Workload(ABC):
 class Things(Workload):
     """Shards that work on Things."""
 
-    oracles: Oracles
+    oracles: RingOracles
 
     def __init__(
         self,
         world: SimulatedCluster,
-        oracles: Oracles,
+        oracles: RingOracles,
         recorder: Recorder,
         result: SimulationResult,
         script: Script,
@@ -248,7 +246,7 @@ class Things(Workload):
         began, more = self.world.loop.time(), 0.0
         while self.unowned() or self.world.draining() or (self.sharders and not self.living("x")):
             waited, left, owners = self.world.loop.time() - began, self.oracles.left(), self.world.owners()
-            if waited > OWNED_WITHIN + LEFT_FOR:
+            if waited > NOT_OWNED.bound + LEFT_FOR:
                 left = set()
             found = [
                 f"{name} is {owner or 'nobody'}'s"
@@ -260,8 +258,8 @@ class Things(Workload):
                 for name in sorted(self.world.draining())
                 if owners.get(name) not in left
             ]
-            if waited > OWNED_WITHIN and (found or not left):
-                self.oracles.broken("not owned", "; ".join(found))
+            if waited > NOT_OWNED.bound and (found or not left):
+                self.oracles.broken(NOT_OWNED, "; ".join(found))
                 break
             more = LEFT_FOR if left else 0.0
             await asyncio.sleep(0.5)
@@ -269,7 +267,7 @@ class Things(Workload):
         while self.unsettled():
             now = self.world.loop.time()
             may_wait = {name for name, until in self.next_scan.items() if until >= now}
-            if now - began > SETTLED_WITHIN + more and (found := self.unsettled(but=may_wait)):
-                self.oracles.broken("not settled", "; ".join(found[:5]))
+            if now - began > NOT_SETTLED.bound + more and (found := self.unsettled(but=may_wait)):
+                self.oracles.broken(NOT_SETTLED, "; ".join(found[:5]))
                 break
             await asyncio.sleep(1)

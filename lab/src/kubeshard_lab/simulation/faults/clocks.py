@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeshard_lab.simulation.faults.injection import Injection, fault
-from kubeshard_lab.simulation.oracles import FASTEST
+from kubeshard_lab.simulation.properties import FASTEST
 
 _A_YEAR = 365 * 86_400.0
 

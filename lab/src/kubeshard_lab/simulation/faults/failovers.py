@@ -19,11 +19,8 @@ from kubeshard.runtime.transport import (
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
 from kubeshard_lab.simulation.faults.injection import Injection, Rule, aimed, fault
-from kubeshard_lab.simulation.oracles import is_sharders
-from kubeshard_lab.simulation.processes import Process, name_of
-
-REPORTED_WITHIN = 8.0
-"""Seconds from the death of a shard whose container has ended, as the kubelet says, until its Lease is taken."""
+from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
+from kubeshard_lab.simulation.properties import LATE_TAKE_OVER, MOVED
 
 
 def _moves(process: Process, request: HttpRequest) -> bool:
@@ -158,7 +155,7 @@ async def renewals_refused(on: Injection) -> None:
         await on.lasts(40, 55)
     await on.until(held, 60)
     if on.alone and (moved := counts["changes of owners"] - moves):
-        on.workload.oracles.broken("moved", f"{moved} objects, because shards could not renew their Leases")
+        on.workload.oracles.broken(MOVED, f"{moved} objects, because shards could not renew their Leases")
     await on.lasts(60, 60)
     on.conditions.busy.discard("renewals_refused")
 
@@ -228,8 +225,8 @@ async def container_ended(on: Injection) -> None:
         await _report_end(on, name)
         await on.until(lambda: on.holder(name) != name, 60)
         took = on.world.loop.time() - died
-        if on.alone and took > REPORTED_WITHIN:
+        if on.alone and took > LATE_TAKE_OVER.bound:
             what = f"{name} was given up {took:.0f} s after its container had ended"
-            on.workload.oracles.broken("late take-over", what)
+            on.workload.oracles.broken(LATE_TAKE_OVER, what)
     await on.admin.delete(partial_kinds.Pod, name, "ops")
     on.conditions.busy.discard("container_ended")

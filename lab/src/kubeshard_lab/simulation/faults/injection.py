@@ -28,8 +28,15 @@ from kubeshard.runtime.transport import (
     TransportTimeout,
 )
 from kubeshard_lab.simulation.cluster import SimulatedCluster
-from kubeshard_lab.simulation.oracles import is_sharders
-from kubeshard_lab.simulation.processes import Network, Process, StreamAround, Travelling, refusal
+from kubeshard_lab.simulation.processes import (
+    Network,
+    Process,
+    StreamAround,
+    Travelling,
+    is_sharders,
+    refusal,
+)
+from kubeshard_lab.simulation.properties import UNDER_WAY
 from kubeshard_lab.simulation.script import stream
 from kubeshard_lab.simulation.workload import Workload
 
@@ -42,9 +49,6 @@ May raise StreamEnds, and TransportError.
 """
 
 _REASONS = {403: "Forbidden", 500: "InternalError", 503: "ServiceUnavailable"}
-
-LATEST = 40.0
-"""The maximum number of seconds by which a write is delayed."""
 
 
 class Conditions:
@@ -116,7 +120,7 @@ class Conditions:
                     await land(request, asyncio.sleep(0))
                 return refusal(500, "InternalError")
             if request.method != "GET" and self._happens("late"):
-                return await withheld(request, asyncio.sleep(self._streams["lands"].uniform(0.5, LATEST)))
+                return await withheld(request, asyncio.sleep(self._streams["lands"].uniform(0.5, UNDER_WAY)))
             return None
 
         async def delayed(request: HttpRequest, seconds: float) -> None:
@@ -129,7 +133,7 @@ class Conditions:
             landing = asyncio.create_task(land(request, until), name="late write")
             self._landing.add(landing)
             landing.add_done_callback(self._landing.discard)
-            await asyncio.sleep(LATEST)
+            await asyncio.sleep(UNDER_WAY)
             raise TransportTimeout("no answer in time")
 
         async def land(request: HttpRequest, until: Awaitable[object]) -> None:

@@ -7,8 +7,7 @@ import asyncio
 from kubeshard.listwatch.reflector import READ_DEADLINE
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_lab.simulation.faults.injection import Injection, fault
-from kubeshard_lab.simulation.oracles import is_sharders
-from kubeshard_lab.simulation.processes import Process
+from kubeshard_lab.simulation.processes import Process, is_sharders
 
 
 async def _cut(on: Injection, process: Process | None) -> None:

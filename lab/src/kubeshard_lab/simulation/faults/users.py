@@ -21,8 +21,8 @@ from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, SYNC_PERIOD
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, definition
 from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault
 from kubeshard_lab.simulation.faults.rollouts import scale
-from kubeshard_lab.simulation.oracles import THINGS
 from kubeshard_lab.simulation.processes import Process, name_of
+from kubeshard_lab.simulation.ring_oracles import THINGS
 from kubeshard_lab.simulation.workload import Workload
 
 

@@ -1,16 +1,4 @@
-"""What must hold of any operator, and need know nothing about its kinds.
-
-- overlap: no two instances reconcile the same object (one UID) at once.
-- stale owner: no instance writes an object of another shard; and none that is not the leader sends a write while
-  another instance leads.
-- stale read: no reconcile begins with its object as it was before the last write by a reconcile of the same controller
-  in the same process (for what a daemon writes it does not wait); and none creates another child with a generated name
-  while its cache lacks one that an earlier reconcile of the object has created.
-- always, eventually: the author's own invariants, after every write, and once all faults are over.
-- forgotten: once all faults are over, every object is reconciled at its last generation, without an error, and what was
-  deleted is gone.
-- endless writes, hot loop: then there are no more writes, and hardly a reconcile.
-- crash: nothing but a reconcile fails with an exception, and no process ends with an error.
+"""The oracles of an author's operator: they need know nothing about its kinds.
 
 Not judged: what a filter or a narrower scope of its watch keeps from a controller.
 """
@@ -24,7 +12,6 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,6 +26,7 @@ from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.manager.leader_election import USER_AGENT as ELECTION
 from kubeshard.runtime.logs import error_line
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.history import Recorder
@@ -46,16 +34,19 @@ from kubeshard_lab.simulation.operators.families import Families, controller_uid
 from kubeshard_lab.simulation.operators.recording import Requested
 from kubeshard_lab.simulation.operators.shape import Shape
 from kubeshard_lab.simulation.operators.snapshot import Invariant, Snapshot
-from kubeshard_lab.simulation.oracles import LEASES, Judge, SimulationResult, is_sharders
-from kubeshard_lab.simulation.processes import Process, name_of
-
-QUIET = 60.0
-"""For how many seconds the cluster is watched in the end."""
-WRITES = 4
-"""How many writes of one object are too many in this time."""
-RUNS = 30
-"""How many reconciles of one object are too many in this time: a `requeue_after` of some seconds is none."""
-
+from kubeshard_lab.simulation.oracles import LEASES, Job, Oracles, Sender, SimulationResult, labels_of
+from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
+from kubeshard_lab.simulation.properties import (
+    ALWAYS,
+    ENDLESS_WRITES,
+    HOT_LOOP,
+    OF_OPERATORS,
+    QUIET,
+    STALE_LEADER,
+    STALE_READ,
+    STALE_WRITE,
+    Property,
+)
 
 _Counted = Counter[tuple[str, str]]
 """Of each object, with its family."""
@@ -82,8 +73,10 @@ DaemonFn = Callable[[Context, Any], Awaitable[None]]
 _RUN: ContextVar[_Run | None] = ContextVar("run", default=None)
 
 
-class OperatorOracles(Judge):
+class OperatorOracles(Oracles):
     """`always`: invariants of the author, by name."""
+
+    properties = OF_OPERATORS
 
     def __init__(
         self,
@@ -101,8 +94,6 @@ class OperatorOracles(Judge):
         self.snapshot = Snapshot(world.server.store)
         self.recorder: Recorder
         self._number = 0
-        self._at_work: dict[tuple[str, str], list[str]] = defaultdict(list)
-        """Who works on each object of each controller, by its UID."""
         self._seen: dict[tuple[str, Key], ObjectMeta] = {}
         """Each object as it was when a reconcile of it began that succeeded."""
         self._wrote: dict[tuple[str, str, str], int] = {}
@@ -119,10 +110,6 @@ class OperatorOracles(Judge):
         """Writes and reconciles since the cluster should be quiet."""
         self._violated: set[str] = set()
         self._leads = shape.in_turns and all(each.needs_leadership for each in shape.controllers)
-        world.leaving.append(self._leaving)
-        world.observers.append(self._observed)
-        world.deaths.append(self._died)
-        world.server.store.subscribe(partial(self._stored, world.server.store))
 
     # -- reconciles
 
@@ -174,15 +161,13 @@ class OperatorOracles(Judge):
         there = self._world.objects(*resource).get(key)
         family = self._families.name(resource, there) if there else key.name
         self.recorder.began(process, family, obj.metadata.uid)
-        at_work = self._at_work[controller, obj.metadata.uid]
-        others = [each for each in at_work if each != process and not self._world.processes[each].dead]
-        if others and exclusive:
-            at_it = " and ".join(dict.fromkeys(others))
-            self.broken("overlap", f"{process} begins with {key}, on which {at_it} works", family)
+        job = Job(controller, obj.metadata.uid)
+        if exclusive:
+            self._judge_overlap(process, job, str(key), family)
         self._judge_reads(process, controller, key, obj.metadata, family)
         if self._calm:
             self._calm[1][str(key), family] += 1
-        at_work.append(process)
+        self._at_work[job].append(process)
         token = _RUN.set(_Run(self._number, controller, key))
         try:
             yield
@@ -196,21 +181,18 @@ class OperatorOracles(Judge):
             self._failed.pop((controller, key), None)
         finally:
             _RUN.reset(token)
-            at_work.remove(process)
+            self._at_work[job].remove(process)
             self.recorder.ended(process, family, obj.metadata.uid)
 
     def _judge_reads(self, process: str, controller: str, key: Key, meta: ObjectMeta, family: str) -> None:
         wrote = self._wrote.get((process, controller, meta.uid), 0)
         if int(meta.resource_version) < wrote:
             self.broken(
-                "stale read",
+                STALE_READ,
                 f"{process} begins with {key} at version {meta.resource_version}, and has itself written "
                 f"version {wrote}",
                 family,
             )
-
-    def is_at_work(self, process: str) -> bool:
-        return any(process in at_work for at_work in self._at_work.values())
 
     def expects(self, error: BaseException | None) -> bool:
         return any(error is each for each in self._failures)
@@ -228,9 +210,9 @@ class OperatorOracles(Judge):
         leaders = set(self._leaders.values())
         if self._leads and leaders and process.name not in leaders and run is not None:
             leader = " and ".join(sorted(leaders))
-            if not any(self._world.processes[each].dead for each in leaders):
+            if not any(map(self._dead, leaders)):
                 self.broken(
-                    "stale owner",
+                    STALE_LEADER,
                     f"{process.name} sends {request.method} {requested.resource.resource}, and {leader} leads",
                     run.key.name,
                 )
@@ -246,7 +228,7 @@ class OperatorOracles(Judge):
             if self._sees(process, requested.resource, child.key) is False:
                 family = self._families.name(requested.resource, {"metadata": requested.metadata})
                 self.broken(
-                    "stale read",
+                    STALE_READ,
                     f"{process.name} creates another {requested.body.get('kind', 'child')} for {family}, and its cache "
                     f"lacks {child.key}, which {child.process} has created {self._now - child.at:.2f} s before",
                     family,
@@ -281,8 +263,7 @@ class OperatorOracles(Judge):
 
     # -- what is stored
 
-    def _stored(self, store: Store, resource: GroupResource) -> None:
-        event, sender = store.history(resource).after(store.revision - 1)[-1].event, self._world.sender.get()
+    def _stored(self, store: Store, resource: GroupResource, event: Event, sender: Sender) -> None:
         if resource == LEASES:
             self._judge_lease(event.key, event.new, sender)
             return
@@ -302,9 +283,9 @@ class OperatorOracles(Judge):
                 self._children[owner, resource].append(_Child(event.key, process.name, run, self._now))
             self._judge_owner(resource, event.old, event.new, process, family)
         for name, invariant in self._always.items():
-            self.judge("always", name, invariant, family)
+            self.judge(ALWAYS, name, invariant, family)
 
-    def _judge_lease(self, key: Key, new: Any, sender: Any) -> None:
+    def _judge_lease(self, key: Key, new: Any, sender: Sender) -> None:
         if sender is None or not sender[1].headers["User-Agent"].endswith(f"/{ELECTION}"):
             return
         process = sender[0].name
@@ -319,11 +300,11 @@ class OperatorOracles(Judge):
         """Of a ring's objects only: they name their shard."""
         if old is None or resource not in self._shape.resources or not self._shape.label:
             return
-        shard = (old["metadata"].get("labels") or {}).get(self._shape.label, name_of(process.name))
+        shard = labels_of(old).get(self._shape.label, name_of(process.name))
         if shard != name_of(process.name) and (new is None or _but_labels(old) != _but_labels(new)):
-            self.broken("stale owner", f"{process.name} writes {family}, which is {shard}'s", family)
+            self.broken(STALE_WRITE, f"{process.name} writes {family}, which is {shard}'s", family)
 
-    def judge(self, oracle: str, name: str, invariant: Invariant, family: str = "") -> None:
+    def judge(self, oracle: Property, name: str, invariant: Invariant, family: str = "") -> None:
         """Reports once that the invariant does not hold. That is about `family`, which was just written, or else about
         the object that the message names.
         """
@@ -334,11 +315,7 @@ class OperatorOracles(Judge):
                 self._violated.add(name)
                 said = " ".join(str(error).split())
                 about = family or self._families.named_in(said)
-                self.broken(f"{oracle}: {name}", said or "does not hold", about, authors=True)
-
-    def _died(self, process: Process) -> None:
-        if process.dead.startswith("ended") and "RightLost" not in process.dead:
-            self.broken("crash", f"{process.name} {process.dead}")
+                self.broken(oracle, said or "does not hold", about, invariant=name)
 
     # -- the end
 
@@ -376,17 +353,12 @@ class OperatorOracles(Judge):
 
     def judge_quiet(self) -> None:
         assert self._calm is not None
-        for oracle, most, counts in zip(
-            ("endless writes", "hot loop"), (WRITES, RUNS), self._calm, strict=True
-        ):
+        judged = zip((ENDLESS_WRITES, HOT_LOOP), ("writes", "reconciles"), self._calm, strict=True)
+        for oracle, what, counts in judged:
             for (name, family), count in counts.most_common(1):
-                if count >= most:
-                    what = "writes" if oracle == "endless writes" else "reconciles"
-                    self.broken(
-                        oracle,
-                        f"{count} {what} of {name} in {QUIET:g} s although nothing changes",
-                        family,
-                    )
+                if count >= oracle.bound:
+                    said = f"{count} {what} of {name} in {QUIET:g} s although nothing changes"
+                    self.broken(oracle, said, family)
         self._calm = None
 
 

@@ -10,11 +10,11 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
-from kubeshard_lab.simulation.history import Changed, LeaseChanged, Recorder, Sent
+from kubeshard_lab.simulation.history import Changed, LeaseChanged, Recorder, Sent, stored_last
 from kubeshard_lab.simulation.operators.families import Families, controller_uid
 from kubeshard_lab.simulation.operators.shape import Shape
-from kubeshard_lab.simulation.oracles import LEASES, is_sharders
-from kubeshard_lab.simulation.processes import Process, name_of
+from kubeshard_lab.simulation.oracles import LEASES
+from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
 
 
 class Requested(NamedTuple):
@@ -95,7 +95,7 @@ class OperatorRecorder(Recorder):
         return store.get(requested.resource, Key(requested.namespace, requested.name))
 
     def _stored(self, store: Store, resource: GroupResource) -> None:
-        event = store.history(resource).after(store.revision - 1)[-1].event
+        event = stored_last(store, resource)
         sender = self._world.sender.get()
         number = 0 if sender is None else self._numbers.get(id(sender[1]), (0, None))[0]
         old, new, name = event.old, event.new, event.key.name

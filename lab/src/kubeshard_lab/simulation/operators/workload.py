@@ -25,19 +25,18 @@ from kubeshard_apiserver.controllers.controllers import Controllers
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.operators.families import Families
 from kubeshard_lab.simulation.operators.loading import FreshImports
-from kubeshard_lab.simulation.operators.oracles import QUIET, OperatorOracles
+from kubeshard_lab.simulation.operators.oracles import OperatorOracles
 from kubeshard_lab.simulation.operators.recording import OperatorRecorder
 from kubeshard_lab.simulation.operators.shape import HOME_NAMESPACE, Shape
 from kubeshard_lab.simulation.operators.snapshot import Invariant
 from kubeshard_lab.simulation.oracles import SimulationResult
 from kubeshard_lab.simulation.processes import Process, name_of
+from kubeshard_lab.simulation.properties import EVENTUALLY, FORGOTTEN, QUIET
 from kubeshard_lab.simulation.script import Operator, Script
 from kubeshard_lab.simulation.workload import SHARDERS, Workload
 
 T = TypeVar("T")
 
-SETTLED_WITHIN = 240.0
-"""Seconds after the last fault: a new leader may have to be elected, and failed reconciles back off for a minute."""
 DELETIONS = 0.12
 """The share of deletions among the changes of objects."""
 
@@ -198,16 +197,16 @@ class OperatorWorkload(Workload):
         began = self.world.loop.time()
         names = frozenset(sample.name for sample in self._samples)
         while found := self.oracles.unsettled(names):
-            if self.world.loop.time() - began > SETTLED_WITHIN:
+            if self.world.loop.time() - began > FORGOTTEN.bound:
                 about = found[0].partition(" ")[0]
-                self.oracles.broken("forgotten", "; ".join(found[:5]), about)
+                self.oracles.broken(FORGOTTEN, "; ".join(found[:5]), about)
                 break
             await asyncio.sleep(1)
         self.result.owned_after = self.world.loop.time() - began
         with suppress(AssertionError):  # which is judged below
-            await self.world.until(self._all_hold, SETTLED_WITHIN, 1.0)
+            await self.world.until(self._all_hold, FORGOTTEN.bound, 1.0)
         for name, invariant in self._eventually.items():
-            self.oracles.judge("eventually", name, invariant)
+            self.oracles.judge(EVENTUALLY, name, invariant)
         if not self.result.breaks:
             self.oracles.quiet()
             await asyncio.sleep(QUIET)

@@ -1,0 +1,470 @@
+"""The oracles of a ring: what must hold while shards work on its Things, checked while a simulation runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.times import parse_time
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.waiting_objects import NEW
+from kubeshard.sharding.take_overs import AT_LEAST
+from kubeshard.sharding.names import (
+    EVICTED_ANNOTATION,
+    PROOFS_ANNOTATION,
+    REPORTED_SUFFIX,
+    drain_label,
+    shard_label,
+)
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.store import Store
+from kubeshard_lab.simulation.cluster import SimulatedCluster
+from kubeshard_lab.simulation.oracles import LEASES, Job, Oracles, Sender, SimulationResult, labels_of
+from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
+from kubeshard_lab.simulation.properties import (
+    AMNESTY,
+    DEAD_TARGET,
+    EXPIRED,
+    FASTEST,
+    FORMER_PROCESS,
+    HASTY,
+    HUNG,
+    LANDS_WITHIN,
+    LIVE_LEASE,
+    MISSED_CHILD,
+    NOT_OURS,
+    NOT_RESTORED,
+    OF_RINGS,
+    OVERDUE,
+    PARTED,
+    RELEASED,
+    RELEASED_AT_WORK,
+    RIGHT,
+    SEEN,
+    STALE,
+    STALE_READ,
+    STALE_WRITE,
+    TAKEN_ALIVE,
+)
+
+THINGS = GroupResource("sim.example", "things")
+CHILDREN = GroupResource("", "configmaps")
+
+
+class RingOracles(Oracles):
+    """Judges a world with a ring."""
+
+    properties = OF_RINGS
+
+    def __init__(self, world: SimulatedCluster, result: SimulationResult, until: str = "") -> None:
+        super().__init__(world, result, until)
+        self._sent: dict[int, tuple[HttpRequest, float]] = {}
+        self._from_before: dict[Job, Counter[str]] = {}
+        """Which processes worked on each object of another shard when etcd was restored, and have not ended that."""
+        self._taken: dict[str, float] = {}
+        """Objects that a user took from their shard, and when."""
+        self._dropped: dict[str, tuple[str, float]] = {}
+        """Objects whose label a user removed: whose they were, and when that was."""
+        self._assigned: dict[str, int] = {}
+        """The resourceVersion at which each object got its shard from another one, until a reconcile has begun."""
+        self._last_owner: dict[str, str] = {}
+        self._came: dict[str, float] = {}
+        """When each object came to its shard."""
+        self._drains: dict[str, tuple[str, float, float]] = {}
+        """The last drain of each object: of which shard, from when, and until when."""
+        self._worked: dict[str, tuple[str, float]] = {}
+        """Which process began to work on each object last, and when."""
+        self._rights: dict[str, float] = {}
+        """Until when each process may act, if its machine never stood still."""
+        self._acquired: dict[str, float] = {}
+        """When each process wrote its name into its Lease first."""
+        self._without_children: set[str] = set()
+        """Processes that read a ring which did not list children, and no other one before they held their Lease."""
+        self._renewed: dict[str, float] = {}
+        """When the holder of each Lease wrote it last."""
+        self._left: dict[str, float] = {}
+        """When the shards were seen to fail last that `left` is about."""
+        self._free: dict[str, float] = {}
+        """Since when the shard of each name has held no Lease."""
+        self._restored = -AMNESTY
+        self._read: dict[tuple[str, str], tuple[float, str]] = {}
+        """When a sharder last read each object by itself, and which shard it had then."""
+        self._label, self._drain = shard_label(world.ring), drain_label(world.ring)
+
+    def restored(self) -> None:
+        self._assigned.clear()
+        self._dropped.clear()
+        self._free.clear()
+        self._restored = self._now
+        for job, at_work in self._at_work.items():
+            owner = self._owner(self._main(job.of))
+            self._from_before[job] = Counter(each for each in at_work if name_of(each) != owner)
+
+    def _leaving(self, process: Process, request: HttpRequest) -> None:
+        self._sent[id(request)] = request, self._now
+        path = request.target.partition("?")[0]
+        if request.method == "GET" or not ("/things" in path or "/configmaps" in path):
+            return
+        until = self._right(process.name)
+        if until is not None and self._now > until and not is_sharders(process, request):
+            self.broken(
+                EXPIRED, f"{process.name} sends {request.method} {path} {self._now - until:.1f} s late"
+            )
+
+    def begins(self, process: str, meta: ObjectMeta) -> None:
+        """Called when a reconcile of the object, as it was with this metadata, begins."""
+        now, name = self._now, meta.name
+        excused = self._excused(name) or self._dead(process)
+        assigned = self._assigned.pop(name, 0)
+        if int(meta.resource_version) < assigned and not excused:
+            self.broken(
+                STALE_READ,
+                f"{process} begins with {name} at {meta.resource_version}, assigned at {assigned}",
+            )
+        main = self._main(name)
+        self._worked[name] = process, now
+        if main is not None and main["metadata"]["uid"] == meta.uid and not excused:
+            owner = self._owner(main)
+            if owner != name_of(process):
+                self.broken(NOT_OURS, f"{process} begins with {name} of {owner or None}")
+        job = Job(name, meta.uid)
+        if not excused:
+            self._judge_overlap(process, job, name)
+        self._at_work[job].append(process)
+
+    def ends(self, process: str, meta: ObjectMeta) -> None:
+        """Called when a reconcile ends that began with this metadata."""
+        job = Job(meta.name, meta.uid)
+        self._at_work[job].remove(process)
+        if job in self._from_before:
+            self._from_before[job][process] -= 1
+
+    def _at_work_with(self, process: str, job: Job) -> list[str]:
+        """Without those that began before a restore gave the object to another shard."""
+        others, began = super()._at_work_with(process, job), self._from_before.get(job, Counter())
+        kept = [each for each in others if began[each] <= 0]
+        self._result.counts["overlaps with what began before a restore"] += kept != others
+        return kept
+
+    def replaced(self, name: str, before: str, *, seen: bool) -> None:
+        main = self._main(name)
+        process = self._acting(before)
+        if main is None or self._owner(main) == before or not seen or process is None:
+            return
+        rings = self._world.objects("sharding.timebertt.dev", "controllerrings")
+        if Key("", self._world.ring) not in rings:
+            return  # its webhooks know that
+        if self._now - self._acquired.get(process, -math.inf) < NOT_RESTORED.bound:
+            return  # they may not have heard that it has its Lease
+        if self._now - self._renewed.get(before, self._now) < RIGHT and not self._since_restore:
+            self.broken(NOT_RESTORED, f"{name} of {before} is {self._owner(main) or None}'s after a PUT")
+
+    def left(self) -> set[str]:
+        """The shards that failed at a time when most did, and at least three, and have not been back since: sharders
+        leave their Leases for a while, and then need a moment to move their objects. After a restore they cannot tell
+        a Lease that was released since from one that was held later: such a shard fails, too.
+        """
+        leases = self._world.objects("coordination.k8s.io", "leases").items()
+        released = {*self._left, *(self._free if self._since_restore else ())}
+        ages = {
+            key.name: self._now - self._renewed.get(key.name, -math.inf)
+            for key, lease in leases
+            if key.namespace == "ops"
+            if (holder := lease["spec"].get("holderIdentity")) == key.name
+            or (holder == "" and key.name in released)
+        }
+        failing = {name for name, age in ages.items() if age > STALE / FASTEST}
+        together = len(failing) >= AT_LEAST and 2 * len(failing) > len(ages)
+        self._left |= {name: self._now for name in failing if together or name in self._left}
+        self._left = {
+            name: at
+            for name, at in self._left.items()
+            if self._now - at < SEEN and (name in failing or name not in ages)
+        }
+        return {*self._left}
+
+    @property
+    def _since_restore(self) -> bool:
+        return self._now - self._restored < AMNESTY
+
+    def _acting(self, shard: str) -> str | None:
+        """The process that may act under this name."""
+        for process in self._rights:
+            until = self._right(process)
+            if name_of(process) == shard and until and until > self._now and not self._dead(process):
+                return process
+        return None
+
+    def _right(self, process: str) -> float | None:
+        """Until when the process may act. Nothing tells it how long its machine stood still."""
+        until = self._rights.get(process)
+        return None if until is None else until + self._world.processes[process].frozen_for
+
+    def _excused(self, name: str) -> bool:
+        return self._now - max(self._restored, self._taken.get(name, -AMNESTY)) < AMNESTY
+
+    def _observed(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        path = request.target.partition("?")[0]
+        if request.method == "GET" and "/things/" in path and answer and is_sharders(process, request):
+            name = path.rpartition("/")[2]
+            self._read[process.name, name] = self._now, self._owner(self._main(name))
+        if path.endswith(f"/controllerrings/{self._world.ring}") and answer and answer.status == 200:
+            self._note_ring(process, request, answer)
+        if answer is None and request.method == "POST" and path.endswith("/configmaps"):
+            self._judge_create(process, json.loads(request.body or b"{}")["metadata"]["name"])
+
+    def _note_ring(self, process: Process, request: HttpRequest, answer: HttpResponse) -> None:
+        """A shard knows its ring as it was when it was last read before the shard held its Lease."""
+        if request.method != "GET" or is_sharders(process, request) or process.name in self._acquired:
+            return
+        resources = json.loads(answer.body)["spec"]["resources"]
+        if any(each.get("controlledResources") for each in resources):
+            self._without_children.discard(process.name)
+        else:
+            self._without_children.add(process.name)
+
+    def _judge_create(self, process: Process, name: str) -> None:
+        """No shard works on an object without seeing the children that it has already. Of a young object, a shard may
+        guess that it has none: its creates are refused then.
+        """
+        store, thing = self._world.server.store, name.removeprefix("c-")
+        main, child = self._main(thing), store.get(CHILDREN, Key("team", name))
+        if main is None or child is None or self._owner_uid(child) != main["metadata"]["uid"]:
+            return
+        shard = name_of(process.name)
+        if _age(main, process) < MISSED_CHILD.bound:
+            return
+        # A shard that made the child itself may not have got the answer.
+        if self._owner(main) == shard != child["data"].get("by") and not self._excused(thing):
+            self.broken(MISSED_CHILD, f"{process.name} creates {name}, which {child['data'].get('by')} made")
+
+    def _stored(self, store: Store, resource: GroupResource, event: Event, sender: Sender) -> None:
+        if resource not in (THINGS, CHILDREN, LEASES):
+            return
+        if resource == LEASES:
+            if event.key.namespace == "ops":
+                self._judge_lease(event.key.name, event.old, event.new, sender)
+            return
+        name = event.key.name.removeprefix("c-")
+        before, after = self._owner(event.old), self._owner(event.new)
+        main = self._main(name)
+        if before != after:
+            self._judge_owner(resource, name, event, main, sender)
+        if resource == THINGS:
+            self._note_owner(name, event, sender)
+        if sender is not None and not is_sharders(*sender):
+            self._judge_write(resource, name, event, main, *sender)
+
+    def _note_owner(self, name: str, event: Event, sender: Sender) -> None:
+        before, after = self._owner(event.old), self._owner(event.new)
+        if (asked := self._asked(event.new)) != self._asked(event.old):
+            if asked:
+                self._drains[name] = after, self._now, math.inf
+            elif name in self._drains:
+                self._drains[name] = *self._drains[name][:2], self._now
+        if before == after:
+            return
+        self._came[name] = self._now
+        self._dropped.pop(name, None)
+        if after and after != self._last_owner.get(name):
+            self._assigned[name] = self._world.server.store.revision
+        if after:
+            self._last_owner[name] = after
+        self._result.counts["changes of owners"] += bool(event.old and event.new)
+        if sender is None and event.old is not None:
+            self._result.counts["taken by users"] += bool(event.new)
+            self._taken[name] = self._now
+            if event.new is not None and not after:
+                self._dropped[name] = before, self._now
+
+    def _judge_owner(
+        self,
+        resource: GroupResource,
+        name: str,
+        event: Event,
+        main: Any,
+        sender: Sender,
+    ) -> None:
+        """What a sharder, or its webhook, may do to the shard label."""
+        before, after = self._owner(event.old), self._owner(event.new)
+        by_sharder = sender is not None and is_sharders(*sender)
+        if not by_sharder and not (sender is None and event.old is None):
+            return
+        who = "a webhook" if sender is None else sender[0].name
+        _, sent = self._sent.get(id(sender[1]), (None, self._now)) if sender else (None, self._now)
+        free = self._free.get(after)
+        if after and free is not None and sent - free > DEAD_TARGET.bound and not self._since_restore:
+            self.broken(DEAD_TARGET, f"{who} gives {event.key.name} to {after}, dead for {sent - free:.1f} s")
+        if event.old is None or event.new is None or (self._excused(name) and name not in self._dropped):
+            return
+        if resource == THINGS and not before:
+            shard, dropped = self._dropped.get(name, ("", -HASTY.bound))
+            hasty = after != shard and self._now - dropped < HASTY.bound and self._acting(shard)
+            if hasty and sender is not None and _age(event.old, sender[0]) < NEW:
+                self._result.counts["new objects that were given away at once"] += 1
+            elif hasty:
+                self.broken(HASTY, f"{who} gives {name}, which a user took from {shard}, to {after}")
+            return
+        worker, _ = self._worked.get(name, ("", 0.0))
+        acts = worker and name_of(worker) == before and self._acting(before) == worker
+        if not acts or self._excused(name):
+            return
+        if resource == THINGS:
+            if not self._asked(event.old):
+                self.broken(TAKEN_ALIVE, f"{who} gives {name}, on which {worker} works, to {after or None}")
+        elif main is not None and self._owner(main) == before and self._is_child(event.old, main):
+            came = self._came.get(name, -math.inf)
+            read, shard = self._read.get((who, name), (-math.inf, ""))
+            if came > sent or (came >= read > sent - PARTED.bound and shard == after):
+                self._result.counts["late moves of children"] += 1
+                return
+            if worker in self._without_children and sent < self._acquired[worker]:
+                self._result.counts["late moves of children that were not in the ring"] += 1
+                return
+            self.broken(PARTED, f"{who} gives {event.key.name} to {after}, and {worker} has its owner")
+
+    def _judge_write(
+        self,
+        resource: GroupResource,
+        name: str,
+        event: Event,
+        main: Any,
+        process: Process,
+        request: HttpRequest,
+    ) -> None:
+        """What a shard may write."""
+        before, after = self._owner(event.old), self._owner(event.new)
+        shard = name_of(process.name)
+        owner = before if resource == THINGS else self._owner(main)
+        self._result.counts["writes"] += 1
+        exchanged = resource == THINGS and before != shard == after and event.old is not None
+        if exchanged and self._but_labels(event.old) == self._but_labels(event.new):
+            self._result.counts["taken back"] += 1
+            return
+        if before == after == shard and self._but_drain(event.old) == self._but_drain(event.new):
+            self._result.counts["reclaimed"] += 1
+            return
+        self._judge_sender(process, request, resource, name)
+        if owner == shard or (main is None and event.old is None) or self._excused(name):
+            return
+        if main is not None and event.old is None and self._owner_uid(event.new) != main["metadata"]["uid"]:
+            self._result.counts["children of deleted objects"] += 1
+            return
+        _, sent = self._sent.get(id(request), (request, self._now))
+        late = self._now - sent > (request.timeout or 0.0) + LANDS_WITHIN
+        if resource == CHILDREN and late:
+            self._result.counts["late creates" if event.old is None else "late updates of children"] += 1
+        elif main is not None:
+            self.broken(
+                STALE_WRITE,
+                f"{process.name} wrote {resource} {event.key.name} of {owner or None}: {request.method}",
+            )
+
+    def _judge_sender(
+        self, process: Process, request: HttpRequest, resource: GroupResource, name: str
+    ) -> None:
+        """No write of a dead process to an object lands after its successor of the same name has begun with it."""
+        latest, began = self._worked.get(name, (process.name, 0.0))
+        _, sent = self._sent.get(id(request), (request, self._now))
+        same_shard = name_of(latest) == name_of(process.name)
+        late = resource == THINGS and latest != process.name and same_shard and sent < began
+        if late and not self._excused(name):
+            self.broken(FORMER_PROCESS, f"{process.name} wrote {name} after {latest} began with it")
+
+    def _judge_lease(self, name: str, old: Any, new: Any, sender: Sender) -> None:
+        """Who may write, take and delete a shard's Lease."""
+        before, after = (bool(each) and each["spec"].get("holderIdentity") == name for each in (old, new))
+        changed = old is None or new is None or old["spec"] != new["spec"]
+        evicted = new is not None and EVICTED_ANNOTATION in (new["metadata"].get("annotations") or {})
+        if after:
+            self._free.pop(name, None)
+        elif before or name not in self._free:
+            deleted = new is None and (sender is None or not is_sharders(*sender))
+            self._free[name] = self._now + (self._lives_on(deleted, evicted) if before else 0.0)
+        if sender is None or not changed:
+            return
+        process, request = sender
+        age = self._now - self._renewed.get(name, -math.inf)
+        if is_sharders(process, request):
+            taken = new is not None and not after and (before or old is None)
+            if before and new is None:
+                self.broken(LIVE_LEASE, f"{process.name} deletes the Lease of {name}, which is held")
+            elif taken and evicted:
+                self._judge_eviction(name, process.name)
+            elif taken and age < LIVE_LEASE.bound and not (self._reported(new) and self._all_dead(name)):
+                self.broken(LIVE_LEASE, f"{process.name} takes the Lease of {name}, renewed {age:.1f} s ago")
+        elif after:
+            _, sent = self._sent.get(id(request), (request, self._now))
+            held = process.name in self._rights and process.armed
+            self._acquired.setdefault(process.name, self._now)
+            self._renewed[name] = self._now
+            self._rights[process.name] = sent + RIGHT - process.frozen_for
+            if held and (blocked := process.blocked_for - (self._now - sent)) > HUNG.bound:
+                self.broken(HUNG, f"{process.name}, blocked for {blocked:.1f} s, renews its Lease")
+        elif before:
+            self._rights.pop(process.name, None)
+            if busy := [job.of for job, at_work in self._at_work.items() if process.name in at_work]:
+                self.broken(RELEASED_AT_WORK, f"{process.name} works on {', '.join(busy)}")
+
+    def _all_dead(self, name: str) -> bool:
+        """Whether every process of this name has ended."""
+        return all(each.dead for each in self._world.processes.values() if name_of(each.name) == name)
+
+    def _reported(self, lease: Any) -> bool:
+        """Whether the Lease was taken because of what a kubelet has reported."""
+        annotations = lease["metadata"].get("annotations") or {}
+        return str(annotations.get(PROOFS_ANNOTATION, "")).endswith(REPORTED_SUFFIX)
+
+    def _main(self, name: str) -> Any:
+        """The object; None without it, and while its kind does not exist."""
+        try:
+            return self._world.server.store.get(THINGS, Key("team", name))
+        except KeyError:
+            return None
+
+    def _lives_on(self, deleted: bool, evicted: bool) -> float:
+        """For how many seconds a shard counts as alive that does not hold its Lease any more. The next leader counts an
+        eviction from when it sees it.
+        """
+        return 4 * STALE if evicted else 2 * STALE if deleted else 0.0
+
+    def _judge_eviction(self, name: str, by: str) -> None:
+        """A shard that is alive loses its Lease only if it has not released an object for long."""
+        seen = self._now - RELEASED
+        if not any(
+            shard == name and until >= seen and min(until, self._now) - since >= OVERDUE
+            for shard, since, until in self._drains.values()
+        ):
+            self.broken(LIVE_LEASE, f"{by} evicts {name}, which was not asked to release an object")
+
+    def _is_child(self, child: Any, main: Any) -> bool:
+        return bool(self._owner_uid(child) == main["metadata"]["uid"])
+
+    def _owner_uid(self, child: Any) -> str:
+        return next((each["uid"] for each in child["metadata"].get("ownerReferences", ())), "")
+
+    def _owner(self, obj: Any) -> str:
+        return labels_of(obj).get(self._label, "")
+
+    def _asked(self, obj: Any) -> bool:
+        """Whether the object has the drain label."""
+        return self._drain in labels_of(obj)
+
+    def _but_labels(self, obj: Any) -> Any:
+        return {**obj["metadata"], "labels": None, "resourceVersion": "", "managedFields": None}, obj["spec"]
+
+    def _but_drain(self, obj: Any) -> Any:
+        """Returns the object without what a restarting shard changes: it sets a drain label and removes it."""
+        labels = {**obj["metadata"]["labels"]}
+        labels.pop(self._drain, None)
+        return labels, obj["metadata"].get("annotations"), obj.get("data"), obj.get("spec")
+
+
+def _age(obj: Any, process: Process) -> float:
+    """The age in seconds by the clock of the process."""
+    created = parse_time(obj["metadata"]["creationTimestamp"])
+    return math.inf if created is None else process.clock.wall() - created
