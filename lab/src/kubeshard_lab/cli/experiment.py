@@ -7,26 +7,26 @@ import math
 import os
 import signal
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kubeshard.commands.options import (
     CLUSTER_VARIABLE,
     Command,
-    Function,
     apply_option,
     cluster_options,
     new_folder,
 )
 from kubeshard.core.errors import ConfigurationError, KubeshardError, Unprepared
-from kubeshard.manager.config_file import Duration
 from kubeshard.version import how_to_install
-from kubeshard_lab.experiment.scenarios import SCENARIOS, scaled
+from kubeshard_lab.cli.experiment_options import Asked, DurationType, load_options
+from kubeshard_lab.experiment.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
     from kubeshard.runtime.rng import Rng
@@ -39,69 +39,9 @@ if TYPE_CHECKING:
 INVALID = 3
 """The exit code of a run that is not valid."""
 INTERRUPTED = 130
-_SIMULATED_LATENCY, _MAX_SIMULATED_LATENCY = 0.01, 2.0
-LOCAL_SCALE = 0.1
 _LAST = 60.0
 """Seconds at the end of the load, when there are the most objects, of which the answer tells the rate."""
-_INSTANCES = 3
-_WORKERS, _SINGLETON_WORKERS = 15, 50
 _PROGRAMS = click.Choice(("kubeshard", "go"))
-
-
-class _Cost(NamedTuple):
-    """Of a simulation; seconds or, for the rate, writes per second. `low` and `high`: what may be given."""
-
-    default: float
-    low: float
-    high: float
-    example: str
-
-
-_COSTS = {
-    "request": _Cost(0.0008, 0.0, 1.0, "request=0.8ms"),
-    "event": _Cost(0.0002, 0.0, 1.0, "event=0.2ms"),
-    "rate": _Cost(math.inf, 1.0, 1e6, "rate=333"),
-}
-
-
-class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in stubs only
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            seconds = float(value) if isinstance(value, int | float) else float(Duration.parse(str(value)))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if seconds <= 0:
-            self.fail("is not positive", param, ctx)
-        return seconds
-
-
-def load_options(function: Function) -> Function:
-    """Adds `--scale`, `--duration` and `--seed`, passed to the function as `scale`, `duration` and `seed`."""
-    scale = click.option(
-        "--scale",
-        metavar="FACTOR",
-        type=click.FloatRange(0, min_open=True),
-        default=LOCAL_SCALE,
-        show_default=True,
-        help="Times the scenario's rates and numbers.",
-    )
-    duration = click.option(
-        "--duration",
-        metavar="DURATION",
-        type=DurationType(),
-        help="Of the load, such as 90s or 15m (default: the scenario's, which is 15m).",
-    )
-    seed = click.option(
-        "--seed",
-        metavar="NUMBER",
-        type=int,
-        default=1,
-        show_default=True,
-        help="The same seed is the same load.",
-    )
-    return scale(duration(seed(function)))
 
 
 def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -257,34 +197,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     help="A new folder for the run (default: experiments/TIME-SCENARIO-SETUP).",
 )
 @cluster_options
-def experiment(
-    scenario: str,
-    setup_kind: str | None,
-    server: str,
-    scale: float,
-    duration: float | None,
-    seed: int,
-    instances: int | None,
-    workers: int | None,
-    program: str,
-    operator_program: str | None,
-    sharder_program: str | None,
-    go_operator: Path | None,
-    go_sharder: Path | None,
-    parallel: int,
-    latency: float | None,
-    costs: str,
-    own: str | None,
-    template: Path | None,
-    manifests: tuple[Path, ...],
-    ready: str,
-    ring: str | None,
-    controller: str | None,
-    pin: bool,
-    output: Path | None,
-    kubeconfig: str | None,
-    context: str | None,
-) -> None:
+def experiment(output: Path | None, **options: Any) -> None:
     """Load the webhosting operator on this machine, and measure what its users wait for.
 
     Starts an API server, sharders and instances of the operator, each in a process of its own; creates, changes and
@@ -301,41 +214,13 @@ def experiment(
     Exit code: 0 if all service levels were kept, 1 if one was missed or the run broke off, 3 if the run is not valid:
     because the machine, the API server or this tool was the limit, so that its figures say nothing about controllers.
     """
-    if server == "cluster":
-        only_local: Mapping[str, object] = {
-            "--setup": setup_kind, "--instances": instances, "--operator-program": operator_program,
-            "--sharder-program": sharder_program, "--latency": latency, "--operator": own, "--template": template,
-            "--apply": manifests, "--controller": controller, "--pin": pin,
-        }  # fmt: skip
-        if given := [name for name, value in only_local.items() if value]:
-            raise ConfigurationError(
-                f"--on cluster starts nothing, and loads Websites: leave out {', '.join(given)}"
-            )
-    elif kubeconfig or context:
-        raise ConfigurationError("--kubeconfig and --context need --on cluster")
-    if server == "simulation":
-        not_simulated: Mapping[str, object] = {
-            "--program": program == "go", "--operator-program": operator_program == "go",
-            "--sharder-program": sharder_program == "go", "--operator": own, "--template": template,
-            "--apply": manifests, "--ring": ring, "--controller": controller, "--pin": pin,
-        }  # fmt: skip
-        if given := [name for name, value in not_simulated.items() if value]:
-            raise ConfigurationError(
-                f"--on simulation runs kubeshard's webhosting operator: leave out {', '.join(given)}"
-            )
-        if latency is None:
-            latency = _SIMULATED_LATENCY
-        if latency > _MAX_SIMULATED_LATENCY:
-            raise ConfigurationError(f"--latency: {_MAX_SIMULATED_LATENCY:g}s at most in a simulation")
-    elif costs:
-        raise ConfigurationError("--costs needs --on simulation")
-    charged = _parse_costs(costs)
+    asked = Asked.of(options)
+    place = asked.place
     try:
         from kubeshard_lab.experiment.running import NotAtWork, ServerLost, Settings
         from kubeshard_lab.experiment.servers import ServerFailed
-        from kubeshard_lab.experiment.setups import Setup
 
-        if server != "cluster":
+        if place.server != "cluster":
             from kubeshard_lab.experiment.processes import layout
             from kubeshard_lab.experiment.screen import Terminal  # noqa: F401 - whether it is installed
     except ModuleNotFoundError as error:
@@ -344,38 +229,23 @@ def experiment(
     from kubeshard.runtime.loop import loop_factory
     from kubeshard_lab.experiment.cluster import LeftBehind, check_scenario
 
-    wanted = scaled(SCENARIOS[scenario], scale, duration)
-    if server == "cluster":
-        check_scenario(wanted)
-        go = Path("go") if program == "go" else None  # what is installed is not a file here
-        setup = Setup("external", 0, workers or _WORKERS, go, go)
-        settings = Settings(wanted, setup, server, scale, seed, parallel, {})
-        conducted = _conducted_on_cluster(settings, output, ring, kubeconfig, context)
+    load, factory = asked.load, loop_factory()
+    settings = partial(
+        Settings, load.wanted, server=place.server, scale=load.scale, seed=load.seed, parallel=load.parallel
+    )
+    if place.server == "cluster":
+        check_scenario(load.wanted)
+        conducted = _conducted_on_cluster(settings(setup=asked.installed(), pinning={}), output, asked)
     else:
-        setup_kind = setup_kind or ("singleton" if own else "external")
-        subject, mine = _subject(scenario, setup_kind, own, template, manifests, ready, ring, controller)
-        if mine and (workers or "go" in (program, operator_program)):
-            raise ConfigurationError("--operator: its workers and its program are those of your module")
-        setup = Setup(
-            setup_kind,  # type: ignore[arg-type] # a Choice
-            instances or (1 if setup_kind == "singleton" else _INSTANCES),
-            mine or workers or (_SINGLETON_WORKERS if setup_kind == "singleton" else _WORKERS),
-            None if own else _program(operator_program or program, go_operator, "operator"),
-            _program(sharder_program or program, go_sharder, "sharder") if setup_kind == "external" else None,
-            own or "",
-        )
-        setup.check()
-        if latency and server == "real":
-            raise ConfigurationError("--latency is the embedded API server's: leave out --on, or --latency")
-        pinning = layout(sorted(os.sched_getaffinity(0))) if pin else {}
-        named = _named_costs(charged) if server == "simulation" else ""
-        settings = Settings(wanted, setup, server, scale, seed, parallel, pinning, latency or 0.0, named)
-        folder = _new_folder(output, scenario, setup_kind)
-        if server == "simulation":
-            conducted = _conducted_on_virtual_time(settings, charged, folder, subject)
+        setup, subject = asked.setup()
+        pinning = layout(sorted(os.sched_getaffinity(0))) if place.pin else {}
+        whole = settings(setup=setup, pinning=pinning, latency=place.delay, costs=place.all_costs)
+        folder = _new_folder(output, load.scenario, setup.kind)
+        if place.server == "simulation":
+            factory = _virtual_loop
+            conducted = _conducted_on_virtual_time(whole, place.charged, folder, subject)
         else:
-            conducted = _conducted_here(settings, folder, subject)
-    factory = _virtual_loop if server == "simulation" else loop_factory()
+            conducted = _conducted_here(whole, folder, subject)
     with asyncio.Runner(loop_factory=factory) as runner:
         try:
             run, interrupted = runner.run(conducted)
@@ -387,66 +257,6 @@ def experiment(
         raise SystemExit(INVALID)
     if any(not level.kept for level in run.levels):
         raise SystemExit(1)
-
-
-def _subject(
-    scenario: str,
-    setup: str,
-    own: str | None,
-    template: Path | None,
-    manifests: Sequence[Path],
-    ready: str,
-    ring: str | None,
-    controller: str | None,
-) -> tuple[Callable[[str], Subject], int]:
-    """What makes the objects of a run, given its id, and the workers of an author's controller, 0 without one."""
-    from kubeshard_lab.experiment.templates import Ready, Templates
-    from kubeshard_lab.experiment.websites import Websites
-
-    if own is None or template is None:
-        if own or template or manifests or ring or controller:
-            raise ConfigurationError("your own operator needs both --operator and --template")
-        return lambda run: Websites(run, scenario), 0
-    if (setup == "singleton") == bool(ring):
-        raise ConfigurationError(
-            "--ring names your operator's ring for --setup in-manager and external, and there is none in a singleton"
-        )
-    from kubeshard.cli.loading import load_manager
-    from kubeshard.cli.yaml_files import objects_in
-
-    controllers = {each.name: each for each in load_manager(own).deployment_needs().controllers}
-    if controller is None and len(controllers) == 1:
-        (controller,) = controllers
-    if controller not in controllers:
-        raise ConfigurationError(f"--controller: choose one of {', '.join(sorted(controllers))}")
-    text = template.read_text(encoding="utf-8")
-    given = [each.manifest for path in manifests for each in objects_in(path)]
-    load = SCENARIOS[scenario]
-    changes = load.changes_spec and bool(load.change_every or load.storm_every)
-
-    def made(run: str) -> Templates:
-        return Templates(
-            run,
-            scenario,
-            text,
-            ready=Ready.parse(ready),
-            ring=ring or "",
-            controller=controller,
-            given=given,
-            changes=changes,
-        )
-
-    made("")  # mistakes are found now
-    return made, controllers[controller].workers
-
-
-def _program(whose: str, go: Path | None, role: str) -> Path | None:
-    if whose == "kubeshard":
-        return None
-    if go is None:
-        variable = "KUBESHARD_GO_SHARDER" if role == "sharder" else "KUBESHARD_GO_OPERATOR"
-        raise ConfigurationError(f"name the Go project's {role} with --go-{role} or {variable}")
-    return go.absolute()
 
 
 def _new_folder(given: Path | None, scenario: str, setup: str) -> Path:
@@ -475,35 +285,6 @@ async def _conducted_here(
     return await _conducted(conducted, folder)
 
 
-def _parse_costs(text: str) -> Mapping[str, float]:
-    """Raises ConfigurationError."""
-    given = dict[str, float]()
-    for part in text.split(",") if text else ():
-        name, _, value = (word.strip() for word in part.partition("="))
-        if (cost := _COSTS.get(name)) is None:
-            examples = ",".join(each.example for each in _COSTS.values())
-            raise ConfigurationError(f"--costs: {name!r} is none of {', '.join(_COSTS)}: write {examples}")
-        if name in given:
-            raise ConfigurationError(f"--costs: {name} is there twice")
-        try:
-            number = float(value) if name == "rate" else float(Duration.parse(value))
-        except ValueError:
-            raise ConfigurationError(f"--costs: {name} cannot be {value!r}: write {cost.example}") from None
-        if not cost.low <= number <= cost.high:
-            raise ConfigurationError(f"--costs: {name} cannot be {value}: write {cost.example}")
-        given[name] = number
-    return {name: given.get(name, cost.default) for name, cost in _COSTS.items()}
-
-
-def _named_costs(costs: Mapping[str, float]) -> str:
-    """As `--costs` takes them."""
-    return ",".join(
-        f"{name}={number:g}" if name == "rate" else f"{name}={number * 1000:g}ms"
-        for name, number in costs.items()
-        if number != math.inf
-    )
-
-
 def _virtual_loop() -> asyncio.AbstractEventLoop:
     from kubeshard_lab.virtual_time import VirtualTimeLoop
 
@@ -530,7 +311,7 @@ async def _conducted_on_virtual_time(
 
 
 async def _conducted_on_cluster(
-    settings: Settings, output: Path | None, ring: str | None, kubeconfig: str | None, context: str | None
+    settings: Settings, output: Path | None, asked: Asked
 ) -> tuple[RunRecord, bool]:
     from kubeshard.client.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
@@ -538,8 +319,8 @@ async def _conducted_on_cluster(
     from kubeshard_lab.experiment.cluster import OnCluster, found
     from kubeshard_lab.experiment.websites import Websites
 
-    ring, scenario = ring or RING, settings.scenario
-    async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
+    ring, scenario, place = asked.own.ring or RING, settings.scenario, asked.place
+    async with connected(place.kubeconfig, place.context, world=REAL_WORLD, patient=False) as client:
         kind, shards = await found(client, scenario, ring)
         settings = settings._replace(setup=settings.setup._replace(kind=kind, instances=shards))
         folder, screen = _new_folder(output, scenario.name, "cluster"), _screen()

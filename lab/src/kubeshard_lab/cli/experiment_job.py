@@ -8,7 +8,7 @@ from kubeshard.cli.manifests import output_option, print_objects
 from kubeshard.cli.names import label
 from kubeshard.commands.options import Command
 from kubeshard.version import __version__
-from kubeshard_lab.cli.experiment import load_options
+from kubeshard_lab.cli.experiment_options import load_options
 from kubeshard_lab.experiment.scenarios import SCENARIOS, scaled
 
 
