@@ -25,7 +25,7 @@ from kubeshard_lab.experiment.recording import (
     read,
     read_run,
 )
-from kubeshard_lab.experiment.running import Settings
+from kubeshard_lab.experiment.running import Settings, Wanted
 from kubeshard_lab.experiment.scenarios import SCENARIOS, scaled
 from kubeshard_lab.experiment.scrapes import read_scrapes
 from kubeshard_lab.experiment.setups import KINDS, Kind, Setup
@@ -70,15 +70,14 @@ def simulated(
             cluster,
             charged,
         ):
-            experiment = OnVirtualTime(
+            wanted = Wanted(
                 settings,
                 folder,
                 lambda part: SeededRng(part),
                 Lines(lambda line: None),
                 lambda run: Websites(run, scenario),
-                cluster,
-                charged,
             )
+            experiment = OnVirtualTime(wanted, cluster, charged)
             meanwhile(cluster)
             await experiment.conduct()
 

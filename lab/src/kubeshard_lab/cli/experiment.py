@@ -29,10 +29,9 @@ from kubeshard_lab.cli.experiment_options import Asked, DurationType, load_optio
 from kubeshard_lab.experiment.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
-    from kubeshard.runtime.rng import Rng
     from kubeshard_lab.experiment.progress import Screen
     from kubeshard_lab.experiment.recording import RunRecord
-    from kubeshard_lab.experiment.running import Experiment, Settings
+    from kubeshard_lab.experiment.running import Experiment, Settings, Wanted
     from kubeshard_lab.experiment.servers import RunningServer
     from kubeshard_lab.experiment.subject import Subject
 
@@ -276,13 +275,9 @@ async def _conducted_here(
     from kubeshard.runtime.world import REAL_WORLD
     from kubeshard_lab.experiment.local import OnThisMachine
 
-    environment = dict(os.environ)
-    screen, serving = _screen(), _serving(settings, folder, environment)
-    conducted = OnThisMachine(
-        settings, folder, REAL_WORLD, _rngs(settings), screen, subject, serving, environment
-    )
-    screen.say(f"{conducted.run.title}; the run is recorded in {folder}")
-    return await _conducted(conducted, folder)
+    environment, wanted = dict(os.environ), _wanted(settings, folder, subject)
+    serving = _serving(settings, folder, environment)
+    return await _conducted(OnThisMachine(wanted, REAL_WORLD, serving, environment), wanted)
 
 
 def _virtual_loop() -> asyncio.AbstractEventLoop:
@@ -304,10 +299,8 @@ async def _conducted_on_virtual_time(
     # Runs with other settings are other runs, with another id.
     seed = zlib.crc32(repr(settings).encode())
     async with costly_cluster(given, RING, seed) as (cluster, charged):
-        screen = _screen()
-        conducted = OnVirtualTime(settings, folder, _rngs(settings), screen, subject, cluster, charged)
-        screen.say(f"{conducted.run.title}; the run is recorded in {folder}")
-        return await _conducted(conducted, folder)
+        wanted = _wanted(settings, folder, subject)
+        return await _conducted(OnVirtualTime(wanted, cluster, charged), wanted)
 
 
 async def _conducted_on_cluster(
@@ -323,24 +316,16 @@ async def _conducted_on_cluster(
     async with connected(place.kubeconfig, place.context, world=REAL_WORLD, patient=False) as client:
         kind, shards = await found(client, scenario, ring)
         settings = settings._replace(setup=settings.setup._replace(kind=kind, instances=shards))
-        folder, screen = _new_folder(output, scenario.name, "cluster"), _screen()
-        conducted = OnCluster(
-            settings,
-            folder,
-            REAL_WORLD,
-            _rngs(settings),
-            screen,
-            lambda run: Websites(run, scenario.name, ring),
-            client,
-        )
-        screen.say(
-            f"{conducted.run.title}; the run is recorded in {folder}. What it creates is removed at its end; "
-            f"if it is killed, with: {conducted.removal}"
-        )
-        return await _conducted(conducted, folder)
+        folder = _new_folder(output, scenario.name, "cluster")
+        wanted = _wanted(settings, folder, lambda run: Websites(run, scenario.name, ring))
+        conducted = OnCluster(wanted, REAL_WORLD, client)
+        removal = f". What it creates is removed at its end; if it is killed, with: {conducted.removal}"
+        return await _conducted(conducted, wanted, removal)
 
 
-async def _conducted(conducted: Experiment, folder: Path) -> tuple[RunRecord, bool]:
+async def _conducted(conducted: Experiment, wanted: Wanted, more: str = "") -> tuple[RunRecord, bool]:
+    folder = wanted.folder
+    wanted.screen.say(f"{conducted.run.title}; the run is recorded in {folder}{more}")
     interrupted = _stop_at_interrupt(conducted)
     try:
         await conducted.conduct()
@@ -352,10 +337,11 @@ async def _conducted(conducted: Experiment, folder: Path) -> tuple[RunRecord, bo
     return _judged(folder, conducted.controller), interrupted.is_set()
 
 
-def _rngs(settings: Settings) -> Callable[[int], Rng]:
+def _wanted(settings: Settings, folder: Path, subject: Callable[[str], Subject]) -> Wanted:
+    from kubeshard_lab.experiment.running import Wanted
     from kubeshard_lab.virtual_world import SeededRng
 
-    return lambda part: SeededRng(settings.seed * 2 + part)
+    return Wanted(settings, folder, lambda part: SeededRng(settings.seed * 2 + part), _screen(), subject)
 
 
 def _screen() -> Screen:

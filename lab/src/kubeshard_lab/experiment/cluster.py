@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -43,17 +42,16 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
-from kubeshard.runtime.rng import Rng, one_of
+from kubeshard.runtime.rng import one_of
 from kubeshard.runtime.world import World
 from kubeshard.sharding.api import ControllerRing
 from kubeshard_lab.examples.webhosting.api import NAMESPACE, OPERATOR, Theme, Website
 from kubeshard_lab.experiment.plan import LoadPlan
-from kubeshard_lab.experiment.progress import Screen
 from kubeshard_lab.experiment.recording import Event, Usage
-from kubeshard_lab.experiment.running import Experiment, Settings, ready_shards
+from kubeshard_lab.experiment.running import Experiment, Wanted, ready_shards
 from kubeshard_lab.experiment.scenarios import Scenario
 from kubeshard_lab.experiment.setups import Kind as SetupKind
-from kubeshard_lab.experiment.subject import RUN_LABEL, Subject
+from kubeshard_lab.experiment.subject import RUN_LABEL
 
 REMOVED_WITHIN = 300.0
 """Seconds within which everything is gone, namespaces with everything in them."""
@@ -166,17 +164,8 @@ async def _check_disturbed(client: Client, scenario: Scenario, shards: Mapping[s
 class OnCluster(Experiment):
     """The caller keeps ownership of the client."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        folder: Path,
-        world: World,
-        rng: Callable[[int], Rng],
-        screen: Screen,
-        subject: Callable[[str], Subject],
-        client: Client,
-    ) -> None:
-        super().__init__(settings, folder, world, rng, screen, subject)
+    def __init__(self, wanted: Wanted, world: World, client: Client) -> None:
+        super().__init__(wanted, world)
         self._client = client.with_user_agent("experiment")
         self._victims = self._rng(1)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 
 import msgspec
 
@@ -26,7 +25,6 @@ from kubeshard.sharding.names import RING_LABEL
 from kubeshard_lab.experiment.launches import Launch
 from kubeshard_lab.experiment.plan import LoadPlan
 from kubeshard_lab.experiment.processes import Processes
-from kubeshard_lab.experiment.progress import Screen
 from kubeshard_lab.experiment.recording import Event, Usage
 from kubeshard_lab.experiment.running import (
     AT_WORK_WITHIN,
@@ -34,14 +32,13 @@ from kubeshard_lab.experiment.running import (
     Experiment,
     NotAtWork,
     ServerLost,
-    Settings,
+    Wanted,
     ready_shards,
 )
 from kubeshard_lab.experiment.scenarios import Scenario
 from kubeshard_lab.experiment.scrapes import Scraper, Scrapes
 from kubeshard_lab.experiment.servers import RunningServer
 from kubeshard_lab.experiment.setups import Programs
-from kubeshard_lab.experiment.subject import Subject
 
 LEASE_SECONDS = 15.0
 """As on a cluster."""
@@ -67,19 +64,15 @@ class OnThisMachine(Experiment):
 
     def __init__(
         self,
-        settings: Settings,
-        folder: Path,
+        wanted: Wanted,
         world: World,
-        rng: Callable[[int], Rng],
-        screen: Screen,
-        subject: Callable[[str], Subject],
         serving: AbstractAsyncContextManager[RunningServer],
         environment: Mapping[str, str],
     ) -> None:
-        super().__init__(settings, folder, world, rng, screen, subject)
+        super().__init__(wanted, world)
         self._serving = serving
         self._environment = environment
-        self._logs = folder / "logs"
+        self._logs = wanted.folder / "logs"
         self._wire_problem = ""
 
     async def conduct(self) -> None:

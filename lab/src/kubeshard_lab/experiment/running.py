@@ -76,28 +76,27 @@ class ServerLost(KubeshardError):
     """The API server ended while the experiment ran."""
 
 
-class Experiment:
-    """One run. `rng` is the load's, which decides what it is; `subject` makes what is loaded, given the run's id. A
-    derived class says where the programs are (`local`, `cluster`), and sets `_client`.
+class Wanted(NamedTuple):
+    """What an experiment is made of, wherever it runs. `rng` is the load's, which decides what it is; `subject` makes
+    what is loaded, given the run's id.
     """
+
+    settings: Settings
+    folder: Path
+    rng: Callable[[int], Rng]
+    screen: Screen
+    subject: Callable[[str], Subject]
+
+
+class Experiment:
+    """One run. A derived class says where the programs are (`local`, `cluster`), and sets `_client`."""
 
     _client: Client
 
-    def __init__(
-        self,
-        settings: Settings,
-        folder: Path,
-        world: World,
-        rng: Callable[[int], Rng],
-        screen: Screen,
-        subject: Callable[[str], Subject],
-    ) -> None:
-        self._settings = settings
-        self._world = world
-        self._clock = world.clock
-        self._rng = rng
-        self._screen = screen
-        self._folder = folder
+    def __init__(self, wanted: Wanted, world: World) -> None:
+        settings, folder, self._rng, self._screen, subject = wanted
+        self._settings, self._folder = settings, folder
+        self._world, self._clock = world, world.clock
         self._recorder = Recorder(folder)
         setup = settings.setup
         self.run = RunRecord(

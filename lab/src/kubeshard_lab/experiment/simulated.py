@@ -27,7 +27,6 @@ from kubeshard.core.errors import KubeshardError
 from kubeshard.manager.config_file import Duration, Endpoint, LeaderElectionConfig
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import heard_by
-from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.config import SharderConfig
 from kubeshard_lab.examples.webhosting.api import NAMESPACE
 from kubeshard_lab.examples.webhosting.config import OperatorConfig, OperatorSettings
@@ -35,12 +34,10 @@ from kubeshard_lab.examples.webhosting.operator import build_operator
 from kubeshard_lab.experiment.launches import Launch
 from kubeshard_lab.experiment.local import LEASE_SECONDS, OnThisMachine
 from kubeshard_lab.experiment.processes import Processes
-from kubeshard_lab.experiment.progress import Screen
 from kubeshard_lab.experiment.recording import Event, Usage
-from kubeshard_lab.experiment.running import Settings
+from kubeshard_lab.experiment.running import Wanted
 from kubeshard_lab.experiment.servers import RunningServer
 from kubeshard_lab.experiment.setups import MODES, SHARDERS, Programs, Setup
-from kubeshard_lab.experiment.subject import Subject
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.costs import Charged
 from kubeshard_lab.simulation.processes import Process
@@ -54,19 +51,10 @@ _ELECTION = LeaderElectionConfig(lease_duration=Duration(LEASE_SECONDS))
 class OnVirtualTime(OnThisMachine):
     """Run it on a `VirtualTimeLoop`, in a `costly_cluster`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        folder: Path,
-        rng: Callable[[int], Rng],
-        screen: Screen,
-        subject: Callable[[str], Subject],
-        cluster: SimulatedCluster,
-        charged: Charged,
-    ) -> None:
+    def __init__(self, wanted: Wanted, cluster: SimulatedCluster, charged: Charged) -> None:
         self._cluster = cluster
         self._charged = charged
-        super().__init__(settings, folder, cluster.outside, rng, screen, subject, _no_server(), {})
+        super().__init__(wanted, cluster.outside, _no_server(), {})
 
     async def conduct(self) -> None:
         with _logged(self._logs):

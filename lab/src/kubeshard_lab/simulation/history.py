@@ -228,18 +228,24 @@ class Recorder:
             self._send(process, request)
 
     def _send(self, process: Process, request: HttpRequest) -> None:
+        if (asked := self._asked(request)) is None:
+            return
+        kind, name, what = asked
+        self._sent += 1
+        self._numbers[id(request)] = self._sent, request
+        sharder, timeout = is_sharders(process, request), request.timeout or 0.0
+        self.add(
+            Sent(self._now, self._sent, process.name, sharder, request.method, kind, name, timeout, what)
+        )
+
+    def _asked(self, request: HttpRequest) -> tuple[str, str, str] | None:
+        """The kind and the name that the request is about, and both in words; None if it does not matter."""
         parts = request.target.partition("?")[0].split("/")
         place = next((index for index, part in enumerate(parts) if part in _KINDS), None)
         if place is None:
-            return
-        self._sent += 1
-        number = self._sent
-        self._numbers[id(request)] = number, request
+            return None
         name = parts[place + 1] if len(parts) > place + 1 else ""
-        kind, timeout = _KINDS[parts[place]], request.timeout or 0.0
-        what = f"{parts[place]} {name or '*'}"
-        sharder = is_sharders(process, request)
-        self.add(Sent(self._now, number, process.name, sharder, request.method, kind, name, timeout, what))
+        return _KINDS[parts[place]], name, f"{parts[place]} {name or '*'}"
 
     def _observe(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         if answer is not None:
@@ -263,44 +269,44 @@ class Recorder:
             self.add(Answered(self._now, number, status, why))
 
     def _stored(self, store: Store, resource: GroupResource) -> None:
-        kind = _KINDS.get(resource.resource)
-        if kind is None:
-            return
-        event = stored_last(store, resource)
         sender = self._world.sender.get()
         number = 0 if sender is None else self._numbers.get(id(sender[1]), (0, None))[0]
+        if entry := self._entry(store, resource, stored_last(store, resource), number):
+            self.add(entry)
+
+    def _entry(self, store: Store, resource: GroupResource, event: Event, number: int) -> Entry | None:
+        """What is recorded of a change that the request of this number made."""
+        kind = _KINDS.get(resource.resource)
         old, new, name = event.old, event.new, event.key.name
         if kind == "lease":
-            if event.key.namespace == "ops":
-                holder = None if new is None else new["spec"].get("holderIdentity") or ""
-                annotations = (new or {"metadata": {}})["metadata"].get("annotations") or {}
-                incarnation = annotations.get(INCARNATION_ANNOTATION, "")
-                self.add(LeaseChanged(self._now, number, name, holder, incarnation))
-            return
-        some = new or old
-        assert some is not None
+            if event.key.namespace != "ops":
+                return None
+            holder = None if new is None else new["spec"].get("holderIdentity") or ""
+            annotations = (new or {"metadata": {}})["metadata"].get("annotations") or {}
+            incarnation = annotations.get(INCARNATION_ANNOTATION, "")
+            return LeaseChanged(self._now, number, name, holder, incarnation)
+        if kind is None or (some := new or old) is None:
+            return None
         main_name = name.removeprefix("c-")
         try:
             main = store.get(GroupResource("sim.example", "things"), event.key._replace(name=main_name))
         except KeyError:  # the kind does not exist at the moment
             main = None
         references = some["metadata"].get("ownerReferences") or [{"uid": ""}]
-        self.add(
-            Changed(
-                self._now,
-                number,
-                kind,
-                main_name,
-                some["metadata"]["uid"],
-                old is not None,
-                new is not None,
-                (self._owner(old), self._owner(new)),
-                (self._draining(old), self._draining(new)),
-                bool(old and new) and _but_labels(old) == _but_labels(new),
-                self._owner(main),
-                "" if main is None else main["metadata"]["uid"],
-                references[0]["uid"] if kind == "child" else "",
-            )
+        return Changed(
+            self._now,
+            number,
+            kind,
+            main_name,
+            some["metadata"]["uid"],
+            old is not None,
+            new is not None,
+            (self._owner(old), self._owner(new)),
+            (self._draining(old), self._draining(new)),
+            bool(old and new) and _but_labels(old) == _but_labels(new),
+            self._owner(main),
+            "" if main is None else main["metadata"]["uid"],
+            references[0]["uid"] if kind == "child" else "",
         )
 
     def _owner(self, obj: Any) -> str:

@@ -86,7 +86,6 @@ class Timeline(NamedTuple):
     lanes: list[Lane]
     lines: list[tuple[float, str]]
     """The same events, as text, and the violations."""
-    """Which measures were switched off, as a phrase."""
     faults: tuple[str, ...] = ()
     """The kinds of faults that are shown."""
 

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest
+from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
-from kubeshard_lab.simulation.history import Changed, LeaseChanged, Recorder, Sent, stored_last
+from kubeshard_lab.simulation.history import Changed, Entry, LeaseChanged, Recorder
 from kubeshard_lab.simulation.operators.families import Families, controller_uid
 from kubeshard_lab.simulation.operators.shape import Shape
 from kubeshard_lab.simulation.oracles import LEASES
-from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
+from kubeshard_lab.simulation.processes import name_of
 
 
 class Requested(NamedTuple):
@@ -66,27 +67,13 @@ class OperatorRecorder(Recorder):
         super().__init__(world, (world.server.store,), ring)
         self._families = families
 
-    def _send(self, process: Process, request: HttpRequest) -> None:
+    def _asked(self, request: HttpRequest) -> tuple[str, str, str]:
         requested = Requested.of(request)
         family = ""
         if not requested.says_nothing:
             there = self._object(requested)
             family = self._families.name(requested.resource, there or {"metadata": requested.metadata})
-        self._sent += 1
-        self._numbers[id(request)] = self._sent, request
-        self.add(
-            Sent(
-                self._now,
-                self._sent,
-                process.name,
-                is_sharders(process, request),
-                request.method,
-                requested.resource.resource,
-                family,
-                request.timeout or 0.0,
-                requested.what,
-            )
-        )
+        return requested.resource.resource, family, requested.what
 
     def _object(self, requested: Requested) -> Any:
         store = self._stores[0]
@@ -94,36 +81,28 @@ class OperatorRecorder(Recorder):
             return None
         return store.get(requested.resource, Key(requested.namespace, requested.name))
 
-    def _stored(self, store: Store, resource: GroupResource) -> None:
-        event = stored_last(store, resource)
-        sender = self._world.sender.get()
-        number = 0 if sender is None else self._numbers.get(id(sender[1]), (0, None))[0]
+    def _entry(self, store: Store, resource: GroupResource, event: Event, number: int) -> Entry | None:
         old, new, name = event.old, event.new, event.key.name
         if resource == LEASES:
             shards = {name_of(process) for process in self._world.processes}
             holder = None if new is None else new["spec"].get("holderIdentity") or ""
-            self.add(LeaseChanged(self._now, number, name, holder, "", elected=name not in shards))
-            return
-        some = new or old
-        assert some is not None
+            return LeaseChanged(self._now, number, name, holder, "", elected=name not in shards)
+        some: Any = new or old
         family = self._families.name(resource, some)
         if not family or resource.resource == "events":
-            return
-        kind = some.get("kind") or resource.resource
-        self.add(
-            Changed(
-                self._now,
-                number,
-                "child" if controller_uid(some["metadata"]) else "main",
-                family,
-                some["metadata"]["uid"],
-                old is not None,
-                new is not None,
-                (self._owner(old), self._owner(new)),
-                (self._draining(old), self._draining(new)),
-                labels_only=False,
-                main_owner="",
-                main_uid="",
-                what=f"{kind} {name}",
-            )
+            return None
+        return Changed(
+            self._now,
+            number,
+            "child" if controller_uid(some["metadata"]) else "main",
+            family,
+            some["metadata"]["uid"],
+            old is not None,
+            new is not None,
+            (self._owner(old), self._owner(new)),
+            (self._draining(old), self._draining(new)),
+            labels_only=False,
+            main_owner="",
+            main_uid="",
+            what=f"{some.get('kind') or resource.resource} {name}",
         )
