@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.client.client import Client
     from kubeshard.controller import when
     from kubeshard.controller.context import Context
-    from kubeshard.controller.controller import Controller, Generator
+    from kubeshard.controller.controller import Controller
     from kubeshard.controller.daemons import Daemon
     from kubeshard.controller.dependents import EnsureResult, ensure
     from kubeshard.controller.desired.inherited_labels import labels_to_inherit
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.desired.plan import Applied, Plan
     from kubeshard.controller.every_kind import EveryKind
     from kubeshard.controller.finalizers import Finalizer
+    from kubeshard.controller.generator import Generator
     from kubeshard.controller.reconciler import BlockingReconciler, Reconciler, Result
     from kubeshard.controller.watch import Index, Watch, related
     from kubeshard.core import until
@@ -123,13 +124,14 @@ _HOMES = {
     "client.client": ("Client",),
     "controller": ("when",),
     "controller.context": ("Context",),
-    "controller.controller": ("Controller", "Generator"),
+    "controller.controller": ("Controller",),
     "controller.daemons": ("Daemon",),
     "controller.dependents": ("EnsureResult", "ensure"),
     "controller.desired.inherited_labels": ("labels_to_inherit",),
     "controller.desired.order": ("Ordered",),
     "controller.desired.plan": ("Applied", "Plan"),
     "controller.finalizers": ("Finalizer",),
+    "controller.generator": ("Generator",),
     "controller.every_kind": ("EveryKind",),
     "controller.reconciler": ("BlockingReconciler", "Reconciler", "Result"),
     "controller.watch": ("Index", "Watch", "related"),

@@ -62,7 +62,7 @@ def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: s
         pytest.param({"reconciler": object()}, "is not a reconciler: give an instance", id="an object"),
         ({"primary": "Site"}, "'Site' is not a kind"),
         ({"primary": ObjectMeta}, "ObjectMeta is not a kind"),
-        ({"owns": [Watch("ConfigMap")]}, "'ConfigMap' is not a kind"),  # type: ignore[arg-type] # the mistake
+        ({"owns": ["ConfigMap"]}, "'ConfigMap' is not a kind"),
         ({"workers": "5"}, "controller site: workers='5' is not an int"),
         (
             {"reconcile_timeout": timedelta(minutes=1)},
@@ -74,10 +74,13 @@ def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: s
         ({"applies": [metadata_only(ConfigMap)]}, "is compared whole, so give its class"),
         ({"watches": Watch(ConfigMap, to=lambda reader, obj: [])}, "watches takes a list"),
         ({"reads": ConfigMap}, "reads takes a list"),
-        ({"grants": [ConfigMap]}, "is not a Grant: say which verbs"),
+        (
+            {"grants": [ConfigMap]},
+            r"is not of the type Grant: grants takes a list, as in grants=\[Grant.on\(",
+        ),
         ({"maps": []}, r"Controller has no maps=: write watches=\["),
         ({"writes": [ConfigMap]}, r"Controller has no writes=: write grants=\[Grant.on\("),
-        ({"indexes": ["theme"]}, "'theme' in indexes is not an Index"),
+        ({"indexes": ["theme"]}, "'theme' in indexes is not of the type Index: indexes takes a list"),
     ],
 )
 def test_what_is_no_reconciler_or_no_kind_is_refused_where_it_is_declared(
@@ -135,7 +138,6 @@ class CalledWithTheObject:
             {"reconciler": AwaitedByNobody()},
             "AwaitedByNobody.reconcile is `async def`: derive from Reconciler",
         ),
-        ({"watches": [Watch(ConfigMap, to=lambda obj: [])]}, "takes two arguments: a reader"),  # type: ignore[list-item, misc]
     ],
 )
 def test_methods_that_would_fail_in_every_run_or_do_nothing_are_refused_where_they_are_declared(
@@ -162,6 +164,15 @@ def test_an_argument_of_another_function_says_what_to_write(name: str, says: str
     given: dict[str, Any] = {name: "app=web"}
     with pytest.raises(TypeError, match=f"Watch has no {name}=: {says}"):
         Watch(ConfigMap, **given)
+
+
+def test_what_cannot_be_watched_or_mapped_is_refused_where_the_watch_is_made() -> None:
+    with pytest.raises(TypeError, match="'ConfigMap' is not a kind"):
+        Watch("ConfigMap")  # type: ignore[arg-type] # the mistake
+    with pytest.raises(
+        TypeError, match=r"watch of ConfigMap.v1: the map function .* takes two arguments: a reader"
+    ):
+        Watch(ConfigMap, to=lambda obj: [])  # type: ignore[arg-type, misc] # the mistake
 
 
 def test_a_class_in_maps_is_told_what_it_lacks() -> None:

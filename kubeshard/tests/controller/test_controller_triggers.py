@@ -215,7 +215,9 @@ def test_an_async_map_function_is_refused() -> None:
     class Nothing(Reconciler[Site]):
         async def reconcile(self, ctx: Context, obj: Site) -> None: ...
 
-    with pytest.raises(TypeError, match=r"map function of Theme.v1.example.com is a plain function"):
+    with pytest.raises(
+        TypeError, match=r"watch of Theme.v1.example.com: the map function `to` is a plain function"
+    ):
         Controller(
             name="site",
             reconciler=Nothing(),

@@ -287,7 +287,7 @@ def test_what_is_no_daemon_is_refused_with_what_to_write() -> None:
         Daemon(of_the_object_alone)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="restart_on is a function of the object"):
         Daemon(Listening().listen, restart_on="spec")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"daemons takes a list of Daemon\(function\)"):
+    with pytest.raises(TypeError, match=r"daemons takes a list, as in daemons=\[Daemon\(function\)\]"):
         Controller(
             name="app", reconciler=Listening().reconcile, primary=App, daemons=Daemon(Listening().listen)
         )  # type: ignore[arg-type]

@@ -520,7 +520,6 @@ def test_a_configuration_that_cannot_work_ends_in_one_line(wrong: dict[str, Any]
             r"no metrics_address=: write status_pages=StatusPages\(metrics_address=",
         ),
         ({"scopes": {}}, r"Manager has no scopes=: write cache=CacheSettings\(scopes="),
-        ({"leader_fence": None}, r"with the fence of the LeaderElection"),
         ({"status_pages": ":8080"}, r"status_pages takes StatusPages\(metrics_address=..., ...\), or None"),
         ({"cache": Scope()}, r"cache takes CacheSettings\(scopes=..., ...\) or a Cache"),
     ],

@@ -21,7 +21,7 @@ from kubeshard import (
 )
 from kubeshard.cache import Scope
 from kubeshard.controller import Finalizer
-from kubeshard.controller.controller import Generator
+from kubeshard.controller.generator import Generator
 from kubeshard.core import Grant, GroupResource
 from kubeshard.core.selectors import Selector
 from kubeshard.manager.roles import roles
@@ -142,7 +142,7 @@ def test_what_the_code_does_beyond_is_declared() -> None:
     found = granted(Manager([controller]))
     assert found["ClusterRole secrets"] == "delete"
     assert found["Role n pods/eviction"] == "create"
-    with pytest.raises(TypeError, match="say which verbs, as in Grant"):
+    with pytest.raises(TypeError, match=r"grants takes a list, as in grants=\[Grant"):
         sites(grants=[Secret])
 
 

@@ -261,6 +261,20 @@ def test_a_ring_without_a_controllerring_says_how_strict_its_hand_over_is(
     assert ring.metadata.annotation(STRICT_HANDOVER_ANNOTATION) == stated
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("strict_handover", r"Sharding\(DeclaredRing\(strict_handover=...\)\)"),
+        ("timing", r"lease=LeaseTerms\(timing=...\)"),
+        ("sync_period", r"sharder=SharderSettings\(sync_period=...\)"),
+    ],
+)
+def test_a_setting_of_a_group_says_which_one_it_is_in(name: str, instead: str) -> None:
+    given: dict[str, Any] = {name: 1}
+    with pytest.raises(TypeError, match=f"Sharding has no {name}=: write {instead}"):
+        Sharding("ring", **given)
+
+
 def test_modes_and_selectors_that_cannot_work_are_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="sharding mode 'leader' is not one of shard, sharder, both"):
         Sharding("ring", mode="leader")  # type: ignore[arg-type]

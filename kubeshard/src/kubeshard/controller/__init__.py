@@ -8,7 +8,7 @@ which is up to whoever starts the workers (`kubeshard.manager`). A tour in readi
 
 from kubeshard.controller import when
 from kubeshard.controller.context import Context
-from kubeshard.controller.controller import Controller, Generator
+from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.desired.applyset import AnothersApplySet
 from kubeshard.controller.desired.order import Ordered
@@ -17,6 +17,7 @@ from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, 
 from kubeshard.controller.every_kind import EveryKind
 from kubeshard.controller.fencing import FencingToken
 from kubeshard.controller.finalizers import Finalizer
+from kubeshard.controller.generator import Generator
 from kubeshard.controller.mapping import Reader
 from kubeshard.controller.reconciler import (
     BlockingReconciler,

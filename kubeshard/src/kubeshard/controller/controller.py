@@ -5,38 +5,31 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import (
-    AsyncIterable,
-    Awaitable,
     Callable,
     Collection,
     Container,
-    Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from inspect import iscoroutinefunction
 from itertools import combinations
 from typing import Any, Generic, TypeVar
 
 from kubeshard.cache.scope import Scope
-from kubeshard.controller.context import Context
 from kubeshard.controller.daemons import Daemon
-from kubeshard.controller.desired.execution import Immutable
-from kubeshard.controller.desired.order import Placed
-from kubeshard.controller.desired.plan import Applied, Unowned
 from kubeshard.controller.finalizers import Finalizer, held_by
-from kubeshard.controller.outcomes import GiveUpAfter
+from kubeshard.controller.generator import Generator
+from kubeshard.controller.outcomes import GiveUpAfter, check_give_up_after
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFunction,
     Reconciler,
     ReconcilerWrapper,
-    Result,
     RunWrapper,
-    is_plain,
-    takes_two,
+    check_reconciler,
 )
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
@@ -47,7 +40,7 @@ from kubeshard.core.desired_status import has_conditions
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of, metadata_only
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, metadata_only
 from kubeshard.runtime.world import World
 from kubeshard.workqueue.debounce import Debounce
 from kubeshard.workqueue.limits import Limiter
@@ -73,7 +66,22 @@ _INSTEAD = {
     "writes": 'grants=[Grant.on(Pod, "create", "patch", "delete")]',
     "predicates": "primary=Watch(Site, when=when.generation_changed)",
 }
-"""Arguments of earlier versions, and of other libraries."""
+"""Arguments of other libraries."""
+
+_LISTS: Mapping[str, tuple[type, str]] = {
+    "owns": (object, "ConfigMap"),
+    "applies": (object, "ConfigMap"),
+    "watches": (object, "Watch(Theme, to=...)"),
+    "reads": (object, "ConfigMap"),
+    "indexes": (Index, 'Index(Site, "theme", ...)'),
+    "grants": (Grant, 'Grant.on(Pod, "delete")'),
+    "finalizers": (Finalizer, "Finalizer(key, cleanup)"),
+    "daemons": (Daemon, "Daemon(function)"),
+}
+"""Arguments that are lists, what they consist of, and an example. A Watch knows itself what a kind is."""
+
+_SINGLE = (str, type, Form, Watch, Index, Grant, Finalizer, Daemon)
+"""What is given in place of a list of it, by mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,129 +148,102 @@ class Controller(ArgumentHints, Generic[T]):
     INSTEAD = _INSTEAD
 
     def __post_init__(self) -> None:
+        """What is checked here is its own, or concerns several values together; the others are checked where they are
+        made.
+        """
+        whose = f"controller {self.name}"
+        self._check_values(whose)
+        self._check_lists(whose)
+        self._check_watches(whose)
+        self._check_together(whose)
+
+    def _check_values(self, whose: str) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(
                 f"controller name {self.name!r}: lower case letters, digits, '-', '.' and '_', at most 63"
             )
         if not isinstance(self.workers, int):
-            raise TypeError(f"controller {self.name}: workers={self.workers!r} is not an int")
+            raise TypeError(f"{whose}: workers={self.workers!r} is not an int")
         if not isinstance(self.reconcile_timeout, int | float):
             raise TypeError(
-                f"controller {self.name}: reconcile_timeout={self.reconcile_timeout!r} is not a number of seconds"
+                f"{whose}: reconcile_timeout={self.reconcile_timeout!r} is not a number of seconds"
             )
         if self.workers < 1 or self.reconcile_timeout <= 0:
-            raise ValueError(f"controller {self.name}: workers and reconcile_timeout must be positive")
-        limit: Any = self.give_up_after
-        if isinstance(limit, bool) or not isinstance(limit, int | timedelta | None):
-            raise TypeError(
-                f"controller {self.name}: give_up_after takes a number of failed runs, or a timedelta"
-            )
-        if limit is not None and not (limit > timedelta() if isinstance(limit, timedelta) else limit > 0):
-            raise ValueError(f"controller {self.name}: give_up_after={limit!r} must be positive")
-        _check_reconciler(self.name, self.reconciler)
+            raise ValueError(f"{whose}: workers and reconcile_timeout must be positive")
         if not callable(self.order):
             raise TypeError(
-                f"controller {self.name}: order={self.order!r} cannot be called: give a function "
+                f"{whose}: order={self.order!r} cannot be called: give a function "
                 "that creates an order, such as order=deque or order=lambda: RoundRobin(tenant)"
             )
         if not isinstance(self.debounce, Debounce | None):
-            raise TypeError(f"controller {self.name}: debounce takes a Debounce(quiet=..., longest=...)")
-        for name in ("owns", "applies", "watches", "reads", "grants"):
-            if isinstance(getattr(self, name), type | Form | Watch | Grant):
-                raise TypeError(f"controller {self.name}: {name} takes a list")
-        for watch in (*self.all_watches, *self.crossing_watches):
-            form_of(watch.target)  # raises for what is not a kind
-        for grant in self.grants:
-            if not isinstance(grant, Grant):
-                raise TypeError(
-                    f"controller {self.name}: {grant!r} in grants is not a Grant: say which verbs, as in "
-                    'Grant.on(Pod, "delete")'
-                )
-        for index in self.indexes:
-            if not isinstance(index, Index):
-                raise TypeError(f"controller {self.name}: {index!r} in indexes is not an Index")
-        for watch in (*self.mapping_watches, *self.crossing_watches):
-            if watch.to is None:
-                raise ValueError(
-                    f"controller {self.name}: the watch of {watch.form} in watches needs a map function `to`"
-                )
-            if iscoroutinefunction(watch.to):
-                raise TypeError(
-                    f"controller {self.name}: the map function of {watch.form} is a plain function, not `async def`"
-                )
-            if not takes_two(watch.to):
-                raise TypeError(
-                    f"controller {self.name}: the map function of {watch.form} takes two arguments: a reader of the "
-                    "cache, and the object"
-                )
-        self._check_applies()
-        self._check_deletion_and_report()
+            raise TypeError(f"{whose}: debounce takes a Debounce(quiet=..., longest=...)")
+        expires: Any = self.expires
+        if expires is not None and (not callable(expires) or iscoroutinefunction(expires)):
+            raise TypeError(
+                f"{whose}: expires is a plain function of the object, which returns a datetime or None"
+            )
+        check_give_up_after(whose, self.give_up_after)
+        check_reconciler(whose, self.reconciler)
+        check_clusters(whose, self.clusters)
+
+    def _check_lists(self, whose: str) -> None:
+        for name, (cls, example) in _LISTS.items():
+            takes, given = f"{name} takes a list, as in {name}=[{example}]", getattr(self, name)
+            if isinstance(given, _SINGLE):
+                raise TypeError(f"{whose}: {takes}")
+            for each in given:
+                if not isinstance(each, cls):
+                    raise TypeError(f"{whose}: {each!r} in {name} is not of the type {cls.__name__}: {takes}")
+
+    def _check_watches(self, whose: str) -> None:
+        """Which of them may have a map function, and be elsewhere than the primary objects."""
         for watch in (self.primary_watch, *self.owned_watches):
             if watch.to is not None:
-                raise ValueError(
-                    f"controller {self.name}: the map function of {watch.form} belongs in watches"
-                )
+                raise ValueError(f"{whose}: the map function of {watch.form} belongs in watches")
             if watch.clusters is not None:
                 raise ValueError(
-                    f"controller {self.name}: the watch of {watch.form} is in the cluster of its primary objects: say "
-                    "`clusters` of the controller, or of an entry of watches"
+                    f"{whose}: the watch of {watch.form} is in the cluster of its primary objects: say `clusters` of "
+                    "the controller, or of an entry of watches"
                 )
-        self._check_reads()
-        check_clusters(f"controller {self.name}", self.clusters)
-        if self.sources and HOME_CLUSTER not in self.clusters:
-            raise ValueError(
-                f"controller {self.name}: sources run at home, where it does not work: add HOME_CLUSTER to clusters"
-            )
-
-    def _check_reads(self) -> None:
+        for watch in (*self.mapping_watches, *self.crossing_watches):
+            if watch.to is None:
+                raise ValueError(f"{whose}: the watch of {watch.form} in watches needs a map function `to`")
         for watch in map(as_watch, self.reads):
             if watch.to is not None or watch.when is not always:
                 raise ValueError(
-                    f"controller {self.name}: changes of {watch.form} in reads trigger nothing, so leave `when` and "
-                    "`to` out, or put it into watches"
+                    f"{whose}: changes of {watch.form} in reads trigger nothing, so leave `when` and `to` out, or put "
+                    "it into watches"
                 )
             if watch.clusters is not None:
                 raise ValueError(
-                    f"controller {self.name}: {watch.form} in reads is read in the cluster of the primary objects; "
-                    "to read another cluster, put it into watches with its `clusters`"
+                    f"{whose}: {watch.form} in reads is read in the cluster of the primary objects; to read another "
+                    "cluster, put it into watches with its `clusters`"
                 )
 
-    def _check_applies(self) -> None:
+    def _check_together(self, whose: str) -> None:
         owned = {as_watch(watch).form.kind.group_kind for watch in self.owns}
         for form in (watch.form for watch in self.applied_watches):
             if form.metadata_only:
                 raise TypeError(
-                    f"controller {self.name}: {form} in applies: what is applied is compared whole, so give its class"
+                    f"{whose}: {form} in applies: what is applied is compared whole, so give its class"
                 )
             if form.kind.group_kind in owned:
                 raise ValueError(
-                    f"controller {self.name}: {form} is in owns and in applies: what is applied is owned, so leave it "
-                    "out of owns"
+                    f"{whose}: {form} is in owns and in applies: what is applied is owned, so leave it out of owns"
                 )
         if isinstance(self.reconciler, Generator) and not self.applies:
-            raise ValueError(
-                f"controller {self.name}: say which kinds the Generator makes, as in applies=[ConfigMap]"
-            )
-
-    def _check_deletion_and_report(self) -> None:
-        finalizers: Any = self.finalizers
-        if isinstance(finalizers, Finalizer) or not all(isinstance(each, Finalizer) for each in finalizers):
-            raise TypeError(f"controller {self.name}: finalizers takes a list of Finalizer(key, cleanup)")
-        daemons: Any = self.daemons
-        if isinstance(daemons, Daemon) or not all(isinstance(each, Daemon) for each in daemons):
-            raise TypeError(f"controller {self.name}: daemons takes a list of Daemon(function)")
-        expires: Any = self.expires
-        if expires is not None and (not callable(expires) or iscoroutinefunction(expires)):
-            raise TypeError(
-                f"controller {self.name}: expires is a plain function of the object, which returns a datetime or None"
-            )
+            raise ValueError(f"{whose}: say which kinds the Generator makes, as in applies=[ConfigMap]")
         keys = [each.key for each in self.finalizers]
         if len(set(keys)) < len(keys):
-            raise ValueError(f"controller {self.name}: two finalizers have the same key")
+            raise ValueError(f"{whose}: two finalizers have the same key")
         if self.error_condition and not has_conditions(self.primary_watch.form.type):
             raise TypeError(
-                f"controller {self.name}: error_condition needs `conditions: tuple[Condition, ...] = ()` in the "
+                f"{whose}: error_condition needs `conditions: tuple[Condition, ...] = ()` in the "
                 f"status of {self.primary_watch.form.type.__name__}"
+            )
+        if self.sources and HOME_CLUSTER not in self.clusters:
+            raise ValueError(
+                f"{whose}: sources run at home, where it does not work: add HOME_CLUSTER to clusters"
             )
 
     @property
@@ -379,131 +360,3 @@ def _may_share_objects(one: Controller[Any], other: Controller[Any]) -> bool:
         return False
     mine, theirs = ((each.primary_watch.scope or Scope()).namespaces for each in (one, other))
     return not kind.namespaced or mine is ALL or theirs is ALL or not mine.isdisjoint(theirs)
-
-
-def _check_reconciler(controller: str, reconciler: Any) -> None:
-    """Raises before the first run for mistakes because of which every run would fail or do nothing."""
-    if isinstance(reconciler, type):
-        raise TypeError(_no_reconciler(controller, reconciler))
-    if all(callable(getattr(reconciler, method, None)) for method in ("reconcile", "gone")):
-        _check_methods(controller, reconciler)
-    elif callable(reconciler):
-        _check_function(controller, reconciler)
-    else:
-        raise TypeError(_no_reconciler(controller, reconciler))
-
-
-def _no_reconciler(controller: str, what: object) -> str:
-    return (
-        f"controller {controller}: {what!r} is not a reconciler: give an instance of a subclass of Reconciler, or an "
-        "`async def` function of a context and an object"
-    )
-
-
-def _check_function(controller: str, function: Callable[..., Any]) -> None:
-    whose = f"controller {controller}: {_name_of(function)}"
-    if not takes_two(function):
-        raise TypeError(f"{whose} takes other arguments than (ctx, obj)")
-    if is_plain(function):
-        raise TypeError(f"{whose} is not an `async def`: make it one, or derive from BlockingReconciler")
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    return getattr(function, "__qualname__", None) or repr(function)
-
-
-def _check_methods(controller: str, reconciler: Any) -> None:
-    whose = f"controller {controller}: {type(reconciler).__name__}"
-    if getattr(type(reconciler), "reconcile", None) in (Reconciler.reconcile, BlockingReconciler.reconcile):
-        raise TypeError(f"{whose} has no method `reconcile`")
-    for name, arguments in (("reconcile", "ctx, obj"), ("gone", "ctx, key")):
-        method = getattr(reconciler, name)
-        if not takes_two(method):
-            raise TypeError(f"{whose}.{name} takes other arguments than ({arguments})")
-        blocking = isinstance(reconciler, BlockingReconciler)
-        if blocking and iscoroutinefunction(method):
-            raise TypeError(
-                f"{whose}.{name} is `async def`: derive from Reconciler, or make it a plain function"
-            )
-        if not blocking and is_plain(method):
-            raise TypeError(
-                f"{whose}.{name} is not an `async def`: make it one, or derive from BlockingReconciler"
-            )
-
-
-Generate = Callable[[Context, T], AsyncIterable[Placed] | Awaitable[Iterable[Placed]]]
-"""An `async def` function that yields or returns the objects that should exist for an object, with their order."""
-
-Then = Callable[[Context, T, Applied], Awaitable[Result | None]]
-"""Called with the objects as they are after they have been applied, for example to call `ctx.status(...)`."""
-
-
-class Generator(Reconciler[T]):
-    """A reconciler that only declares which objects should exist for an object.
-
-        async def pages(ctx: Context, page: Page) -> AsyncIterator[KubeObject]:
-            yield ConfigMap(...)
-            if page.spec.public:
-                yield Ingress(...)
-
-        Controller(name="page", reconciler=Generator(pages), primary=Page, applies=[ConfigMap, Ingress])
-
-    The yielded objects are the desired set of the object (`ctx.apply`, `kubeshard.controller.desired`): they are
-    created or updated, and those that were yielded before and no longer are get pruned. Also guaranteed: if the
-    function raises, nothing is applied or deleted, however much it had yielded; a function that returns None has
-    forgotten something, which is an error and not an empty set.
-
-    When the object is deleted, the garbage collector deletes what refers to it: all generated objects in its namespace,
-    or all generated objects if it is cluster-scoped. For other objects, give the controller the finalizer that
-    `cleanup` returns.
-
-    `then` is called with the result of `ctx.apply`, and returns the result of the run. `set`, `unowned`, `immutable`
-    and RBAC: see `ctx.apply`.
-    """
-
-    def __init__(
-        self,
-        generate: Generate[T],
-        *,
-        then: Then[T] | None = None,
-        set: str = "",
-        unowned: Unowned = "refuse",
-        immutable: Immutable = "refuse",
-    ) -> None:
-        for function in (generate, then):
-            if function is not None and not callable(function):
-                raise TypeError(f"{function!r} is not a function of (ctx, obj)")
-        if not takes_two(generate):
-            raise TypeError(f"{generate!r} takes other arguments than (ctx, obj)")
-        self._generate = generate
-        self._then = then
-        self._set = set
-        self._unowned: Unowned = unowned
-        self._immutable: Immutable = immutable
-
-    async def reconcile(self, ctx: Context, obj: T, /) -> Result | None:
-        """Generates nothing for an object that is being deleted: its objects are deleted with it."""
-        if obj.metadata.deleting:
-            return None
-        wanted = await self._wanted(ctx, obj)
-        applied = await ctx.apply(
-            *wanted, owner=obj, set=self._set, unowned=self._unowned, immutable=self._immutable
-        )
-        return None if self._then is None else await self._then(ctx, obj, applied)
-
-    def cleanup(self, key: str) -> Finalizer[T]:
-        """`Finalizer.deleting_members` for what was generated."""
-        return Finalizer.deleting_members(key, self._set)
-
-    async def _wanted(self, ctx: Context, obj: T) -> list[Placed]:
-        found: Any = self._generate(ctx, obj)
-        if isinstance(found, AsyncIterable):
-            return [each async for each in found]
-        if isinstance(found, Awaitable):
-            found = await found
-        if isinstance(found, Iterable) and not isinstance(found, str | bytes):
-            return list(found)
-        name = getattr(self._generate, "__qualname__", None) or repr(self._generate)
-        raise TypeError(
-            f"{name} returned {found!r}: yield the objects, or return a list of them, which may be empty"
-        )

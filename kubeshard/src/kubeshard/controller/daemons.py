@@ -38,7 +38,8 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.context import Context, run_of, with_run
-from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes_two
+from kubeshard.controller.functions import is_plain, takes_two
+from kubeshard.controller.reconciler import ReconcileFn, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.backoff import Backoff, BackoffPolicy

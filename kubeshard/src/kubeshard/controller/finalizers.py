@@ -39,8 +39,9 @@ from kubeshard.cache.deltas import Added, Delta, Updated
 from kubeshard.controller.context import Context, run_of
 from kubeshard.controller.desired.applyset import address_of
 from kubeshard.controller.event_series import reference
+from kubeshard.controller.functions import is_plain, takes_two
 from kubeshard.controller.outcomes import STALE, slip_of
-from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes_two
+from kubeshard.controller.reconciler import ReconcileFn, Result
 from kubeshard.controller.when import Predicate
 from kubeshard.core.conditions import for_people
 from kubeshard.core.encoding import UndecodableObject

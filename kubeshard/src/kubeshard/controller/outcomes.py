@@ -61,6 +61,14 @@ GiveUpAfter = int | timedelta | None
 """A number of failed runs in a row, or the time since the first of them; None for never."""
 
 
+def check_give_up_after(whose: str, limit: Any) -> None:
+    """Raises TypeError and ValueError for what is no limit."""
+    if isinstance(limit, bool) or not isinstance(limit, int | timedelta | None):
+        raise TypeError(f"{whose}: give_up_after takes a number of failed runs, or a timedelta")
+    if limit is not None and not (limit > timedelta() if isinstance(limit, timedelta) else limit > 0):
+        raise ValueError(f"{whose}: give_up_after={limit!r} must be positive")
+
+
 class Ending(Enum):
     """The rows of the table, from best to worst."""
 

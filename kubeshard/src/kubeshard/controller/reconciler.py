@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from inspect import iscoroutinefunction, isfunction, ismethod, signature, unwrap
+from inspect import iscoroutinefunction
 from typing import Any, Generic, Protocol, TypeVar
 
 from kubeshard.controller.context import Context
+from kubeshard.controller.functions import is_plain, takes_two
 from kubeshard.controller.run import Run
 from kubeshard.core.objects import Key, KubeObject
 
@@ -125,20 +126,47 @@ RunFn = Callable[[Run, Any], Awaitable[Result | None]]
 RunWrapper = Callable[[RunFn], RunFn]
 
 
-def is_plain(function: Callable[..., Any]) -> bool:
-    """A `def` that is not an `async def`; a decorated `async def` may be either."""
-    function = unwrap(function)
-    return (isfunction(function) or ismethod(function)) and not iscoroutinefunction(function)
+def check_reconciler(whose: str, reconciler: Any) -> None:
+    """Raises TypeError before the first run for mistakes because of which every run would fail or do nothing."""
+    if isinstance(reconciler, type):
+        raise TypeError(_no_reconciler(whose, reconciler))
+    if all(callable(getattr(reconciler, method, None)) for method in ("reconcile", "gone")):
+        _check_methods(whose, reconciler)
+    elif callable(reconciler):
+        _check_function(whose, reconciler)
+    else:
+        raise TypeError(_no_reconciler(whose, reconciler))
 
 
-def takes_two(function: Callable[..., Any]) -> bool:
-    """Whether it can be called with two positional arguments; True if unknown."""
-    try:
-        parameters = signature(function)
-    except (TypeError, ValueError):  # some callables written in C have no signature
-        return True
-    try:
-        parameters.bind(None, None)
-    except TypeError:
-        return False
-    return True
+def _no_reconciler(whose: str, what: object) -> str:
+    return (
+        f"{whose}: {what!r} is not a reconciler: give an instance of a subclass of Reconciler, or an "
+        "`async def` function of a context and an object"
+    )
+
+
+def _check_function(whose: str, function: Callable[..., Any]) -> None:
+    what = f"{whose}: {getattr(function, '__qualname__', None) or repr(function)}"
+    if not takes_two(function):
+        raise TypeError(f"{what} takes other arguments than (ctx, obj)")
+    if is_plain(function):
+        raise TypeError(f"{what} is not an `async def`: make it one, or derive from BlockingReconciler")
+
+
+def _check_methods(whose: str, reconciler: Any) -> None:
+    what = f"{whose}: {type(reconciler).__name__}"
+    if getattr(type(reconciler), "reconcile", None) in (Reconciler.reconcile, BlockingReconciler.reconcile):
+        raise TypeError(f"{what} has no method `reconcile`")
+    for name, arguments in (("reconcile", "ctx, obj"), ("gone", "ctx, key")):
+        method = getattr(reconciler, name)
+        if not takes_two(method):
+            raise TypeError(f"{what}.{name} takes other arguments than ({arguments})")
+        blocking = isinstance(reconciler, BlockingReconciler)
+        if blocking and iscoroutinefunction(method):
+            raise TypeError(
+                f"{what}.{name} is `async def`: derive from Reconciler, or make it a plain function"
+            )
+        if not blocking and is_plain(method):
+            raise TypeError(
+                f"{what}.{name} is not an `async def`: make it one, or derive from BlockingReconciler"
+            )

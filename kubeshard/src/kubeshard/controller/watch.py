@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any, Generic, TypeVar, cast
 
 from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.scope import Scope
+from kubeshard.controller.functions import takes_two
 from kubeshard.controller.mapping import MapFunction, Reader
 from kubeshard.controller.when import Predicate, always
 from kubeshard.core.argument_hints import ArgumentHints
@@ -75,7 +77,7 @@ class Watch(AnyWatch, Generic[T]):
     default the cluster of the primary objects. In any case, `to` returns keys of that cluster and reads from it.
     `sharded` has no effect then.
 
-    Raises ValueError for a negative `resync`, TypeError for a `when` that is not a predicate.
+    Raises ValueError for a negative `resync`, TypeError for what is not a kind, a predicate or a map function.
     """
 
     target: type[T] | Form[T]
@@ -89,16 +91,26 @@ class Watch(AnyWatch, Generic[T]):
     clusters: Container[str] | None = None
 
     def __post_init__(self) -> None:
+        whose = f"watch of {self.form}"  # raises for what is not a kind
         if self.clusters is not None:
-            check_clusters(f"watch of {self.form}", self.clusters)
+            check_clusters(whose, self.clusters)
         if not 0 <= self.resync < math.inf:
-            raise ValueError(f"watch of {self.form}: resync {self.resync} s must not be negative; 0 is never")
+            raise ValueError(f"{whose}: resync {self.resync} s must not be negative; 0 is never")
         when: object = self.when
         if not isinstance(when, Predicate):
             name = getattr(when, "__qualname__", None) or repr(when)
             raise TypeError(
-                f"watch of {self.form}: when={name} is not a predicate: give one such as when.generation_changed, "
+                f"{whose}: when={name} is not a predicate: give one such as when.generation_changed, "
                 "when.changed(lambda obj: ...) or when.matching(lambda obj: ...)"
+            )
+
+        if self.to is None:
+            return
+        if iscoroutinefunction(self.to):
+            raise TypeError(f"{whose}: the map function `to` is a plain function, not `async def`")
+        if not takes_two(self.to):
+            raise TypeError(
+                f"{whose}: the map function `to` takes two arguments: a reader of the cache, and the object"
             )
 
     @property

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 
 class ArgumentHints:
-    """A class whose TypeError for an argument of an earlier version, or of another library, says what to write."""
+    """A class whose TypeError for an argument of another class, or of another library, says what to write."""
 
     __slots__ = ()
     INSTEAD: ClassVar[Mapping[str, str]] = {}

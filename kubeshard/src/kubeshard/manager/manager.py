@@ -46,9 +46,8 @@ _INSTEAD = {
         for each in fields(StatusPages)
     },
     **{each.name: f"cache=CacheSettings({each.name}=...)" for each in fields(CacheSettings)},
-    "leader_fence": "client.fenced(election.fence), with the fence of the LeaderElection",
 }
-"""Arguments of earlier versions of `Manager`."""
+"""Arguments of what groups them."""
 
 
 class Manager(ArgumentHints):

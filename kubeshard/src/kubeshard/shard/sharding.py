@@ -37,6 +37,7 @@ from kubeshard.client.client import Client
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.event_series import ObjectReference
+from kubeshard.core.argument_hints import ArgumentHints
 from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError, NotOurs
@@ -80,7 +81,15 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 _log = get_logger("kubeshard.shard")
 
 
-class Sharding:
+_INSTEAD = {
+    **{each.name: f"Sharding(DeclaredRing({each.name}=...))" for each in fields(DeclaredRing)[1:]},
+    **{each.name: f"lease=LeaseTerms({each.name}=...)" for each in fields(LeaseTerms)},
+    **{each.name: f"sharder=SharderSettings({each.name}=...)" for each in fields(SharderSettings)},
+}
+"""Arguments of what groups them."""
+
+
+class Sharding(ArgumentHints):
     """This process's membership in a ring (`kubeshard.manager.membership.Membership`); one per process.
 
     `ring`: its name, or what else the program declares about it. The ControllerRing of that name determines what is
@@ -96,6 +105,8 @@ class Sharding:
 
     Raises ConfigurationError for names that cannot work, here or in `prepare`.
     """
+
+    INSTEAD = _INSTEAD
 
     def __init__(
         self,
