@@ -129,6 +129,8 @@ class Exchange(Sending):
 
     def __init__(self, curl: pycurl.Curl) -> None:
         super().__init__(curl)
+        self.shared = True
+        """Whether the answer came over a connection that may be shared."""
         self._body: list[bytes] = []
         self._ended: asyncio.Future[None] | None = None
         curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
@@ -149,6 +151,7 @@ class Exchange(Sending):
             if timer is not None:
                 timer.cancel()
             transfers.cancel(self.curl)
+        self.shared = self.head[0].startswith(b"HTTP/2")
         body = b"".join(self._body)
         self._body.clear()  # it may take long until the next request
         return HttpResponse(*_read_head(self.head), body)

@@ -1,8 +1,15 @@
-"""The real `Transport`: HTTP/1.1 over libcurl.
+"""The real `Transport`: HTTP over libcurl.
+
+Many small requests at the same time are cheapest on one connection, with HTTP/2: each takes a quarter less processor
+time than on connections of their own, because there are fewer handshakes and system calls. Lists and watches are
+different: a slow reader would fill the window that all share. So requests with a complete response share a connection
+if the server speaks HTTP/2, as kube-apiserver does, and every stream has its own. The price of sharing is that a dead
+connection takes all requests on it along. It takes no later one: what follows a request without an answer goes over a
+new connection.
 
 Guaranteed:
-- concurrent requests never wait for each other: each has its own connection, idle ones are reused;
-- a connection whose request timed out, was cancelled or broke is closed and never reused;
+- concurrent requests never wait for each other, and none waits for the reader of a stream;
+- after a request timed out, was cancelled or broke, its connection is not used for a later one;
 - a dead peer is detected: by TCP keepalive on a silent stream, by TCP_USER_TIMEOUT (4 s) if it no longer
   acknowledges, and the kernel does not keep resending a write of a process that died;
 - a request is sent once: whether to retry it is the caller's decision;
@@ -71,15 +78,24 @@ class HttpTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._idle: list[Exchange] = []
+        self._left: list[Transfers] = []
+        """Those that no later request uses, until what they have begun has ended."""
+        self._shares = True
+        """Whether requests share a connection, as far as is known: whether the last answer was one of HTTP/2."""
         self.renew(tls)
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """One exchange. Raises TransportTimeout after `request.timeout`, TransportError if the connection failed."""
         transfers, loop = self._transfers or self._open(), asyncio.get_running_loop()
         idle = self._idle
-        exchange = idle.pop() if idle else Exchange(self._curl())
+        exchange = idle.pop() if idle else Exchange(self._curl(shared=True))
         exchange.prepare(request, self._base_url + request.target, self._headers)
-        answer = await exchange.run(transfers, loop, request.timeout)
+        try:
+            answer = await exchange.run(transfers, loop, request.timeout)
+        except BaseException:
+            self._leave(transfers)
+            raise
+        self._shares = exchange.shared
         if len(idle) < IDLE_CONNECTIONS:
             idle.append(exchange)  # to the list for its settings: `renew` starts a new one
         return answer
@@ -88,7 +104,7 @@ class HttpTransport:
     async def stream(self, request: HttpRequest) -> AsyncIterator[Stream]:
         """A streamed response. The connection is reused only if the body was read to its end."""
         transfers = self._transfers or self._open()
-        stream = Stream(self._curl(), transfers)
+        stream = Stream(self._curl(shared=False), transfers)
         stream.prepare(request, self._base_url + request.target, self._headers)
         try:
             await stream.begin()
@@ -114,8 +130,9 @@ class HttpTransport:
         reset happens when the process ends.
         """
         self._closed = True
-        if (transfers := self._transfers) is not None:
-            transfers.halt()
+        for transfers in (*self._left, self._transfers):
+            if transfers is not None:
+                transfers.halt()
         self._sockets.abort()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._close)
@@ -124,14 +141,21 @@ class HttpTransport:
         """Closes all connections; exchanges in progress, and later ones, fail. Connections may outlive this by as long
         as a DNS lookup takes.
         """
-        if (closing := self._close()) is not None:
-            await asyncio.wait([asyncio.wrap_future(closing)], timeout=_CLOSING)
+        if closing := self._close():
+            await asyncio.wait(map(asyncio.wrap_future, closing), timeout=_CLOSING)
 
-    def _close(self) -> Call[None] | None:
+    def _close(self) -> list[Call[None]]:
         self._closed = True
         self._idle = []
-        transfers, self._transfers = self._transfers, None
-        return transfers.close("the client is closed") if transfers is not None else None
+        opened = [*self._left, *([self._transfers] if self._transfers is not None else [])]
+        self._left, self._transfers = [], None
+        return [transfers.close("the client is closed") for transfers in opened]
+
+    def _leave(self, transfers: Transfers) -> None:
+        if self._shares and transfers is self._transfers:
+            self._transfers = None
+            self._left = [*(left for left in self._left if not left.closed), transfers]
+            transfers.retire()
 
     def _open(self) -> Transfers:
         if self._closed:
@@ -143,11 +167,12 @@ class HttpTransport:
             raise TransportError(exhausted() or str(error), sent=False) from error
         return self._transfers
 
-    def _curl(self) -> pycurl.Curl:
+    def _curl(self, *, shared: bool) -> pycurl.Curl:
         curl = pycurl.Curl()
         for option, value in (
             (pycurl.NOSIGNAL, 1),
-            (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+            (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS if shared else pycurl.CURL_HTTP_VERSION_1_1),
+            (pycurl.PIPEWAIT, 1),
             (pycurl.PATH_AS_IS, 1),
             (pycurl.USERAGENT, ""),
             (pycurl.PROXY, self._proxy),  # "": not the environment's
