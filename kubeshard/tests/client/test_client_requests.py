@@ -506,6 +506,10 @@ async def test_mistakes_are_refused_before_anything_is_sent(client):
         await client.patch(ConfigMap, "a", "n", {"data": {}})
     with pytest.raises(ValueError, match="needs apiVersion, kind and metadata"):
         await client.apply_manifest({"apiVersion": "v1", "kind": "ConfigMap"})
+    for field, wrong in (("name", 5), ("namespace", {"name": "n"})):
+        metadata = {"name": "a", "namespace": "n", field: wrong}
+        with pytest.raises(ValueError, match=rf"metadata\.{field} of a manifest is text, and this is "):
+            await client.apply_manifest({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
 
 
 @pytest.mark.parametrize("method", ["list", "watch"])

@@ -90,6 +90,16 @@ def test_a_record_is_one_line_whatever_it_contains(lines: io.StringIO, format: A
     assert "\r" not in lines.getvalue()
 
 
+def test_the_text_of_an_error_is_escaped_once(lines: io.StringIO) -> None:
+    setup("info", "text", stream=lines)
+    get_logger("kubeshard.t").error("Timer failed", error=ValueError("a\nb\x9bc"))
+    assert lines.getvalue().endswith('Timer failed error="ValueError: a\\nb\\u009bc"\n')
+    setup("info", "json", stream=lines)
+    get_logger("kubeshard.t").error("Timer failed", error=ValueError("a\nb\x9bc"))
+    assert "\x9b" not in lines.getvalue()
+    assert json.loads(lines.getvalue().splitlines()[-1])["error"] == "ValueError: a\nb\x9bc"
+
+
 def test_a_failure_is_one_line_and_its_trace_comes_at_debug_level(lines: io.StringIO) -> None:
     def fail(log_level: str) -> dict[str, Any]:
         stream = io.StringIO()

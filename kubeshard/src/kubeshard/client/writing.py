@@ -257,15 +257,11 @@ class Writes(View):
         self, manifest: Mapping[str, Any], **options: Unpack[PatchOptions]
     ) -> PartialObject:
         """Server-side apply of a manifest of any kind. Raises KindNotServed, ValueError for a manifest without kind or
-        name, WrongNamespace for one of a namespaced kind without a namespace.
+        name or where these are not text, WrongNamespace for one of a namespaced kind without a namespace.
         """
-        try:
-            group, version = split_api_version(manifest.get("apiVersion", ""))
-            name, kind_name = manifest["metadata"]["name"], manifest["kind"]
-        except (KeyError, TypeError) as error:
-            raise ValueError("a manifest needs apiVersion, kind and metadata.name") from error
+        api_version, kind_name, name, namespace = _whose(manifest)
+        group, version = split_api_version(api_version)
         kind = await self.discovery.kind(group, kind=kind_name, version=version)
-        namespace = manifest["metadata"].get("namespace")
         return await self.patch(metadata_only(kind), name, namespace, ApplyPatch(manifest), **options)
 
     async def delete(
@@ -445,3 +441,23 @@ def _test_failure(patch: Patch, error: ApiError) -> ApiError:
     if not any(op.get("op") == "test" for op in patch.ops):
         return error
     return PatchTestFailed(error.message, code=error.code, reason=error.reason, details=error.details)
+
+
+def _whose(manifest: Mapping[str, Any]) -> tuple[str, str, str, str | None]:
+    """The manifest's apiVersion, kind, name and namespace. Raises ValueError."""
+    given = manifest.get("metadata")
+    meta = given if isinstance(given, Mapping) else {}
+    api_version, kind, name = manifest.get("apiVersion"), manifest.get("kind"), meta.get("name")
+    namespace = meta.get("namespace")
+    found = {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata.name": name,
+        "metadata.namespace": namespace,
+    }
+    for path, value in found.items():
+        if not isinstance(value, str | None):
+            raise ValueError(f"{path} of a manifest is text, and this is {value!r}")
+    if not (api_version and kind and name):
+        raise ValueError("a manifest needs apiVersion, kind and metadata.name")
+    return api_version, kind, name, namespace

@@ -23,7 +23,7 @@ this shard, but has another label or none, is taken over. Labels of rings and de
 The object is written with a controller reference to `owner`. `ensure` raises `AlreadyControlled` if another controller
 owns the object, and `IllegalOwner`, which is not retried, if the owner cannot own it. If the name is taken on create,
 it raises `AlreadyExists`: the cache is behind, or the object left it, and the worker requeues the key without logging
-an error (A8 in docs/defects.md). RBAC: `get`, `list`, `watch` (the cache), `create` and `patch` on the kind.
+an error. RBAC: `get`, `list`, `watch` (the cache), `create` and `patch` on the kind.
 """
 
 from __future__ import annotations

@@ -260,14 +260,18 @@ class JsonFormatter(logging.Formatter):
             line.setdefault(name, value)
         if trace := _trace(record):
             line["stacktrace"] = trace
-        return json.dumps(line, ensure_ascii=False)
+        return _json(line)
 
 
 def error_line(error: BaseException) -> str:
     """`NotFound: websites "a" not found`; for a group, the text of its members."""
+    return one_line(_error_text(error))
+
+
+def _error_text(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
-        return "; ".join(error_line(member) for member in error.exceptions)
-    text = one_line(text_of(error))
+        return "; ".join(_error_text(member) for member in error.exceptions)
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -334,7 +338,7 @@ def _plain(value: Any) -> str | int | float | bool | None:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, BaseException):
-        text = error_line(value)
+        text = _error_text(value)
     elif isinstance(value, bytes | bytearray | memoryview):
         text = f"<{len(value)} bytes>"
     elif isinstance(value, list | set | frozenset) or type(value) is tuple:
@@ -350,7 +354,15 @@ def _text(value: str | int | float | bool | None) -> str:
     text = str(value)
     if text and text.isprintable() and not any(c in ' "=' for c in text):
         return text
-    return json.dumps(text, ensure_ascii=False)
+    return _json(text)
+
+
+def _json(value: Any) -> str:
+    """As JSON, with everything escaped, once, that could steer a terminal."""
+    text = json.dumps(value, ensure_ascii=False)
+    return (
+        text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    )
 
 
 def _timestamp(record: logging.LogRecord) -> str:

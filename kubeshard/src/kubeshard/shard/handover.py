@@ -16,11 +16,11 @@ keeps conflicting, the object is read again, and from the 4th attempt on the pat
 and of both labels instead.
 
 Guaranteed: when the API server receives the drain acknowledgement, no reconcile of the object runs in this process,
-in any controller, and none starts before a new assignment is seen (A10 in docs/defects.md): while the patch is in
-flight, runs of the object are postponed. No write of an earlier run can take effect any more, even if its outcome is
-unknown, and no thread of a run is left (`kubeshard.controller.in_flight`); writes of a task that a run left behind
-are refused once the object is drained. Not guaranteed: anything about processes that a reconcile left behind, and
-about writes that are delayed on the network for longer than the request's own bound.
+in any controller (with two, one might acknowledge while the other still works), and none starts before a new
+assignment is seen: while the patch is in flight, runs of the object are postponed. No write of an earlier run can take
+effect any more, even if its outcome is unknown, and no thread of a run is left (`kubeshard.controller.in_flight`);
+writes of a task that a run left behind are refused once the object is drained. Not guaranteed: anything about processes
+that a reconcile left behind, and about writes that are delayed on the network for longer than the request's own bound.
 
 RBAC: `get` (first read after an assignment, and after a conflict) and `patch` on the main kind.
 """

@@ -1,4 +1,4 @@
-"""Carries out decisions: one compare-and-swap patch per object (A17, A19 in docs/defects.md).
+"""Carries out decisions: one compare-and-swap patch per object.
 
 Guaranteed: every attempt makes a new decision, with the current ring, its entry for the resource, its shards and
 its namespaces, and the decision is still valid when the request is sent; a patch only takes effect on the object

@@ -6,7 +6,7 @@ end, and must not end others.
             await tasks.start(work(item))     # waits while 100 run: back-pressure on the producer
 
 Guaranteed of a group: leaving the block waits for all jobs; cancelling the block cancels them, so no producer is left
-waiting for workers that are gone (A20 in docs/defects.md). An exception in the block cancels the jobs and
+waiting for workers that are gone. An exception in the block cancels the jobs and
 propagates unchanged; an exception in a job cancels the others and the block, and propagates in an exception group.
 
 Guaranteed of supervised work: an exception costs nobody but the work that raised it, which starts again after 1, 2, 4,

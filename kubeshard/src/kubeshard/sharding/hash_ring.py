@@ -2,8 +2,7 @@
 
 Guaranteed: the same set of shard names gives the same owner for every key, in every process and language
 that computes the ring as below; a name that joins or leaves only changes the owner of the keys that it gains or
-loses (except for colliding tokens of other names, A1 in docs/defects.md). Not guaranteed: equal
-shares.
+loses, except for colliding tokens of other names. Not guaranteed: equal shares.
 
 Each name has 100 tokens, token i = XXH64(name + decimal i). A key belongs to the first token at or after
 XXH64(key), or to the first one after the end. Names are added in ascending byte order, and the last one added

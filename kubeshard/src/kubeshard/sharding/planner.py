@@ -2,7 +2,6 @@
 
 Guaranteed: the decision depends only on the arguments; resync, settle passes, the watch on
 unassigned objects and the webhook call the same function, so they agree if their views do.
-See A3, A4, A8, A9 and A18 in docs/defects.md.
 
 | key | available shards | current shard | object | action |
 |---|---|---|---|---|
@@ -114,7 +113,7 @@ class RingView:
     hashring: HashRing
     namespaces: Container[str] | None = None
     """Selected namespaces; None selects all. A Namespace is selected by its own labels, as in the API server; other
-    cluster-scoped objects are always selected (A4 in docs/defects.md).
+    cluster-scoped objects are always selected.
     """
     selects_namespace: Callable[[ObjectMeta], bool] | None = None
     """Whether a Namespace object is selected; None: if `namespaces` has its name."""

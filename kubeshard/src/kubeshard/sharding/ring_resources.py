@@ -1,7 +1,7 @@
 """The role of a resource in a ring: main, controlled, or not part of it.
 
-Guaranteed: webhook, resync and watch use the same object, so they always agree (A3 in docs/defects.md): a resource
-that is both main and controlled is main, and each resource is processed once. Resources that must not be
+Guaranteed: webhook, resync and watch use the same object, so they always agree: a resource that is both main and
+controlled is main, or it would be moved forever, and each resource is processed once. Resources that must not be
 sharded are left out and reported; the rest of the ring works.
 """
 

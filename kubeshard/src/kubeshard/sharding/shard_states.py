@@ -1,9 +1,8 @@
 """Which shards are alive, judged by the changes that this process saw.
 
 A Lease is judged by the time at which its record (uid and spec) was last *seen to change*, on the monotonic clock of
-this process; never by the times that shards write, so clock
-skew or a future or forged renewTime cannot kill or keep a shard (A11b in docs/defects.md). A new Lease
-counts from its first observation. How certain it is that the shard is alive:
+this process; never by the times that shards write, so clock skew or a future or forged renewTime cannot kill or keep a
+shard. A new Lease counts from its first observation. How certain it is that the shard is alive:
 
 | holder is the shard itself | time | state | available |
 |---|---|---|---|
@@ -25,13 +24,13 @@ Guaranteed:
   that the API server's history was rewritten (etcd was restored from a backup). Then the Lease is judged again,
   from this observation. A restore does not kill shards: a shard that was available, and by the restored record is
   not, stays available as after a deletion of its Lease.
-- A Lease that was held when it was deleted leaves a tombstone: its shard stays available until twice its
-  duration after the last observed renewal (A23 in docs/defects.md). The same applies, in the ring that it left,
+- A Lease that was held when it was deleted leaves a tombstone: its shard, whose process may still be at work,
+  stays available until twice its duration after the last observed renewal. The same applies, in the ring that it left,
   to a Lease that was held when its ring label was changed.
 - A shard that was evicted (`EVICTED_ANNOTATION`) stays available until the duration of the record is over, here too
   since it was first seen, whichever sharder has evicted it.
-- A shard is available if any of its Leases is (the same name may exist in several namespaces; A13 in
-  docs/defects.md). Names that are not label values are never available (A13b in docs/defects.md); beyond
+- A shard is available if any of its Leases is (the same name may exist in several namespaces). Names that are
+  not label values are never available, because no object could carry them; beyond
   `max_shards` only the oldest of each namespace count, the same number of each.
 - If a ring says in which namespaces its shards are (`confine`), Leases elsewhere are no shards of it, dead or alive.
 - An incomplete Lease passes through the states like any other, with 15 s from its first observation.

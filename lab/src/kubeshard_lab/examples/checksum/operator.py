@@ -96,7 +96,7 @@ async def connected_checksum_controller(
 
 def secret_checksums() -> Controller[Secret]:
     """The controller `secret-checksums`. Like the Go one, it reacts to deleted ConfigMaps; unlike it, it also reacts to
-    changes to either object (D5 in docs/defects.md).
+    changes to either object.
     """
     return Controller(
         name="secret-checksums",
@@ -113,7 +113,7 @@ SECRET_LABEL = "secret"  # noqa: S105 - the name of a label
 
 
 class SecretChecksums(Reconciler[Secret]):
-    """Creates the ConfigMap and updates it when the Secret changes (D5 in docs/defects.md)."""
+    """Creates the ConfigMap and updates it when the Secret changes."""
 
     async def reconcile(self, ctx: Context, secret: Secret) -> Result | None:
         if not secret.metadata.deleting:

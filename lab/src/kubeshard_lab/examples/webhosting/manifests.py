@@ -59,7 +59,7 @@ def rbac(ring: str = RING, sharder: tuple[str, str] = ("sharding-system", "shard
     """The rights of the operator, and those of the sharder (a service account as namespace and name) on the ring's
     resources.
 
-    The operator writes Leases in its own namespace only (D7 in docs/defects.md).
+    The operator writes Leases in its own namespace only, unlike the Go one.
     """
     read, write = ["get", "list", "watch"], ["create", "patch"]
     yield _role(
