@@ -112,12 +112,12 @@ class LeaderElection:
     context. `identity` defaults to `<hostname>_<uuid>`, which is unique per process and readable. Raises
     ConfigurationError for a `name` that is not a valid Lease name.
 
-    `watchdog=False`: nothing ends a leader that does not end by itself; see the module for what is guaranteed then.
+    `watchdog=False`: a leader that does not stop on its own is not killed; see the module for what is guaranteed then.
     For a process that must survive the loss of its leadership (a test, a manager inside a larger program), and for
     process 1 of a container that `kubeshard.manager.run` cannot move under an init.
 
     `replaces`: the election or sharding (`kubeshard.shard.Sharding`) that earlier instances of the program had. This
-    one does not compete before nobody has a right of that any more (`ReplacedRight`). See docs/how-to/rollout.md.
+    election does not compete until nobody holds a right from the old one (`ReplacedRight`). See docs/how-to/rollout.md.
 
     `fence`: for the program's own clients that only the leader may write with, `client.fenced(election.fence)`. It
     follows whichever manager of this declaration became the leader last. Reconcilers do not need it: their clients

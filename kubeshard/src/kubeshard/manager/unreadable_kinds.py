@@ -146,9 +146,9 @@ def _check_credentials(informers: Sequence[Informer[Any]]) -> None:
 
 
 class Kinds:
-    """The kinds of one cluster. `cache` returns the current one; there may be none yet. `run` writes the log, and
-    calls `record` for what people should see in the cluster, too. `client` looks up how the server serves a kind
-    that it does not serve as declared.
+    """The kinds of one cluster. `cache` returns the current cache, or None if there is none yet. `run` writes the log,
+    and calls `record` for what people should also see in the cluster. `client` finds out how the server serves a kind
+    whose declaration does not match.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ class HttpTransport:
 
     `base_url` is scheme, host, port and an optional path before every target. `proxy` is the URL of an HTTP
     or SOCKS5 proxy. May be created outside of an event loop; belongs to the loop of its first request. Raises
-    ValueError for TLS settings that cannot work.
+    ValueError for invalid TLS settings.
     """
 
     def __init__(self, base_url: str, tls: Tls = _DEFAULT_TLS, *, proxy: str | None = None) -> None:

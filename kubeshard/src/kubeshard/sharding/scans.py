@@ -22,9 +22,9 @@ The settle scans repair decisions that another process made with an older view. 
 reads only objects without an available shard: the rest is reconciled, if not yet by the right shard. An object that a
 shard creates in its last reconcile before it acknowledges a drain is labelled with its name; it joins its owner at
 most ten seconds later, because scans follow a drain until the first one that finds it gone. A released main object is
-assigned by the watch on unassigned ones. So scans that follow drains of a main resource are for the metrics and for
-the controlled objects, which request them, and are scanned when one finds that a drain has ended. Several reasons of
-one priority that are due together make one scan.
+assigned by the webhook or, if that missed it, by the watch on unassigned ones. So scans that follow drains of a main
+resource are for the metrics and for the controlled objects, which request them, and are scanned when one finds that a
+drain has ended. Several reasons of one priority that are due together make one scan.
 """
 
 from __future__ import annotations

@@ -35,11 +35,12 @@ _LOG = get_logger("kubeshard.webhook")
 
 
 class WebhookServer:
-    """`routes` are webhooks by path prefix; for the other parameters see `ServingCertificate`, `AsgiServer` and
-    `Limits`. `client_authority`: a file with the authorities, in PEM, one of which must have issued the certificate of
-    every client; it is read at the start. API servers show one if their configuration of admission says so. With a
-    `registry`, which accepts its metrics only once, it can only run once; without one, it counts in a
-    registry of its own, which the manager that runs it shows on its page.
+    """The HTTPS server of a process's webhooks. `routes` are webhooks by path prefix; for the other parameters see
+    `ServingCertificate`, `AsgiServer` and `Limits`. `client_authority`: a file with the authorities, in PEM, one of
+    which must have issued the certificate of every client; it is read at the start. API servers present a
+    certificate only if their admission configuration says so. With a `registry`, which accepts its metrics only
+    once, it can only run once; without one, it counts in a registry of its own, which the manager that runs it
+    shows on its page.
     """
 
     def __init__(
