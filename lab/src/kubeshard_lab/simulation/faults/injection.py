@@ -17,7 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Literal
 
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import (
@@ -379,9 +379,23 @@ AIMED: set[str] = set()
 """Kinds that are inflicted only when they are asked for. They judge what comes of them, if nothing else goes wrong."""
 
 
+TARGETS: dict[str, Literal["any", "several", "service"]] = {}
+"""Which authors' operators may be hit by a kind: any, those with several instances, or those with a sharder service.
+None by the others, which are about rings.
+"""
+
+
 def fault(function: Fault) -> Fault:
     KINDS[function.__name__] = function
     return function
+
+
+def fault_of(target: Literal["any", "several", "service"]) -> Callable[[Fault], Fault]:
+    def of(function: Fault) -> Fault:
+        TARGETS[function.__name__] = target
+        return fault(function)
+
+    return of
 
 
 def aimed(function: Fault) -> Fault:

@@ -6,7 +6,7 @@ import asyncio
 
 from kubeshard.listwatch.reflector import READ_DEADLINE
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard_lab.simulation.faults.injection import Injection, fault
+from kubeshard_lab.simulation.faults.injection import Injection, fault, fault_of
 from kubeshard_lab.simulation.processes import Process, is_sharders
 
 
@@ -17,19 +17,19 @@ async def _cut(on: Injection, process: Process | None) -> None:
         process.cut_off(down=False)
 
 
-@fault
+@fault_of("any")
 async def cut(on: Injection) -> None:
     """A shard cannot reach the API server; what it sent arrives when it can."""
     await _cut(on, on.one("s"))
 
 
-@fault
+@fault_of("service")
 async def sharder_cut(on: Injection) -> None:
     """A sharder cannot reach the API server."""
     await _cut(on, on.one("x"))
 
 
-@fault
+@fault_of("any")
 async def cut_one_way(on: Injection) -> None:
     """What a process sends does not arrive, or it hears nothing."""
     if process := on.one(on.rng.choice("sx")):
@@ -40,7 +40,7 @@ async def cut_one_way(on: Injection) -> None:
         process.cut_off(down=False)
 
 
-@fault
+@fault_of("any")
 async def half_open(on: Injection) -> None:
     """The watches of a process are dead without an error: a balancer forgot its connections. New ones work. It is over
     when the process must have noticed.
@@ -61,37 +61,37 @@ async def _befalls(on: Injection, chance: float, *what: str) -> None:
     on.conditions.chances.update(dict.fromkeys(what, 0.0))
 
 
-@fault
+@fault_of("any")
 async def throttled(on: Injection) -> None:
     """Half of the requests are answered with 429."""
     await _befalls(on, 0.5, "429")
 
 
-@fault
+@fault_of("any")
 async def failing(on: Injection) -> None:
     """Requests are answered with 500 or 503."""
     await _befalls(on, 0.2, "500", "503")
 
 
-@fault
+@fault_of("any")
 async def writes_failing(on: Injection) -> None:
     """Writes are refused, others fail with an error before or after they took effect; reads work."""
     await _befalls(on, 0.3, "write 429", "write 500")
 
 
-@fault
+@fault_of("any")
 async def lost(on: Injection) -> None:
     """Writes take effect, but their responses are lost."""
     await _befalls(on, 0.3, "lost")
 
 
-@fault
+@fault_of("any")
 async def late(on: Injection) -> None:
     """Writes get no response, and take effect later."""
     await _befalls(on, 0.2, "late")
 
 
-@fault
+@fault_of("any")
 async def watches_cut(on: Injection) -> None:
     """All watches are cut."""
     for process in on.workload.live(""):
@@ -100,7 +100,7 @@ async def watches_cut(on: Injection) -> None:
         on.effects += 1
 
 
-@fault
+@fault_of("any")
 async def watches_silent(on: Injection) -> None:
     """The watches of a process deliver nothing for a while."""
     live = on.workload.live(on.rng.choice("ssx"))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kubeshard_lab.simulation.faults.injection import Injection, fault
+from kubeshard_lab.simulation.faults.injection import Injection, fault, fault_of
 from kubeshard_lab.simulation.faults.rollouts import scale
 from kubeshard_lab.simulation.processes import Process, name_of
 
 
-@fault
+@fault_of("any")
 async def kill(on: Injection) -> None:
     """A shard dies."""
     if process := on.one("s"):
         process.kill()
 
 
-@fault
+@fault_of("any")
 async def replace(on: Injection) -> None:
     """A shard dies, and one with another name takes its place."""
     if process := on.one("s"):
@@ -26,7 +26,7 @@ async def replace(on: Injection) -> None:
             on.workload.names[on.workload.names.index(name)] = f"s{int(name[1:]) + 10}"
 
 
-@fault
+@fault_of("any")
 async def restart(on: Injection) -> None:
     """A shard dies and is restarted at once."""
     if process := on.one("s"):
@@ -41,7 +41,7 @@ async def twin(on: Injection) -> None:
         on.workload.start(name_of(process.name))
 
 
-@fault
+@fault_of("any")
 async def terminate(on: Injection) -> None:
     """A shard is asked to stop."""
     if process := on.one("s"):
@@ -55,32 +55,32 @@ async def _halted(on: Injection, process: Process | None, halt: Callable[[Proces
         process.resume()
 
 
-@fault
+@fault_of("any")
 async def pause(on: Injection) -> None:
     """A shard is stopped, and goes on after a while."""
     await _halted(on, on.one("s"), Process.pause)
 
 
-@fault
+@fault_of("service")
 async def sharder_pause(on: Injection) -> None:
     """A sharder is stopped, and goes on after a while."""
     await _halted(on, on.one("x"), Process.pause)
 
 
-@fault
+@fault_of("any")
 async def block(on: Injection) -> None:
     """The main loop of a shard is blocked; the thread that renews its Lease goes on."""
     await _halted(on, on.one("s"), Process.block)
 
 
-@fault
+@fault_of("service")
 async def sharder_kill(on: Injection) -> None:
     """A sharder dies."""
     if process := on.one("x"):
         process.kill()
 
 
-@fault
+@fault_of("any")
 async def starved(on: Injection) -> None:
     """A process gets little CPU time: a few milliseconds every now and then."""
     process, over = on.one(on.rng.choice("sx")), on.conditions.now + on.rng.uniform(5, 60)

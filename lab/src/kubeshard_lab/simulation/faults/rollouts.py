@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kubeshard_lab.simulation.faults.injection import Injection, fault
+from kubeshard_lab.simulation.faults.injection import Injection, fault_of
 
 
-@fault
+@fault_of("several")
 async def scale(on: Injection) -> None:
     """The number of shards is increased by one, and decreased the next time."""
     if "s9" in on.workload.names:
@@ -15,7 +15,7 @@ async def scale(on: Injection) -> None:
     on.effects += 1
 
 
-@fault
+@fault_of("several")
 async def rolling_update(on: Injection) -> None:
     """Each shard is replaced by one with another name, which is there before the former one is stopped."""
     for name in tuple(on.workload.names):
@@ -26,7 +26,7 @@ async def rolling_update(on: Injection) -> None:
         on.effects += 1
 
 
-@fault
+@fault_of("several")
 async def scale_to_zero(on: Injection) -> None:
     """All shards are stopped, and started again after a while."""
     names = tuple(on.workload.names)
@@ -37,7 +37,7 @@ async def scale_to_zero(on: Injection) -> None:
     on.workload.names.extend(name for name in names if name not in on.workload.names)
 
 
-@fault
+@fault_of("several")
 async def flapping(on: Injection) -> None:
     """A shard comes and goes every few seconds."""
     name = f"s{on.rng.randint(50, 59)}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault
+from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault, fault_of
 from kubeshard_lab.simulation.faults.users import created_again, recreated
 from kubeshard_lab.simulation.processes import Process
 
 
-@fault
+@fault_of("any")
 async def compaction(on: Injection) -> None:
     """etcd forgets its history: no watch can go on from an earlier version."""
     on.world.server.store.compact()
@@ -30,7 +30,7 @@ async def restore(on: Injection) -> None:
     await created_again(on)
 
 
-@fault
+@fault_of("any")
 async def restarted(on: Injection) -> None:
     """The API server is restarted: requests in flight get no answer, watches are cut, connections are refused for a
     while, and then no watch can go on from where it was.
@@ -48,7 +48,7 @@ def _needs_etcd(process: Process, request: HttpRequest) -> bool:
     return request.method != "GET" or "watch=" not in request.target
 
 
-@fault
+@fault_of("any")
 async def no_leader(on: Injection) -> None:
     """etcd has no leader: reads and writes fail after a while, some writes take effect when there is one again, and
     watches go on.
@@ -65,7 +65,7 @@ async def no_leader(on: Injection) -> None:
         back.set()
 
 
-@fault
+@fault_of("any")
 async def stale_front(on: Injection) -> None:
     """There are two API servers behind a balancer, and one of them is stale: what it tells watches is late. Every watch
     is opened anew, with one of both.
@@ -84,7 +84,7 @@ async def stale_front(on: Injection) -> None:
         await on.lasts(5, 60)
 
 
-@fault
+@fault_of("service")
 async def webhook(on: Injection) -> None:
     """The API server cannot reach the webhook."""
     caller = on.world.caller

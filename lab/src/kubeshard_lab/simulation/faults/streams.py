@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kubeshard.runtime.transport import HttpRequest, TransportError
-from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault, lists
+from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault_of, lists
 from kubeshard_lab.simulation.processes import Process
 
 _BOOKMARK = b'{"type":"BOOKMARK"'
@@ -19,7 +19,7 @@ def _watches(process: Process, request: HttpRequest) -> bool:
     return request.method == "GET" and "watch=" in request.target
 
 
-@fault
+@fault_of("any")
 async def lists_slow(on: Injection) -> None:
     """Lists take long, and some longer than anyone waits."""
     slow = Rule("list slow", lists, code=0, delay=on.rng.uniform(1, 25))
@@ -30,7 +30,7 @@ async def lists_slow(on: Injection) -> None:
         await on.lasts(10, 60)
 
 
-@fault
+@fault_of("any")
 async def lists_reset(on: Injection) -> None:
     """Lists, and watches that begin with all objects, break off in the middle."""
 
@@ -50,7 +50,7 @@ async def lists_reset(on: Injection) -> None:
         on.conditions.chances["list reset"] = 0.0
 
 
-@fault
+@fault_of("any")
 async def bookmarks_missing(on: Injection) -> None:
     """Watches deliver no bookmarks."""
 
@@ -67,7 +67,7 @@ async def bookmarks_missing(on: Injection) -> None:
         await on.lasts(60, 180)
 
 
-@fault
+@fault_of("any")
 async def events_repeated(on: Injection) -> None:
     """Watches deliver events twice, and deliver the last one again after they were cut."""
     last: dict[tuple[str, str], bytes] = {}
@@ -96,7 +96,7 @@ async def events_repeated(on: Injection) -> None:
         await on.lasts(5, 30)
 
 
-@fault
+@fault_of("any")
 async def watches_end(on: Injection) -> None:
     """Watches end as soon as they are open."""
     on.conditions.ending["watch ended"] = _watches

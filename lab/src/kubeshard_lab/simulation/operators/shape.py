@@ -17,43 +17,9 @@ from kubeshard.manifests.operator import definitions
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import shard_label
+from kubeshard_lab.simulation.faults.injection import TARGETS
 
 HOME_NAMESPACE = "default"
-
-_OF_ANY = (
-    "block",
-    "bookmarks_missing",
-    "clock_rate",
-    "compaction",
-    "cut",
-    "cut_one_way",
-    "events_repeated",
-    "failing",
-    "half_open",
-    "kill",
-    "late",
-    "lists_reset",
-    "lists_slow",
-    "lost",
-    "no_leader",
-    "pause",
-    "replace",
-    "restart",
-    "restarted",
-    "skew",
-    "stale_front",
-    "starved",
-    "suspended",
-    "terminate",
-    "throttled",
-    "watches_cut",
-    "watches_end",
-    "watches_silent",
-    "writes_failing",
-    "year_off",
-)
-_OF_SEVERAL = ("flapping", "rolling_update", "scale", "scale_to_zero")
-_OF_A_SERVICE = ("sharder_cut", "sharder_kill", "sharder_pause", "webhook")
 
 
 @dataclass(frozen=True)
@@ -118,8 +84,12 @@ class Shape:
     @property
     def faults(self) -> tuple[str, ...]:
         """What can be inflicted on it: not what users do to a ring, which is for those who change kubeshard."""
-        several = _OF_SEVERAL if self.instances > 1 else ()
-        return tuple(sorted((*_OF_ANY, *several, *(_OF_A_SERVICE if self.has_sharders else ()))))
+        hit = {
+            "any",
+            *(["several"] if self.instances > 1 else []),
+            *(["service"] if self.has_sharders else []),
+        }
+        return tuple(sorted(kind for kind, target in TARGETS.items() if target in hit))
 
     def exclusive(self, controller: Controller[Any]) -> bool:
         """Whether two instances must not work on one object."""
