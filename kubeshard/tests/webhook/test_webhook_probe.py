@@ -10,7 +10,7 @@ import pytest
 from kubeshard import Client
 from kubeshard.core.errors import Forbidden, Unavailable
 from kubeshard.core.partial_kinds import ValidatingWebhookConfiguration
-from kubeshard.webhook.probe import RegistrationProbe
+from kubeshard.webhook.call_check import RegistrationProbe
 from kubeshard.webhook.registrar import BEFORE
 from kubeshard.webhook.registration import Address
 from kubeshard.webhook.review import AdmissionRequest, GroupVersionResource, UserInfo

@@ -61,7 +61,7 @@ def release_finalizers(
     and patch these objects; kinds that cannot be listed are reported, and so are webhooks of the operator that are in
     the way.
     """
-    from kubeshard.client import orphans
+    from kubeshard.client import leftover_finalizers
     from kubeshard.client.connecting import connected
     from kubeshard.core.errors import ApiError
     from kubeshard.core.finalizers import deletion_age, spoken
@@ -72,18 +72,20 @@ def release_finalizers(
 
     if yes and not release:
         raise click.UsageError("--yes requires --release")
-    orphans.check_keys(keys)
+    leftover_finalizers.check_keys(keys)
     parts = [kind.partition(".") for kind in kinds]
     resources = [GroupResource(group, resource) for resource, _, group in parts]
 
-    async def find() -> tuple[list[orphans.Held], int]:
-        found: list[orphans.Held] = []
+    async def find() -> tuple[list[leftover_finalizers.Held], int]:
+        found: list[leftover_finalizers.Held] = []
         failures = 0
         async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
-            async for each in orphans.held(client, keys, resources=resources, namespace=namespace or ALL):
-                if isinstance(each, orphans.Unseen):
+            async for each in leftover_finalizers.held(
+                client, keys, resources=resources, namespace=namespace or ALL
+            ):
+                if isinstance(each, leftover_finalizers.Unseen):
                     failures += 1
-                    remedy = await orphans.in_the_way(client, each.error)
+                    remedy = await leftover_finalizers.in_the_way(client, each.error)
                     click.echo(one_line(f"not searched: {each.what}: {each.error}{advice(remedy)}"), err=True)
                     continue
                 found.append(each)
@@ -92,15 +94,15 @@ def release_finalizers(
                 click.echo(one_line(f"{named(each)}  {', '.join(each.keys)}  {since}"))
         return found, failures
 
-    async def let_go(found: list[orphans.Held]) -> int:
+    async def let_go(found: list[leftover_finalizers.Held]) -> int:
         failures = 0
         async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
             for each in found:
                 try:
-                    done = await orphans.release(client, each)
+                    done = await leftover_finalizers.release(client, each)
                 except ApiError as error:
                     failures += 1
-                    remedy = await orphans.in_the_way(client, error)
+                    remedy = await leftover_finalizers.in_the_way(client, error)
                     click.echo(one_line(f"not released: {named(each)}: {error}{advice(remedy)}"), err=True)
                 else:
                     click.echo(one_line(f"{'released' if done else 'released already'}: {named(each)}"))
@@ -109,7 +111,7 @@ def release_finalizers(
     def advice(remedy: str) -> str:
         return f"; if that is a webhook of the removed operator: {remedy}" if remedy else ""
 
-    def named(held: orphans.Held) -> str:
+    def named(held: leftover_finalizers.Held) -> str:
         meta = held.metadata
         return f"{held.kind.group_resource} {f'{meta.namespace}/' if meta.namespace else ''}{meta.name}"
 

@@ -32,7 +32,7 @@ from kubeshard.inspection.ring import SeenRing
 from kubeshard.runtime.tls import Tls
 from kubeshard.sharder.webhook_registration import FIELD_MANAGER
 from kubeshard.sharding.names import WEBHOOK_NAME, webhook_config_name
-from kubeshard.webhook.probe import called_from_here
+from kubeshard.webhook.call_check import called_from_here
 
 LOOKED_AT = 500
 """Objects of a resource among which one is sought that the webhook is called for."""

@@ -36,9 +36,9 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.webhook.app import Routes
+from kubeshard.webhook.call_check import RegistrationProbe
 from kubeshard.webhook.certificates import CertificateSource
 from kubeshard.webhook.conversion import Conversion
-from kubeshard.webhook.probe import RegistrationProbe
 from kubeshard.webhook.registrar import CLASSES, Registrar
 from kubeshard.webhook.registration import (
     CONFIGURATIONS,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.client.orphans import Held, Unseen, check_keys, held, in_the_way, release
+from kubeshard.client.leftover_finalizers import Held, Unseen, check_keys, held, in_the_way, release
 from kubeshard.core import (
     ConfigMap,
     ConfigurationError,
