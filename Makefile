@@ -55,6 +55,9 @@ test-more: $(STAMP) ## Run the tests that only test-nightly runs: further seeds,
 test-more-kube: $(STAMP) kube ## Run those of them that need a real kube-apiserver: the embedded one beside it
 	$(BIN)/pytest -m "$(LIVE)" $(PAIRS) $(ARGS)
 
+record: $(STAMP) kube ## Record the answers of a real kube-apiserver to the conformance cases: once per release of Kubernetes, and for new cases (ARGS="-k case")
+	$(BIN)/pytest -m kube apiserver/tests/conformance --record $(PAIRS) $(ARGS)
+
 PYTHONS ?= 3.11.2 3.12 3.13
 PARTS   ?= $(addprefix kubeshard/tests/,core runtime sharding workqueue crd leases client cache controller manager shard sharder webhook) \
 	  apiserver/tests/apiserver
@@ -170,4 +173,4 @@ $(RUNS): kubeshard/pyproject.toml apiserver/pyproject.toml lab/pyproject.toml re
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS) lowest) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-long test-system test-all test-nightly test-more test-more-kube test-pythons test-lowest dist image test-image test-kube corpus test-install kube cluster manifests isolation traces chaos types lint model budget docs bench lock install clean
+.PHONY: help demo test test-long test-system test-all test-nightly test-more test-more-kube record test-pythons test-lowest dist image test-image test-kube corpus test-install kube cluster manifests isolation traces chaos types lint model budget docs bench lock install clean

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from conformance_kinds import DEFINITIONS
+from conformance_recording import aside
 from multidict import CIMultiDict
 
 from kubeshard.runtime.transport import HttpRequest, Transport
@@ -218,7 +219,8 @@ def owned(answer: Answer) -> dict[tuple[str, str, str], Any]:
 
 async def install(api: Api, definition: dict[str, Any], within: float = WITHIN) -> None:
     """Creates a definition and waits until its kind is served."""
-    answer = await api.create(DEFINITIONS, definition)
+    with aside():
+        answer = await api.create(DEFINITIONS, definition)
     assert answer.status in (201, 409), answer.text
     spec = definition["spec"]
     version = next(version["name"] for version in spec["versions"] if version["served"])
@@ -228,8 +230,9 @@ async def install(api: Api, definition: dict[str, Any], within: float = WITHIN) 
 
 async def until(holds: Callable[[], Awaitable[bool]], within: float = WITHIN) -> None:
     async with asyncio.timeout(within):
-        while not await holds():  # noqa: ASYNC110 - what changes is in another process
-            await asyncio.sleep(0.05)
+        with aside():
+            while not await holds():  # noqa: ASYNC110 - what changes is in another process
+                await asyncio.sleep(0.05)
 
 
 async def _serves(api: Api, path: str) -> bool:

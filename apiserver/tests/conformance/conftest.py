@@ -6,20 +6,28 @@ etcd. Only the cases that concern the connection itself, marked `wire`, run over
 from __future__ import annotations
 
 import functools
-import itertools
 import json
-import os
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from conformance_api import Api, install
 from conformance_kinds import SITE_DEFINITION, SITES
+from conformance_recording import (
+    Recordings,
+    Tape,
+    Taped,
+    case_id,
+    complaints,
+    differences,
+    known_differences,
+)
 from conformance_registration import Registration
 from conformance_webhooks import Hooks, running_hooks
 
@@ -42,7 +50,6 @@ ADMIN = User("admin", "admin", ("system:masters",))
 """The administrator, as in `kubeshard_apiserver.testing.ControlPlane`."""
 PLUGINS = [name for name in ADMISSION_PLUGINS if name != "ServiceAccount"]
 """Those of `kubeshard_apiserver.testing.ControlPlane`, where nobody creates accounts."""
-_numbers = itertools.count(1)
 
 
 class Target:
@@ -57,10 +64,11 @@ class Target:
         certified: Callable[[CertificatePair], Transport],
         forget: Callable[[int], None],
         authority: Callable[[str, Sequence[str]], CertificatePair],
+        tape: Tape,
     ) -> None:
         self.config = config
-        self.transport = transport
-        self.certified = lambda user, *groups: certified(authority(user, groups))
+        self.transport = lambda: Taped(transport(), tape)
+        self.certified = lambda user, *groups: Taped(certified(authority(user, groups)), tape)
         self.forget = forget
 
 
@@ -84,6 +92,65 @@ async def caller() -> AsyncIterator[HttpCaller]:
     await caller.close()
 
 
+_TAPE = pytest.StashKey[Tape]()
+_recordings = functools.cache(Recordings)
+_known = functools.cache(known_differences)
+_recorded: dict[str, set[str]] = {}
+"""Which cases of which areas exist, if this run records."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", action="store_true", help="record the real server's answers: `make record`")
+
+
+@pytest.fixture
+def tape(request: pytest.FixtureRequest, name: str) -> Tape:
+    return request.node.stash.setdefault(_TAPE, Tape(name))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Compares what a case was answered with what the real server has answered to it, or records that."""
+    result = yield
+    if (tape := item.stash.get(_TAPE, None)) is None:
+        return result
+    if item.get_closest_marker("live"):
+        return result
+    area, case = _area(item), case_id(item.name)
+    cases = _recordings(area).cases
+    if item.config.getoption("--record", False):
+        cases[case] = tape.told()
+    elif item.get_closest_marker("kube") is None:
+        if case not in cases:
+            pytest.fail("the real server's answers are not recorded: `make record`, or mark it `live`", False)
+        found = complaints(f"{area}: {case}", [*differences(tape.told(), cases[case])], _known())
+        if found:
+            pytest.fail("\n".join(["not as the real server:", *found]), pytrace=False)
+    return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--record", False) and not any("::" in argument for argument in config.args):
+        for item in items:
+            if "target" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("live"):
+                _recorded.setdefault(_area(item), set()).add(case_id(item.name))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Writes what was recorded, without cases that are gone."""
+    ran = {_area(item) for item in session.items if item.stash.get(_TAPE, None)}
+    for area in ran if session.config.getoption("--record", False) else ():
+        recordings = _recordings(area)
+        for gone in recordings.cases.keys() - _recorded.get(area, recordings.cases.keys()):
+            del recordings.cases[gone]
+        recordings.write()
+
+
+def _area(item: pytest.Item) -> str:
+    return item.path.stem.removeprefix("test_conformance_")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
         over_https = pytest.param(
@@ -101,6 +168,7 @@ async def target(
     credentials: Credentials,
     model: tuple[ApiServer, Identity],
     caller: HttpCaller,
+    tape: Tape,
 ) -> AsyncIterator[Target]:
     issued = functools.partial(_issued, credentials.authority)
     if request.param == "model":
@@ -115,15 +183,16 @@ async def target(
             ),
             lambda _: front.server.store.compact(),
             issued,
+            tape,
         )
     elif request.param == "http":
         served: Served = request.getfixturevalue("served")
-        yield _over_http(served.config, lambda _: served.forget(), issued)
+        yield _over_http(served.config, lambda _: served.forget(), issued, tape)
     else:
         control_plane = request.getfixturevalue("control_plane")
         config = await load_config(kubeconfig=str(control_plane.kubeconfig))
         forget = functools.partial(_compact, control_plane.children[0].pid)
-        yield _over_http(config, forget, control_plane.client_certificate)
+        yield _over_http(config, forget, control_plane.client_certificate, tape)
 
 
 @dataclass
@@ -163,6 +232,7 @@ def _over_http(
     config: ClusterConfig,
     forget: Callable[[int], None],
     authority: Callable[[str, Sequence[str]], CertificatePair],
+    tape: Tape,
 ) -> Target:
     def connected(config: ClusterConfig) -> Transport:
         return HttpTransport(config.server, config.tls)
@@ -171,7 +241,7 @@ def _over_http(
         certificate, key = pair.certificate.decode(), pair.private_key.decode()
         return connected(replace(config, tls=replace(config.tls, certificate=certificate, key=key)))
 
-    return Target(config, lambda: connected(config), certified, forget, authority)
+    return Target(config, lambda: connected(config), certified, forget, authority, tape)
 
 
 def _compact(etcd: int, revision: int) -> None:
@@ -198,9 +268,10 @@ async def client(target: Target) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def name() -> str:
-    """A name that no other case uses."""
-    return f"case-{os.getpid()}-{next(_numbers)}"
+def name(request: pytest.FixtureRequest) -> str:
+    """A name that no other case uses, and that is the same in every run."""
+    case = f"{request.path.stem}::{case_id(request.node.name)}"
+    return f"case-{crc32(case.encode()):08x}"
 
 
 @pytest.fixture

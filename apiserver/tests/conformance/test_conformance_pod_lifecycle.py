@@ -404,6 +404,7 @@ async def test_the_quality_of_service_outlives_a_resize(api, pods):
     }
 
 
+@pytest.mark.live  # two requests at the same time
 @pytest.mark.parametrize("as_collection", [False, True], ids=["alone", "as a collection"])
 async def test_a_pod_that_nothing_holds_is_seen_being_deleted_before_it_is_gone(api, pods, as_collection):
     """Controllers that watch pods act in between, so the two events come one after the other."""
