@@ -37,10 +37,10 @@ from kubeshard.sharder import (
     moves,
     pod_reports,
     unassigned,
-    waiting_objects,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import planner, shard_states, take_overs
+from kubeshard.sharder.resource_sync import Job
+from kubeshard.sharding import planner, shard_states, take_overs, waiting
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_lab.simulation import processes
@@ -88,7 +88,7 @@ def _forgotten(
     return states._put(key, record, None, now) if record else None
 
 
-def _without_version(job: moves.Job, view: RingView) -> MergePatch:
+def _without_version(job: Job, view: RingView) -> MergePatch:
     labels = {view.shard_label: job.decision.target, view.drain_label: None}
     return MergePatch({"metadata": {"labels": labels}})
 
@@ -207,7 +207,7 @@ MEASURES = (
         "parted",
         ("scale",),
         (
-            (waiting_objects.PendingDrains, "unsure", lambda *_: False),
+            (waiting.PendingDrains, "unsure", lambda *_: False),
             (moves.Mover, "_follows", _at_once),
         ),
     ),
@@ -317,7 +317,7 @@ MEASURES = (
         "an object that lost its shard gets another one after a pause, in which its shard can take it back",
         "hasty",
         ("put_without_labels", "scale"),
-        ((waiting_objects.DelayedAssignments, "waits", lambda *_: False),),
+        ((waiting.Delays, "waits", lambda *_: False),),
         sharder="in-manager",
     ),
     Measure(

@@ -15,6 +15,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
+from kubeshard.sharder.assignment_controller import JITTER, LONGEST_RETRY
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.object_locks import Known, ObjectLock, ObjectLocks
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
@@ -23,6 +24,8 @@ from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResou
 from kubeshard.sharding.ownership import PossibleOwners
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf
+from kubeshard_lab.virtual_world import SeededRng
 
 
 class SmallRing:
@@ -70,7 +73,7 @@ class SmallRing:
         found = self.rings.get(name)
         assert found is not None
         self.ring: Ring = found
-        self.ring_sync = RingSync(self.ring)
+        self.ring_sync = ring_sync(self.ring)
         """What a leader keeps for the ring."""
         self._subscription = self.rings.subscribed(self._ring_changed)
         self._subscription.__enter__()
@@ -159,6 +162,17 @@ class SmallRing:
             Namespace(metadata=ObjectMeta(name=name, labels=labels))
             for name, labels in self.namespaces.items()
         ]
+
+
+def ring_sync(ring: Ring, failures: Limiter | None = None, *, probes: bool = False) -> RingSync:
+    """What a leader keeps for a ring. `failures`: a limit for all that fail."""
+    rng = SeededRng(1)
+
+    def backoff() -> Limiter:
+        own = ItemExponential(1.0, LONGEST_RETRY / (1 + JITTER), jitter=JITTER, rng=rng)
+        return MaxOf(own, *([failures] if failures else []))
+
+    return RingSync(ring, backoff, at_once=20, probes=probes)
 
 
 @asynccontextmanager

@@ -15,9 +15,9 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.assignment_controller import RINGS_A_TURN, Assignments, assignment_controller
+from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.resource_sync import ResourceSync
-from kubeshard.sharder.retries import Retries
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import RING_LABEL
 from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
@@ -51,11 +51,13 @@ class World:
             unassigned,
             unused,
             unused,
-            Retries(self.clock, SeededRng(1)),
+            unused,
             proofs,
             cache,
-            sync_period=300.0,
+            SharderControllerConfig(),
+            probes=False,
             clock=self.clock,
+            rng=SeededRng(1),
         )
 
     def hold(self, name: str, holder: str | None = None) -> None:

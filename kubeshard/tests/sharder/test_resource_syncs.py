@@ -13,8 +13,8 @@ from small_ring import SmallRing
 from kubeshard.core.errors import Unavailable
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.assignment_controller import AT_ONCE, Assignments
+from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
-from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.tasks import StartLimit
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.scans import ScanResult, ScanScope
@@ -57,11 +57,13 @@ class Scans:
             unassigned,
             unused,
             unused,
-            Retries(self.clock, SeededRng(1)),
+            unused,
             proofs,
             cache,
-            sync_period=300.0,
+            SharderControllerConfig(),
+            probes=False,
             clock=self.clock,
+            rng=SeededRng(1),
         )
         self.running = asyncio.create_task(self.assignments.run(lambda *_, **__: None))
         self._began = self.clock.monotonic()

@@ -22,24 +22,20 @@ from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
-from kubeshard.sharder import waiting_objects
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.moves import Job
-from kubeshard.sharder.resource_sync import ANY_OWNER
-from kubeshard.sharder.retries import Retries
-from kubeshard.sharder.waiting_objects import REMEMBERED, PendingDrains, SkippedNamespaces, WaitingObjects
+from kubeshard.sharder.resource_sync import ANY_OWNER, Job
 from kubeshard.sharder.webhook_config import in_sync, webhook_configuration
+from kubeshard.sharding import waiting
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK, CLEANED_UP, LEASES_WRITTEN, findings
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, STRICT_HANDOVER_ANNOTATION
 from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import Action, Decision
-from kubeshard.sharding.refusals import Objects
 from kubeshard.sharding.scans import ScanScope
+from kubeshard.sharding.waiting import REMEMBERED, Objects, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
-from kubeshard_lab.virtual_world import SeededRng
 
 SECRETS = RingResource(resource="secrets", controlled_resources=(RingGroupResource(resource="configmaps"),))
 SECRET = Kind("", "v1", "Secret", "secrets")
@@ -193,9 +189,6 @@ class Busy:
         self.small = SmallRing("a", "b", resources=(SECRETS,), clock=VirtualClock())
         self.ring = self.small.ring
         self.sync = self.small.sync("secrets", tasks=group)
-        self.retries = Retries(self.small.clock, SeededRng(1))
-        mover: Any = SimpleNamespace(carry_out=self._never)
-        self.sync.start(lambda: self.retries.run(self.sync, mover), "retries")
         self.sync.start(self._never, "work")
         decision = Decision(Action.DRAIN, "b", "a", key="/Secret/default/foo")
         meta = ObjectMeta(name="foo", namespace="default")
@@ -209,7 +202,8 @@ class Busy:
         """Calls everything that may still happen late."""
         of = self.sync.of
         of.refused(self.job.entry.resource, self.job.decision)
-        self.retries.add(self.job, Forbidden("policy"))
+        of.failed(self.job, Forbidden("policy"))
+        of.assigned_late(self.job)
         of.drained(self.job.entry.resource, self.job.decision)
         of.request(ScanScope.ALL)
         of.members_changed()
@@ -308,7 +302,7 @@ def test_a_late_deletion_of_a_former_ring_ends_no_other() -> None:
 def test_where_more_drains_are_pending_than_are_remembered_any_object_may_be_drained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(waiting_objects, "MOST_DRAINS", 3)
+    monkeypatch.setattr(waiting, "MOST_DRAINS", 3)
     pending, hashring = PendingDrains(), HashRing(["a", "b"])
 
     def scan(keys: list[str], *, complete: bool = True) -> None:

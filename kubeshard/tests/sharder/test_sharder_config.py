@@ -27,9 +27,9 @@ from kubeshard.sharder.webhook_config import in_sync, serving_names, webhook_con
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.conditions import RingReport, findings, with_findings
 from kubeshard.sharding.names import RING_LABEL
-from kubeshard.sharding.refusals import Objects
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import ShardStates
+from kubeshard.sharding.waiting import Objects
 from kubeshard_apiserver.admission.expressions import conditions_hold
 from kubeshard_apiserver.testing.memory import MemoryApi
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from small_api import SmallApi, ok, status
@@ -17,9 +19,11 @@ from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.dead_shards import Still
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
-from kubeshard.sharder.moves import THROTTLING, TRIES, Job, Mover, MoveResult, Still
+from kubeshard.sharder.moves import THROTTLING, TRIES, Mover
 from kubeshard.sharder.object_locks import Known
+from kubeshard.sharder.resource_sync import Do, Job, MoveResult
 from kubeshard.sharder.rings import OnDeletion
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, TAKEN
@@ -50,18 +54,16 @@ class World:
         self.since: list[float] = []
         self.failures: list[tuple[str, type[Exception]]] = []
         self.client = self.api.client(VirtualClock())
+        self.proofs: Any = SimpleNamespace(proven=self._is_dead)
         self.mover = Mover(
-            self.client,
-            ResourceKinds(self.client),
-            dead=self._is_dead,
-            retry=self.add,
-            clock=VirtualClock(),
-            rng=SeededRng(1),
+            self.client, ResourceKinds(self.client), self.proofs, clock=VirtualClock(), rng=SeededRng(1)
         )
+        self._failed = self.small.ring_sync.failed
+        self.small.ring_sync.failed = self.failed  # type: ignore[method-assign]
 
-    def add(self, job: Job, error: Exception) -> None:
-        """Takes the place of the retries."""
+    def failed(self, job: Job, error: Exception) -> None:
         self.failures.append((job.meta.name, type(error)))
+        self._failed(job, error)
 
     async def _is_dead(self, ring: str, shard: str, since: float) -> Still | None:
         self.asked.append(shard)
@@ -178,14 +180,7 @@ async def test_a_sharder_that_leads_no_longer_leaves_the_job_to_others() -> None
     world.api.put(SECRETS, "foo")
     job = await world.job()
     client = world.client.fenced(LeaderFence())
-    mover = Mover(
-        client,
-        ResourceKinds(client),
-        dead=world._is_dead,
-        retry=world.add,
-        clock=VirtualClock(),
-        rng=SeededRng(1),
-    )
+    mover = Mover(client, ResourceKinds(client), world.proofs, clock=VirtualClock(), rng=SeededRng(1))
     before = len(world.api.requests)
     assert await mover.carry_out(job) is MoveResult.WAITING
     assert (len(world.api.requests), world.failures) == (before, [])
@@ -346,12 +341,13 @@ async def test_children_wait_for_an_owner_without_a_shard_until_it_is_seen_that_
     drains.begin(complete=True)
     drains.not_placed(key)
     drains.end(hashring)
-    handled = world.small.sync("secrets").handled
-    await world.mover.check(job)
+    sync = world.small.sync("secrets")
+    handled = sync.handled
+    await world.mover.do(sync, Do.LOOK, job)
     assert drains.unsure(key, hashring)
     assert handled.since(job.key, -1.0) is None  # nothing was done about it: a scan that is under way does
     world.api.relabel(FOO, **{SHARD: "shard-1"})
-    await world.mover.check(job)
+    await world.mover.do(sync, Do.LOOK, job)
     assert not drains.unsure(key, hashring)
     assert handled.since(job.key, -1.0) is not None
 
@@ -454,7 +450,7 @@ async def test_a_proof_that_fell_while_credentials_were_renewed_stops_the_patch(
         world.asked.append(shard)
         return (lambda: next(stands)) if len(world.asked) == 1 else None
 
-    world.mover._dead = dead
+    world.proofs.proven = dead
     assert await world.mover.carry_out(job) is MoveResult.WAITING
     assert world.api.writes() == []
     assert world.asked == ["gone", "gone"]
@@ -471,7 +467,7 @@ async def test_a_proof_of_death_begins_after_the_object_was_read() -> None:
         since.append(read)
         return lambda: True
 
-    world.mover._dead = dead
+    world.proofs.proven = dead
     job = (await world.job())._replace(read=0.0)
     await asyncio.sleep(7.0)
     world.conflict_by(1)
@@ -490,7 +486,7 @@ async def test_a_target_that_left_while_the_proof_was_awaited_gets_nothing() -> 
         world.small.shards = ("shard-0", "shard-2")
         return lambda: True
 
-    world.mover._dead = dead
+    world.proofs.proven = dead
     assert await world.mover.carry_out(job) is MoveResult.MOVED
     assert world.api.labels(FOO)[SHARD] in ("shard-0", "shard-2")
     assert len(world.api.writes()) == 1
@@ -517,7 +513,8 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
         events.append((request.method, clock.monotonic()))
         return None
 
-    mover = Mover(limited, ResourceKinds(limited), dead=dead, retry=world.add, clock=clock, rng=SeededRng(1))
+    world.proofs.proven = dead
+    mover = Mover(limited, ResourceKinds(limited), world.proofs, clock=clock, rng=SeededRng(1))
     for name in ("foo", "bar"):
         world.api.put(SECRETS, name, labels={SHARD: "gone"})
     jobs = [await world.job("foo"), await world.job("bar")]
@@ -573,16 +570,9 @@ async def test_a_namespace_that_changed_while_the_proof_was_awaited_keeps_its_ob
         world.small.namespaces["default"] = {"space": "other"}
         return lambda: True
 
-    mover = Mover(
-        world.client,
-        ResourceKinds(world.client),
-        dead=proof,
-        retry=world.add,
-        clock=VirtualClock(),
-        rng=SeededRng(1),
-    )
+    world.proofs.proven = proof
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
-    assert await mover.carry_out(await world.job()) is MoveResult.NOTHING
+    assert await world.mover.carry_out(await world.job()) is MoveResult.NOTHING
     assert world.api.writes() == []
 
 

@@ -18,19 +18,18 @@ from small_ring import SmallRing
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.dead_shards import Still
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
-from kubeshard.sharder.late_assignment import LateAssignment
-from kubeshard.sharder.moves import Mover, Still
+from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.rings import OnDeletion
 from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
-from kubeshard.sharder.waiting_objects import ASSIGNMENT_DELAY
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import NOT_SHARDED
-from kubeshard.sharding.refusals import Objects
 from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, Objects
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng
 
@@ -73,20 +72,12 @@ class World:
         )
         self.ring, self.registry = self.small.ring, self.small.registry
         self.report = self.ring.report
-        mover = Mover(
-            client,
-            kinds,
-            dead=self._is_dead,
-            retry=lambda *_: None,
-            clock=clock,
-            rng=SeededRng(1),
-        )
-        late = LateAssignment(mover, concurrent_moves=10)
+        proofs: Any = SimpleNamespace(proven=self._is_dead)
+        self.mover = mover = Mover(client, kinds, proofs, clock=clock, rng=SeededRng(1))
         self.resync = Scanner(
             client,
             kinds,
             mover,
-            late,
             Permissions(client, clock),
             concurrent_moves=10,
             clock=clock,
@@ -363,16 +354,16 @@ async def test_an_object_that_a_scan_finds_without_a_shard_waits_as_long_as_one_
 ):
     """A user may have taken it from its shard a moment ago, which takes it back."""
     w = World("shard-0", "shard-1", "shard-2")
-    async with asyncio.TaskGroup() as tasks:
-        w.small.sync("secrets", tasks=tasks)
-        secret = w.secret("foo")
-        w.api.objects[secret]["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
-        await w.scan("secrets")
-        await asyncio.sleep(ASSIGNMENT_DELAY - 0.1)
-        assert w.api.labels(secret) == {}
-        await asyncio.sleep(0.2)
-        assert w.api.labels(secret) == {SHARD: "shard-1"}
-        w.small.sync("secrets").close()
+    sync, secret = w.small.sync("secrets"), w.secret("foo")
+    w.api.objects[secret]["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    await w.scan("secrets")
+    await asyncio.sleep(ASSIGNMENT_DELAY - 0.1)
+    assert (sync.due(), w.api.labels(secret)) == ([], {})
+    await asyncio.sleep(0.2)
+    ((what, job),) = sync.due()
+    assert job is not None
+    await w.mover.do(sync, what, job)
+    assert w.api.labels(secret) == {SHARD: "shard-1"}
 
 
 @virtual_time

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from small_api import SmallApi, status
@@ -15,13 +17,15 @@ from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder import retries
-from kubeshard.sharder.kinds_and_rights import ResourceKinds
+from kubeshard.sharder.assignment_controller import Assignments
+from kubeshard.sharder.config import SharderControllerConfig
+from kubeshard.sharder.dead_shards import Still
+from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.lease_observer import SHARD_LEASES
-from kubeshard.sharder.moves import Job, Mover, MoveResult, Still
-from kubeshard.sharder.resource_sync import ResourceSync, RingSync
-from kubeshard.sharder.retries import Retries
+from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.resource_sync import Job, MoveResult, RingSync
 from kubeshard.sharder.tasks import BoundedTaskGroup
+from kubeshard.sharding import waiting
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.planner import plan
 from kubeshard.sharding.ring_resources import RingEntry
@@ -156,12 +160,23 @@ class Refusals:
         self.api, self.clock = SmallApi(), VirtualClock()
         self.small = SmallRing("a", clock=self.clock)
         self._client = self.api.client(self.clock)
-        self.retries = Retries(self.clock, SeededRng(1))
+        unused: Any = None
+        proofs: Any = SimpleNamespace(proven=_never_asked)
         self._mover = Mover(
-            self._client,
-            ResourceKinds(self._client),
-            dead=_never_asked,
-            retry=self.retries.add,
+            self._client, ResourceKinds(self._client), proofs, clock=self.clock, rng=SeededRng(1)
+        )
+        assignments = Assignments(
+            self.small.rings,
+            unused,
+            unused,
+            unused,
+            unused,
+            self._mover,
+            Permissions(self._client, self.clock),
+            proofs,
+            unused,
+            SharderControllerConfig(),
+            probes=False,
             clock=self.clock,
             rng=SeededRng(1),
         )
@@ -169,7 +184,7 @@ class Refusals:
         sync = self.small.sync("secrets")
         self.scans: list[tuple[ScanScope, float]] = []
         sync.request = self._ask  # type: ignore[method-assign]
-        self.running = asyncio.create_task(self.retries.run(sync, self._mover))
+        self.running = asyncio.create_task(assignments._attend(sync))
 
     async def assign(self, name: str = "foo", of: RingSync | None = None) -> MoveResult:
         await asyncio.sleep(0)
@@ -218,7 +233,7 @@ async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
 async def test_when_one_succeeds_all_are_tried_again_at_once_and_those_that_were_not_remembered_are_looked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retries, "REMEMBERED", 5)
+    monkeypatch.setattr(waiting, "REMEMBERED", 5)
     w = Refusals()
     names = [f"foo{number}" for number in range(8)]
     w.refuse(FORBIDDEN)
@@ -227,7 +242,7 @@ async def test_when_one_succeeds_all_are_tried_again_at_once_and_those_that_were
         assert await w.assign(name) is MoveResult.FAILED
     overflowed = w.clock.monotonic()
     await asyncio.sleep(100.0)
-    assert w.scans == [(ScanScope.MISPLACED, overflowed + retries.MORE_AFTER)]
+    assert w.scans == [(ScanScope.MISPLACED, overflowed + waiting.MORE_AFTER)]
     w.api.faults.clear()
     await asyncio.sleep(10.1)
     assert [name for name in names if w.api.labels(f"{SECRETS}/{name}")] == names[:5]
@@ -235,28 +250,6 @@ async def test_when_one_succeeds_all_are_tried_again_at_once_and_those_that_were
     assert (len(w.scans), scope) == (2, ScanScope.MISPLACED)
     assert at <= w.clock.monotonic()
     w.running.cancel()
-
-
-@pytest.mark.system
-@virtual_time
-async def test_retries_that_fail_are_a_hundred_per_second_at_most_over_all_syncs() -> None:
-    w = Refusals()
-    tries = w.refuse(FORBIDDEN)
-    for number in range(1000):
-        w.api.put(SECRETS, f"foo{number}")
-        await w.assign(f"foo{number}")
-    other = ResourceSync(RingSync(w.small.add("other", RingResource(resource="secrets"))), ENTRY, 300.0)
-    running = asyncio.create_task(w.retries.run(other, w._mover))
-    await asyncio.sleep(0)
-    for number in range(1000, 2000):
-        w.api.put(SECRETS, f"foo{number}")
-        await w.assign(f"foo{number}", other.of)
-    await asyncio.sleep(30.0)
-    began = w.clock.monotonic()
-    await asyncio.sleep(20.0)
-    assert 20.0 * 90.0 < sum(at >= began for at in tries) <= 20.0 * 110.0
-    w.running.cancel()
-    running.cancel()
 
 
 @virtual_time

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from small_ring import SmallRing
+from small_ring import SmallRing, ring_sync
 
 from kubeshard.cache import Updated
 from kubeshard.client.watching import Changed
@@ -18,30 +18,28 @@ from kubeshard.core.errors import ApiError, Forbidden, Gone, NotFound, Throttled
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.core.selectors import LabelSelector, Selector
-from kubeshard.sharder.late_assignment import LateAssignment
-from kubeshard.sharder.moves import Job, MoveResult
-from kubeshard.sharder.resource_sync import ResourceSync, RingSync
+from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.resource_sync import Do, Job, MoveResult, ResourceSync
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
-from kubeshard.sharder.tasks import BoundedTaskGroup
 from kubeshard.sharder.unassigned import APART, SYNCS_A_TURN, UnassignedWatches
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.scans import ScanPriority, ScanScope
+from kubeshard.sharding.waiting import ASSIGNMENT_DELAY
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
-from kubeshard_lab.virtual_world import virtual_world
+from kubeshard_lab.virtual_world import SeededRng, virtual_world
 
 
 def unassigned_watches(
     client: Any, kinds: Any, mover: Any, permissions: Any, rings: Rings, *, concurrent_moves: int
 ) -> UnassignedWatches:
-    late = LateAssignment(mover, concurrent_moves=concurrent_moves)
     return UnassignedWatches(
         client,
         kinds,
-        late,
-        NamespaceScans(client, kinds, late, concurrent_moves=concurrent_moves),
+        mover,
+        NamespaceScans(client, kinds, mover, concurrent_moves=concurrent_moves),
         permissions,
         rings,
         concurrent_moves=concurrent_moves,
@@ -135,14 +133,16 @@ async def test_an_object_is_left_to_a_scan_which_reads_the_leases_if_they_may_ha
     sync.began[ScanPriority.NORMAL] = 0.0  # no scan of all is due
     sync.request = lambda scope, now: scans.append(scope)  # type: ignore[method-assign]
 
-    async def carry_out(job: Job) -> MoveResult:
+    async def carry_out(job: Job, *, again: bool = False) -> MoveResult:
         moved.append(job)
         return MoveResult.MOVED
 
-    late = LateAssignment(cast(Any, SimpleNamespace(carry_out=carry_out)), concurrent_moves=1)
-    async with BoundedTaskGroup(1) as tasks:
-        meta = ObjectMeta(name="token", namespace="team")
-        await late.assign(sync, Kind("", "v1", "Secret", "secrets"), meta, tasks)
+    unused: Any = SimpleNamespace(impatient=lambda: SimpleNamespace(with_timeout=lambda _: None))
+    mover = Mover(unused, unused, unused, clock=small.clock, rng=SeededRng(1))
+    mover.carry_out = carry_out  # type: ignore[method-assign]
+    job = sync.unplaced(Kind("", "v1", "Secret", "secrets"), ObjectMeta(name="token", namespace="team"))
+    assert job is not None
+    await mover.place(sync, job)
     assert len(moved) == fresh
     assert scans == ([] if fresh else [ScanScope.MISPLACED])
 
@@ -173,7 +173,7 @@ class Many:
         """Rings whose moves hang."""
         self.syncs: list[ResourceSync] = []
         for ring in self.small.rings:
-            sync = ResourceSync(RingSync(ring), ring.resources.entry(SECRETS), 300.0)
+            sync = ResourceSync(ring_sync(ring), ring.resources.entry(SECRETS), 300.0)
             sync.began[ScanPriority.NORMAL] = 0.0
             self.syncs.append(sync)
 
@@ -192,7 +192,7 @@ class Many:
         )
         client.with_retry = lambda _: client
         kinds: Any = SimpleNamespace(kind=kind)
-        mover: Any = SimpleNamespace(carry_out=self._carry_out)
+        mover: Any = SimpleNamespace(place=self._place)
         permissions: Any = SimpleNamespace(granted=lambda *_: None)
         self.watches = unassigned_watches(
             client, kinds, mover, permissions, self.small.rings, concurrent_moves=5
@@ -216,7 +216,7 @@ class Many:
             del self.selectors[self.events.index(queue)]
             self.events.remove(queue)
 
-    async def _carry_out(self, job: Job) -> None:
+    async def _place(self, sync: ResourceSync, job: Job) -> None:
         if job.sync.ring.name in self.hang:
             await asyncio.sleep(3600.0)
         self.moved.append((job.sync.ring.name, job.meta.name))
@@ -333,14 +333,14 @@ async def test_moves_of_one_ring_that_hang_do_not_delay_the_shared_watch_of_othe
 async def test_a_ring_on_which_decisions_crash_costs_the_other_rings_of_a_shared_watch_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    many, decide = Many(50), LateAssignment.job
+    many, decide = Many(50), ResourceSync.unplaced
 
-    def crashes(late: Any, sync: ResourceSync, *args: Any) -> Job | None:
+    def crashes(sync: ResourceSync, kind: Kind, meta: ObjectMeta) -> Job | None:
         if sync is many.syncs[7]:
             raise ZeroDivisionError
-        return decide(late, sync, *args)
+        return decide(sync, kind, meta)
 
-    monkeypatch.setattr(LateAssignment, "job", crashes)
+    monkeypatch.setattr(ResourceSync, "unplaced", crashes)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
@@ -353,12 +353,14 @@ async def test_a_ring_on_which_decisions_crash_costs_the_other_rings_of_a_shared
 
 
 @virtual_time
-async def test_an_object_that_concerns_a_thousand_rings_leaves_the_loop_to_other_tasks_in_between() -> None:
+async def test_an_object_that_concerns_a_thousand_rings_leaves_the_loop_to_other_tasks_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     many = Many(1000, everywhere=True)
     considered, most, total = 0, 0, 0
     done = asyncio.Event()
 
-    async def note(*_: object) -> None:
+    def note(*_: object) -> None:
         nonlocal considered, total
         considered, total = considered + 1, total + 1
         if total == 1000:
@@ -370,7 +372,7 @@ async def test_an_object_that_concerns_a_thousand_rings_leaves_the_loop_to_other
             most, considered = max(most, considered), 0
             await asyncio.sleep(0)
 
-    many.watches.late.start = note  # type: ignore[method-assign]
+    monkeypatch.setattr(ResourceSync, "unplaced", note)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
@@ -415,17 +417,15 @@ async def test_an_object_that_has_lost_its_shard_holds_back_what_it_controls_unt
     sync, hashring, key = small.sync("secrets"), small.view.hashring, "/Secret/default/old"
     sync.pending_drains.begin(complete=True)
     sync.pending_drains.end(hashring)
-    sync.delayed.attended = True
     meta = ObjectMeta(name="old", namespace="default", creation_timestamp="2020-01-01T00:00:00Z")
-    late = LateAssignment(cast(Any, None), concurrent_moves=1)
     assert not sync.pending_drains.unsure(key, hashring)
-    job = late.job(sync, Kind("", "v1", "Secret", "secrets"), meta)
+    job = sync.unplaced(Kind("", "v1", "Secret", "secrets"), meta)
     assert job is not None
-    assert late.delays(sync, job)
+    assert sync.delayed(job)
     assert sync.pending_drains.unsure(key, hashring)
-    sync.delayed.left(Key("default", "old"))  # to be read: who gave it a shard may have chosen another one
-    assert Key("default", "old") not in sync.delayed
-    _, read = await sync.delayed.next_due()
-    assert read
+    sync.delays.left(Key("default", "old"))  # to be read: who gave it a shard may have chosen another one
+    assert Key("default", "old") not in sync.delays
+    await asyncio.sleep(ASSIGNMENT_DELAY)
+    assert sync.due() == [(Do.LOOK, job)]
     sync.pending_drains.placed(key)
     assert not sync.pending_drains.unsure(key, hashring)

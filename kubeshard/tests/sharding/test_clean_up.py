@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.sharding.clean_up import PATIENCE, SETTLED, CleanUp, CleanUpState
+from kubeshard.sharding.waiting import PATIENCE, SETTLED, CleanUp, CleanUpState
 
 THINGS, CHILDREN = GroupResource("sim.example", "things"), GroupResource("", "configmaps")
 BOTH = (THINGS, CHILDREN)

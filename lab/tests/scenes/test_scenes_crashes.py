@@ -14,8 +14,8 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.moves import Job, Mover
-from kubeshard.sharder.resource_sync import ResourceSync
+from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.resource_sync import Job, ResourceSync
 from kubeshard.sharder.scanner import NamespaceScans, Scanner
 from kubeshard.sharder.unassigned import _Watch
 from kubeshard.sharding.api import RingResource

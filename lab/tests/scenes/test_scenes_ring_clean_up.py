@@ -20,9 +20,9 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec
-from kubeshard.sharding.clean_up import PATIENCE
 from kubeshard.sharding.conditions import CLEANED_UP
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, drain_label, shard_label
+from kubeshard.sharding.waiting import PATIENCE
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard_lab.virtual_time import virtual_time
 

@@ -24,13 +24,14 @@ from kubeshard.shard import label_restorer
 from kubeshard.shard.label_restorer import LabelRestorer, Losses
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.shard.stale_guard import FirstRuns
-from kubeshard.sharder import moves, waiting_objects
+from kubeshard.sharder import moves
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharder.moves import Job
-from kubeshard.sharder.waiting_objects import ASSIGNMENT_DELAY
+from kubeshard.sharder.resource_sync import Job
+from kubeshard.sharding import waiting
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.waiting import ASSIGNMENT_DELAY
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
 from kubeshard_lab.simulation.processes import Process
 from kubeshard_lab.virtual_time import virtual_time
@@ -686,7 +687,7 @@ GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
         test_nobody_is_fought_who_changes_the_label_again_and_again,
     ),
     "the sharder hesitates": (
-        waiting_objects,
+        waiting,
         "ASSIGNMENT_DELAY",
         0.0,
         partial(

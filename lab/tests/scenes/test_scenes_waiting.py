@@ -12,7 +12,7 @@ from kubeshard.client import Client
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder import retries
+from kubeshard.sharding import waiting
 from kubeshard.sharding.names import shard_label
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard_lab.simulation.processes import Process, refusal
@@ -114,7 +114,7 @@ async def test_a_lease_that_cannot_be_labelled_is_no_cause_at_all(code: int) -> 
 async def test_objects_that_cannot_be_patched_for_a_while_however_many_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retries, "REMEMBERED", 30)
+    monkeypatch.setattr(waiting, "REMEMBERED", 30)
     async with SimulatedCluster(seed=2) as world:
         sharder = await balanced(world, 200)
         world.processes["s0"].kill()

@@ -38,7 +38,6 @@ from kubeshard.inspection.stats import LeaseView, RingSnapshot, RingStats
 from kubeshard.listwatch.reflector import Entries, Interrupted, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
 from kubeshard.sharder.owners import OwnerChains
-from kubeshard.sharder.waiting_objects import SkippedNamespaces
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.keys import KeyRefused
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LABEL
@@ -46,6 +45,7 @@ from kubeshard.sharding.ownership import ControllerUnknown
 from kubeshard.sharding.planner import RingView, hash_key
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.shard_states import ShardState, written_state
+from kubeshard.sharding.waiting import SkippedNamespaces
 
 TOGETHER = 5.0
 """Seconds for which changes to the selected namespaces are collected before everything is read again."""

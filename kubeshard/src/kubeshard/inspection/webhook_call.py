@@ -1,6 +1,6 @@
 """Whether the API server calls the webhook of a ring and, if it does not, why.
 
-Only the API server knows, so it is asked as the sharder asks it (`kubeshard.sharder.webhook_probe`): by a dry run that
+Only the API server knows, so it is asked as the sharder asks it (`kubeshard.sharding.waiting`): by a dry run that
 takes an object's shard label away. Nothing is stored, and the answer has the label again if the webhook was called. If
 it was not, what the API server would use is looked at: address, Service, endpoints, certificate authority. A webhook
 with a URL is also called from here, with a review of an object that does not exist.

@@ -46,7 +46,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.label_restorer import Losses
 from kubeshard.shard.stale_guard import FirstRuns, StaleGuard
 from kubeshard.sharding.names import RETURNING, drain_label, shard_label
-from kubeshard.sharding.refusals import Refusals, by_answer, grouped
+from kubeshard.sharding.waiting import Refusals, by_answer, grouped
 
 _log = get_logger("kubeshard.shard")
 

@@ -25,7 +25,7 @@ of etcd was noticed, because objects are whose they were then.
 
 Guaranteed: the write takes effect only on the version that was read, and none starts without the Lease. A release by
 the shard itself reads and writes nothing. Not guaranteed: that nobody else works on the object before it is back. A
-sharder waits for `kubeshard.sharder.waiting_objects.ASSIGNMENT_DELAY` before it assigns an object that lost its shard;
+sharder waits for `kubeshard.sharding.waiting.ASSIGNMENT_DELAY` before it assigns an object that lost its shard;
 a shard whose name a user wrote into the label begins at once. Writes of the one that lost are refused as ever. A
 controlled object that lost its label together with its owner is left to the sharder.
 

@@ -292,9 +292,7 @@ class ShardAdmission:
             f"label {view.shard_label} was restored: only the sharder changes it, and the object's shard removes it "
             "when it is drained, in an update that changes nothing else"
         )
-        probe = (
-            request.dry_run and request.field_manager == SHARDER_FIELD_MANAGER
-        )  # expects it: `webhook_probe`
+        probe = request.dry_run and request.field_manager == SHARDER_FIELD_MANAGER  # expects it
         warnings = () if probe else (warning[:_MAX_TEXT],)
         return AdmissionAnswer(message=RESTORING, patch=tuple(operations), warnings=warnings)
 

@@ -52,23 +52,21 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
-from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.moves import Job, Mover
-from kubeshard.sharder.resource_sync import ResourceSync, RingSync
-from kubeshard.sharder.retries import Retries
+from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.resource_sync import SHORTEST_WAIT, ResourceSync, RingSync
 from kubeshard.sharder.rings import Ring, Rings
 from kubeshard.sharder.scanner import NamespaceScans, Scanner
-from kubeshard.sharder.tasks import StartLimit
+from kubeshard.sharder.tasks import BoundedTaskGroup, StartLimit
 from kubeshard.sharder.unassigned import UnassignedWatches
-from kubeshard.sharder.webhook_probe import WebhookProbe
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.scans import RETRY_FIRST, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.shard_states import ShardChange
-from kubeshard.workqueue.limits import ItemExponential
+from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
 
 NAME = "sharder"
 
@@ -76,7 +74,11 @@ AT_ONCE, AT_ONCE_FAILING = 20, 5
 PATIENCE = 0.5
 OF_A_RESOURCE, PATIENCE_WITH_A_RESOURCE = 5, 2.0
 CONTROLLED_FIRST = 3.0
-SHORTEST_WAIT = 0.01
+LONGEST_RETRY, JITTER = 10.0, 0.2
+FAILURES = 100.0
+"""Retries that fail per second, over all rings: so more than ten times as many objects are retried less often each."""
+AT_ONCE_OF_WAITING = 10
+"""Retries, questions and dry runs of a resource."""
 RINGS_A_TURN = 50
 """Rings whose work ends together when this process does not lead any more."""
 
@@ -115,28 +117,15 @@ def assignments(
     whether rings have a webhook that assigns their objects.
     """
     clock, rng, at_once = client.world.clock, client.world.rng, config.concurrent_moves
-    permissions, retries = Permissions(client, clock), Retries(clock, rng)
-
-    def forbidden(job: Job) -> None:
-        if (sync := job.sync.resources.get(job.entry.resource)) is not None:
-            permissions.one_refused(sync)
-
-    proofs = DeadShardProofs(leases or client, observer, clock, rings.has_ended)
-    mover = Mover(
-        client,
-        kinds,
-        dead=proofs.proven,
-        retry=retries.add,
-        late=WebhookProbe(client).late if webhook else None,
-        forbidden=forbidden,
-        clock=clock,
-        rng=rng,
+    permissions, proofs = (
+        Permissions(client, clock),
+        DeadShardProofs(leases or client, observer, rings, clock),
     )
-    late = LateAssignment(mover, concurrent_moves=at_once)
-    scanner = Scanner(client, kinds, mover, late, permissions, concurrent_moves=at_once, clock=clock)
-    namespaces = NamespaceScans(client, kinds, late, concurrent_moves=at_once)
+    mover = Mover(client, kinds, proofs, clock=clock, rng=rng)
+    scanner = Scanner(client, kinds, mover, permissions, concurrent_moves=at_once, clock=clock)
+    namespaces = NamespaceScans(client, kinds, mover, concurrent_moves=at_once)
     unassigned = UnassignedWatches(
-        client, kinds, late, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock
+        client, kinds, mover, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock
     )
     return Assignments(
         rings,
@@ -145,11 +134,13 @@ def assignments(
         unassigned,
         namespaces,
         mover,
-        retries,
+        permissions,
         proofs,
         cache,
-        sync_period=config.sync_period,
+        config,
+        probes=webhook,
         clock=clock,
+        rng=rng,
     )
 
 
@@ -166,12 +157,14 @@ class Assignments(Reconciler[ControllerRing]):
         unassigned: UnassignedWatches,
         namespaces: NamespaceScans,
         mover: Mover,
-        retries: Retries,
+        permissions: Permissions,
         proofs: DeadShardProofs,
         cache: Cache,
+        config: SharderControllerConfig,
         *,
-        sync_period: float,
+        probes: bool,
         clock: Clock,
+        rng: Rng,
     ) -> None:
         self._rings = rings
         self._observer = observer
@@ -179,11 +172,14 @@ class Assignments(Reconciler[ControllerRing]):
         self._unassigned = unassigned
         self._namespaces = namespaces
         self._mover = mover
-        self._retries = retries
+        self._permissions = permissions
         self._proofs = proofs
         self._cache = cache
-        self._sync_period = sync_period
+        self._config = config
+        self._probes = probes
         self._clock = clock
+        self._rng = rng
+        self._failures = OverallRate(FAILURES, burst=round(FAILURES), clock=clock)
         self._syncs: dict[str, RingSync] = {}
         self._group: asyncio.TaskGroup | None = None
         self._starting = {priority: StartLimit(AT_ONCE, PATIENCE) for priority in ScanPriority}
@@ -297,15 +293,35 @@ class Assignments(Reconciler[ControllerRing]):
             return
         of = self._syncs.get(ring.name)
         if of is None:
-            of = self._syncs[ring.name] = RingSync(ring)
+            of = self._syncs[ring.name] = RingSync(
+                ring, self._backoff, at_once=self._config.concurrent_moves, probes=self._probes
+            )
         for entry in ring.resources.entries:
             if entry.resource in of.resources:
                 continue
-            sync = ResourceSync(of, entry, self._sync_period, self._group)
+            sync = ResourceSync(of, entry, self._config.sync_period, self._group)
             for priority in ScanPriority:
                 sync.start(partial(self._keep_scanning, sync, priority), f"{priority.value} scan")
             sync.start(partial(self._unassigned.keep_watching, sync), "watch")
-            sync.start(partial(self._retries.run, sync, self._mover), "retries")
+            sync.start(partial(self._attend, sync), "what waits")
+
+    def _backoff(self) -> Limiter:
+        own = ItemExponential(1.0, LONGEST_RETRY / (1 + JITTER), jitter=JITTER, rng=self._rng)
+        return MaxOf(own, self._failures)
+
+    async def _attend(self, sync: ResourceSync) -> None:
+        """Does what is due of what waits. The sync limits how much that is at once."""
+        sync.resume()
+        async with BoundedTaskGroup(self._config.concurrent_moves + AT_ONCE_OF_WAITING) as tasks:
+            while True:
+                for what, job in sync.due():
+                    asked = (
+                        self._permissions.one_refused(sync)
+                        if job is None
+                        else self._mover.do(sync, what, job)
+                    )
+                    await tasks.start(asked)
+                await sync.attended()
 
     def _stop(self, name: str) -> None:
         self._syncs.pop(name).stop()

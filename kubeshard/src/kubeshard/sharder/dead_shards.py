@@ -27,6 +27,7 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.rings import Rings
 
 SHARED_FOR = 2.0
 """Seconds from its start for which a read is shared with further callers."""
@@ -42,33 +43,28 @@ ABSENT_FOR = 4.0
 its Lease was deleted, and to re-create it.
 """
 
+Still = Callable[[], bool]
+"""Whether a proof is still valid."""
+
 _log = get_logger("kubeshard.sharder")
 
 
 class DeadShardProofs:
-    """Reads shards' Leases on demand, and takes everything observed since into account. `confirmed` returns whether a
-    ring's shard has ended that is dead by its Leases (`sharding.shard_states`).
-    """
+    """Reads shards' Leases on demand, and takes everything observed since into account."""
 
-    def __init__(
-        self,
-        client: Client,
-        observer: LeaseObserver,
-        clock: Clock,
-        confirmed: Callable[[str, str], bool] = lambda ring, shard: True,
-    ) -> None:
+    def __init__(self, client: Client, observer: LeaseObserver, rings: Rings, clock: Clock) -> None:
         self._client = client.impatient()
         self._observer = observer
         self._clock = clock
-        self._confirmed = confirmed
-        self._rings = defaultdict[str, _Reads](_Reads)
+        self._rings = rings
+        self._reads = defaultdict[str, _Reads](_Reads)
 
-    async def proven(self, ring: str, shard: str, since: float) -> Callable[[], bool] | None:
+    async def proven(self, ring: str, shard: str, since: float) -> Still | None:
         """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
         Calling the proof returns whether it is still valid. Raises ApiError if the read fails: it does not
         wait or retry, so the caller has to back off from a server that throttles.
         """
-        reads = self._rings[ring]
+        reads = self._reads[ring]
         read = reads.by_shard.get(shard)
         if read is None or not read.answers(since, self._clock.monotonic()):
             read = self._begin(ring, shard, read, reads)
@@ -82,7 +78,7 @@ class DeadShardProofs:
 
     def forget(self, ring: str) -> None:
         """The ring was deleted, or this process lost leadership."""
-        if (reads := self._rings.pop(ring, None)) is not None:
+        if (reads := self._reads.pop(ring, None)) is not None:
             reads.end()
 
     def _begin(self, ring: str, shard: str, before: _Read | None, reads: _Reads) -> _Read:
@@ -127,7 +123,7 @@ class DeadShardProofs:
     def _dead(self, ring: str, shard: str, read: _Read) -> bool:
         """Also uses the read itself: states with newer versions, from before a restore, ignore it."""
         may_live = self._observer.states.may_live(ring, shard, self._clock.monotonic())
-        return not read.held and not may_live and self._confirmed(ring, shard)
+        return not read.held and not may_live and self._rings.has_ended(ring, shard)
 
 
 @dataclass(slots=True)

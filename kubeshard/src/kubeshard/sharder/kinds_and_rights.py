@@ -15,6 +15,7 @@ RBAC: none beyond what every authenticated user has.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -184,9 +185,6 @@ ASKED_AGAIN = 10.0
 """Seconds between questions about a right that is missing, or without which a request was refused."""
 
 
-_OF_ONE = ("get", "patch")
-"""What moving an object needs."""
-
 _Question = tuple[GroupResource, str, str | AllNamespaces]
 """A resource, a verb and a namespace."""
 
@@ -215,22 +213,15 @@ class Permissions:
         """A request was forbidden: checks whether the verb is."""
         await self._ask(sync, verb, ASKED_AGAIN)
 
-    def one_refused(self, sync: ResourceSync) -> None:
-        """An object could not be read or written: checks meanwhile whether that is so for all of them."""
-        if any(self._due(sync, verb, ASKED_AGAIN) for verb in _OF_ONE):
-            sync.start(partial(self._ask_about_one, sync), "rights to one object")
-
-    async def _ask_about_one(self, sync: ResourceSync) -> None:
-        for verb in _OF_ONE:
+    async def one_refused(self, sync: ResourceSync) -> None:
+        """An object could not be read or written: checks whether that is so for all of them."""
+        for verb in ("get", "patch"):  # what moving an object needs
             await self.refused(sync, verb)
 
-    def _due(self, sync: ResourceSync, verb: str, every: float) -> bool:
-        return self._clock.monotonic() - sync.asked.get(verb, float("-inf")) >= every
-
     async def _ask(self, sync: ResourceSync, verb: str, every: float) -> None:
-        if not self._due(sync, verb, every):
-            return
         now, resource = self._clock.monotonic(), sync.entry.resource
+        if now - sync.asked.get(verb, -math.inf) < every:
+            return
         sync.asked[verb] = now
         try:
             missing = await self._missing(sync, verb)

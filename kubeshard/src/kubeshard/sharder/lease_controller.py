@@ -74,7 +74,6 @@ from kubeshard.sharding.names import (
     STATE_LABEL,
     WATCHDOG_ANNOTATION,
 )
-from kubeshard.sharding.refusals import Refusals
 from kubeshard.sharding.shard_states import (
     Confirmed,
     Shard,
@@ -84,6 +83,7 @@ from kubeshard.sharding.shard_states import (
     is_confirmed,
 )
 from kubeshard.sharding.take_overs import CircuitBreaker
+from kubeshard.sharding.waiting import Refusals
 from kubeshard.workqueue.limits import ItemExponential
 
 NAME = "shardlease"

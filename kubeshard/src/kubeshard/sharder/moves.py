@@ -22,35 +22,34 @@ RBAC: patch, and get or list, on every main and controlled resource of the ring.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Mapping
-from enum import Enum, auto
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from kubeshard.client.client import Client
 from kubeshard.client.retry import RetryPolicy
 from kubeshard.core.errors import (
     ApiError,
     Conflict,
-    Forbidden,
     NotFound,
     NotOurs,
     PatchTestFailed,
     Throttled,
     Unauthorized,
 )
-from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
-from kubeshard.core.objects import Key, ObjectMeta, metadata_only
+from kubeshard.core.kinds import TypeMeta
+from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, add, pointer, remove, test
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
+from kubeshard.sharder.dead_shards import DeadShardProofs, Still
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.object_locks import Known, ObjectLocks
 from kubeshard.sharder.owners import OwnerReads, read_metadata
-from kubeshard.sharder.resource_sync import ANY_OWNER, RingSync
+from kubeshard.sharder.resource_sync import ANY_OWNER, Do, Job, MoveResult, ResourceSync
 from kubeshard.sharding.names import DRAIN_VALUE, TAKEN
-from kubeshard.sharding.planner import Action, Decision, RingView, plan
-from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.planner import Action, RingView, plan
+from kubeshard.sharding.scans import ScanScope
 
 TRIES = 6
 TRIES_BY_VERSION = 3
@@ -59,83 +58,84 @@ PATCH_TIMEOUT = 5.0
 """Timeout of one patch in seconds, in the client and in the server."""
 
 THROTTLING = RetryPolicy(tries=10, longest=10.0)
-"""Back-off from a throttling server while other jobs wait for a slot; after it the object is left to `retries`."""
+"""Back-off from a throttling server while other jobs wait for a slot; after it the object is left to `Retries`."""
 
-Still = Callable[[], bool]
-"""Whether a proof of death is still valid."""
+AGAIN = 5.0
+"""Seconds until the objects of a shard are looked at again that may live."""
+
+DRY_RUNS = 4
+"""At the same time: a webhook that does not respond keeps each of them waiting for its timeout."""
 
 _log = get_logger("kubeshard.sharder")
 
 
-class Job(NamedTuple):
-    """A decision about one object, with the ring's entry and its owners' drains (`draining` of `plan`), all as they
-    were when the object was read. Carrying it out starts with a new decision.
-    """
-
-    sync: RingSync
-    entry: RingEntry
-    kind: Kind
-    meta: ObjectMeta
-    decision: Decision
-    draining: Container[str] = ()
-    read: float | None = None
-    """When (monotonic) the object was read; None: just now."""
-    view: RingView | None = None
-    """The view that it was decided with; None if unknown."""
-
-    @property
-    def key(self) -> Key:
-        return Key(self.meta.namespace, self.meta.name)
-
-    @property
-    def place(self) -> tuple[GroupResource, str, str]:
-        return self.entry.resource, self.meta.namespace, self.meta.name
-
-    @property
-    def who(self) -> tuple[str, type]:
-        """What distinguishes it from other jobs for the object."""
-        return self.sync.ring.name, type(self.draining)
-
-
-class MoveResult(Enum):
-    MOVED = auto()
-    DRAINED = auto()
-    NOTHING = auto()
-    """Nothing left to do: the object is gone, or on the right shard."""
-    WAITING = auto()
-    """Something else must happen first."""
-    FAILED = auto()
-    """Rejected, or always a conflict; the ring has recorded it."""
-
-
 class Mover:
-    """Carries out jobs and reports the results to their rings. `dead` returns a proof, started after the given
-    monotonic time, that the objects of a ring's shard may be taken, or None. `retry` gets rejected jobs. `late` is
-    called after an unassigned object got its first shard, `forbidden` after the server has refused what a job needs.
-    """
+    """Carries out jobs and tells their rings the results."""
 
     def __init__(
-        self,
-        client: Client,
-        kinds: ResourceKinds,
-        *,
-        dead: Callable[[str, str, float], Awaitable[Still | None]],
-        retry: Callable[[Job, Exception], None],
-        late: Callable[[Job], None] | None = None,
-        forbidden: Callable[[Job], None] | None = None,
-        clock: Clock,
-        rng: Rng,
+        self, client: Client, kinds: ResourceKinds, proofs: DeadShardProofs, *, clock: Clock, rng: Rng
     ) -> None:
         self._client = client
         self._writes = client.impatient().with_timeout(PATCH_TIMEOUT)
-        self._dead = dead
+        self._proofs = proofs
         self._owners = OwnerReads(client, kinds)
-        self._retry = retry
-        self._late = late
-        self._forbidden = forbidden
         self._clock = clock
         self._rng = rng
         self._locks = ObjectLocks()
+        self._dry_runs = asyncio.Semaphore(DRY_RUNS)
+
+    def do(self, sync: ResourceSync, what: Do, job: Job) -> Coroutine[None, None, None]:
+        """Does what is due."""
+        match what:
+            case Do.PLACE:
+                return self.place(sync, job, delayed=True)
+            case Do.LOOK:
+                return self._look(sync, job)
+            case Do.PROBE:
+                return self._probe(sync, job)
+            case _:
+                return self._try_again(sync, job)
+
+    async def place(self, sync: ResourceSync, job: Job, *, delayed: bool = False) -> None:
+        """Assigns an object that was seen without an available shard. Where the view of the Leases may be out of date,
+        a scan does, since it reads them first. If a shard cannot be proven dead, its objects are looked at again a
+        moment later. `delayed`: it was `due`.
+        """
+        try:
+            if not sync.ring.fresh:
+                sync.handled.ends(job.key, self._clock.monotonic(), done=False)
+                sync.missed()
+                return
+            if job.decision.action is Action.LOOK_UP:
+                try:
+                    await sync.ring.look_up(sync.entry, job.meta)
+                except ApiError:
+                    sync.request(ScanScope.MISPLACED, self._clock.monotonic() + AGAIN)
+                    return
+                again = sync.unplaced(job.kind, job.meta)
+                if again is None or again.decision.action is Action.LOOK_UP:
+                    return
+                job = again
+            result = await self.carry_out(job)
+            if result is MoveResult.WAITING and job.decision.action is Action.MOVE:
+                sync.request(ScanScope.MISPLACED, self._clock.monotonic() + AGAIN)
+        finally:
+            if delayed:
+                sync.placed()
+
+    async def _try_again(self, sync: ResourceSync, job: Job) -> None:
+        result: MoveResult | None = None
+        try:
+            result = await self.carry_out(job, again=True)
+        finally:
+            sync.tried(job, result)
+
+    async def _probe(self, sync: ResourceSync, job: Job) -> None:
+        called = True
+        try:
+            called = await self._webhook_is_called(job)
+        finally:
+            sync.probed(called=called)
 
     async def carry_out(self, job: Job, *, again: bool = False) -> MoveResult:
         """Never raises: what goes wrong, even unexpectedly, fails for this object only, and is left to the retries. A
@@ -159,9 +159,9 @@ class Mover:
         except Exception as error:
             return self._failed(job, error)
         finally:
-            handled.ends(key, done=done)
+            handled.ends(key, self._clock.monotonic(), done=done)
 
-    async def check(self, job: Job) -> None:
+    async def _look(self, sync: ResourceSync, job: Job) -> None:
         """Notes it if somebody else has put the object on its shard. Anything else is left to the next scan."""
         now, done = None, False
         try:
@@ -170,7 +170,8 @@ class Mover:
         except (ApiError, TimeoutError):
             return
         finally:
-            job.sync.handled(job.entry.resource).ends(job.key, done=done)
+            sync.handled.ends(job.key, self._clock.monotonic(), done=done)
+            sync.placed()
         if now is not None and done and now.decision.target:
             job.sync.placed(job.entry.resource, now.decision)
 
@@ -185,10 +186,7 @@ class Mover:
             tell = _log.debug if silent is None else _log.warning
             tell(f'error {verb} {job.entry.resource} "{job.key}"', error=error, **fields)
         job.sync.ring.metrics.failed(job.entry.resource, type(error).__name__)
-        job.sync.failed(job.entry.resource, job.meta, job.decision, error)
-        if self._forbidden is not None and isinstance(error, Forbidden):
-            self._forbidden(job)
-        self._retry(job, error)
+        job.sync.failed(job, error)
         return MoveResult.FAILED
 
     async def _decided_again(self, job: Job) -> Job | None:
@@ -304,7 +302,7 @@ class Mover:
         still: Still | None = None
         if source and source not in view.available:
             assert job.read is not None
-            still = await self._dead(job.sync.ring.name, source, job.read)
+            still = await self._proofs.proven(job.sync.ring.name, source, job.read)
             if still is None:
                 job.sync.refused(job.entry.resource, job.decision)
                 return MoveResult.WAITING
@@ -325,10 +323,25 @@ class Mover:
         job.sync.ring.metrics.moved(job.entry.resource)
         job.sync.placed(job.entry.resource, job.decision)
         if job.decision.action is Action.ASSIGN:
-            job.sync.ring.metrics.assigned_late(job.entry.resource)
-            if self._late is not None:
-                self._late(job)
+            job.sync.assigned_late(job)
         return MoveResult.MOVED
+
+    async def _webhook_is_called(self, job: Job) -> bool:
+        """Whether a dry run shows that the webhook is called for the object, or nobody can know."""
+        ring = job.sync.ring
+        view = ring.view
+        if view is None or not view.available:
+            return True
+        unlabelled = MergePatch({"metadata": {"labels": {view.shard_label: None}}})
+        async with self._dry_runs:
+            try:
+                form, (namespace, name) = metadata_only(job.kind), job.key
+                answer = await self._client.patch(form, name, namespace, unlabelled, dry_run=True)
+            except ApiError:
+                return True
+        # The webhook is not called in a namespace that the ring does not select any more, say.
+        wanted = plan(view, job.entry, TypeMeta(job.kind.api_version, job.kind.kind), answer.metadata)
+        return wanted.action is not Action.ASSIGN or ring.view is not view
 
     async def _follows(self, job: Job, view: RingView) -> bool:
         """Whether a controlled object may leave its live shard: its owner is where the object goes, or is gone. One

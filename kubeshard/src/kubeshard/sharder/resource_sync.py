@@ -3,58 +3,135 @@
     RingSync        one ring: passes on what concerns several of its resources
     ResourceSync    one resource of it: schedule, objects that wait, and the tasks that work on it
 
+Whoever reads and writes objects tells them what it has seen and done (`failed`, `assigned_late`, `drained` ...). They
+answer with commands: scans, when the schedule says so, and what is `due` of that which waits. A command is data, with
+what it is valid for: a `Job` has the view that it was decided with, and when its object was read.
+
 Guaranteed: a controlled object is not moved away from a live shard before the drain of its owner was requested, and
 not while that drain is pending. So it waits while its owner is known to be drained, or the drain could not
 be requested, or the owner could not be given to a shard, because such a move may take effect late; and until the
 owner's resource was read completely, without an error, with the ring's current shards: until then drains are unknown.
 
 A crash costs only the task that it is in, which starts again (`supervised`). Kept in memory: what
-`waiting_objects` says.
+`sharding.waiting` says.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from enum import Enum, auto
+from typing import NamedTuple
 
-from kubeshard.core.errors import Forbidden
-from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.errors import ApiError, Forbidden
+from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.rings import Ring
 from kubeshard.sharder.tasks import supervised
-from kubeshard.sharder.waiting_objects import (
-    DelayedAssignments,
-    HandledObjects,
-    PendingDrains,
-    SkippedNamespaces,
-    WaitingObjects,
-)
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER
 from kubeshard.sharding.keys import kind_of_key
-from kubeshard.sharding.planner import Action, Decision
-from kubeshard.sharding.refusals import Refusals, grouped
+from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.scans import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
+from kubeshard.sharding.waiting import (
+    Asked,
+    Backoff,
+    Delays,
+    HandledObjects,
+    PendingDrains,
+    Refusals,
+    Retries,
+    SkippedNamespaces,
+    WaitingObjects,
+    WebhookSeries,
+    grouped,
+)
 
 LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
 TOLD_TOGETHER = 1.0
 """Seconds for which news of refusals are collected."""
+SHORTEST_WAIT = 0.01
+
+
+class Job(NamedTuple):
+    """A decision about one object, with the ring's entry and its owners' drains (`draining` of `plan`), all as they
+    were when the object was read. Carrying it out starts with a new decision.
+    """
+
+    sync: RingSync
+    entry: RingEntry
+    kind: Kind
+    meta: ObjectMeta
+    decision: Decision
+    draining: Container[str] = ()
+    read: float | None = None
+    """When (monotonic) the object was read; None: just now."""
+    view: RingView | None = None
+    """The view that it was decided with; None if unknown."""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.meta.namespace, self.meta.name)
+
+    @property
+    def place(self) -> tuple[GroupResource, str, str]:
+        return self.entry.resource, self.meta.namespace, self.meta.name
+
+    @property
+    def who(self) -> tuple[str, type]:
+        """What distinguishes it from other jobs for the object."""
+        return self.sync.ring.name, type(self.draining)
+
+
+class MoveResult(Enum):
+    """What has become of a job."""
+
+    MOVED = auto()
+    DRAINED = auto()
+    NOTHING = auto()
+    """Nothing left to do: the object is gone, or on the right shard."""
+    WAITING = auto()
+    """Something else must happen first."""
+    FAILED = auto()
+    """Rejected, or always a conflict; the ring has recorded it."""
+
+
+class Do(Enum):
+    """What is due."""
+
+    PLACE = auto()
+    """Give the object to a shard."""
+    LOOK = auto()
+    """See whether somebody else has given it to one."""
+    TRY_AGAIN = auto()
+    """Write what was refused."""
+    PROBE = auto()
+    """Find out by the object whether the webhook is called."""
+    ASK = auto()
+    """Ask whether single objects may be read and written, because that was refused."""
+
+
+Command = tuple[Do, Job | None]
 
 
 class RingSync:
-    """See the module."""
+    """See the module. `backoff`: for each resource, how long refused writes wait. `at_once`: patches in flight for
+    objects of one resource whose delay is over. `probes`: whether a webhook has to assign the ring's objects.
+    """
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: Ring, backoff: Callable[[], Backoff], *, at_once: int, probes: bool) -> None:
         self.ring = ring
+        self.backoff = backoff
+        self.at_once = at_once
         self.resources: dict[GroupResource, ResourceSync] = {}
+        self.webhook: WebhookSeries[Job] | None = WebhookSeries() if probes else None
         self._failures = Notices(ring.clock, every=LOGGED_EVERY)
-        self._telling = False
-        """Whether `tell_waiting` will be called in a moment."""
 
     def ring_changed(self) -> None:
         """The ring has another spec: syncs of resources that it no longer lists end."""
@@ -110,32 +187,31 @@ class RingSync:
         else:
             sync.pending_drains.not_placed(decision.key)
 
-    def failed(self, resource: GroupResource, meta: ObjectMeta, decision: Decision, error: Exception) -> None:
+    def failed(self, job: Job, error: Exception) -> None:
         """A write of an object was rejected, for this reason; it is tried again."""
-        self.refused(resource, decision)
-        if (sync := self.resources.get(resource)) is not None:
-            drain, now = decision.action is Action.DRAIN, self.ring.clock.monotonic()
-            if sync.refusals.refused(meta, error, now, drain=drain):
-                self._tell_soon(sync)
+        self.refused(job.entry.resource, job.decision)
+        if (sync := self.resources.get(job.entry.resource)) is not None:
+            sync.failed(job, error)
 
-    def ended(self, resource: GroupResource, key: Key) -> None:
-        """Nothing is left to try again for an object."""
-        if (sync := self.resources.get(resource)) is not None and sync.refusals.ended(key):
-            self._tell_soon(sync)
+    def assigned_late(self, job: Job) -> None:
+        """An unassigned object got its first shard by a patch."""
+        resource = job.entry.resource
+        self.ring.metrics.assigned_late(resource)
+        if (
+            self.webhook is not None
+            and self.webhook.about is None
+            and (sync := self.resources.get(resource)) is not None
+            and self.ring.has_webhook_in(job.meta.namespace)
+            and not _is_looked_up(job)
+        ):
+            self.webhook.late(job, self.ring.clock.monotonic())
+            sync.attend()
 
-    def _tell_soon(self, sync: ResourceSync) -> None:
-        """There may be news of many objects: they are told together."""
-
-        async def tell() -> None:
-            try:
-                await asyncio.sleep(TOLD_TOGETHER)
-                self.tell_waiting()
-            finally:
-                self._telling = False
-
-        if not self._telling:
-            self._telling = True
-            sync.start(tell, "report of refusals")
+    def tell_webhook(self) -> None:
+        """Tells whether the webhook is called."""
+        if self.webhook is not None:
+            self.ring.report.webhook(reached=not self.webhook.unreached)
+            self.ring.metrics.webhook_unreached(self.webhook.unreached)
 
     def placed(self, resource: GroupResource, decision: Decision) -> None:
         """An object is on the shard that it was to be given to."""
@@ -145,7 +221,7 @@ class RingSync:
     def handled(self, resource: GroupResource) -> HandledObjects:
         """Which of the objects jobs deal with."""
         sync = self.resources.get(resource)
-        return HandledObjects(self.ring.clock) if sync is None else sync.handled
+        return HandledObjects() if sync is None else sync.handled
 
     def to_log(self, resource: GroupResource, verb: str, error: Exception) -> int | None:
         """Whether a failed request should be logged: None if not, else the number of failures that were not logged
@@ -217,7 +293,7 @@ class ResourceSync:
         self, of: RingSync, entry: RingEntry, sync_period: float, group: asyncio.TaskGroup | None = None
     ) -> None:
         self.of = of
-        self.ring = ring = of.ring
+        self.ring = of.ring
         self.entry = entry
         self.schedule = Schedule(sync_period, FOLLOW_MAIN if entry.main else FOLLOW)
         self.open = True
@@ -235,8 +311,18 @@ class ResourceSync:
         """When the server was asked whether a verb is allowed."""
         self.skipped_namespaces = SkippedNamespaces()
         """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
-        self.delayed: DelayedAssignments[Any] = DelayedAssignments(ring.clock)
-        self.handled = HandledObjects(ring.clock)
+        self.delays: Delays[Job] = Delays()
+        """Objects that have just lost their shard."""
+        self.retries: Retries[Job] = Retries(of.backoff())
+        """Objects whose writes were refused."""
+        self.placing = 0
+        """How many of the delayed objects are being assigned."""
+        self._doubted = False
+        """Whether it has to be asked if objects may be read and written."""
+        self._tell_at = math.inf
+        """When news of refusals are told."""
+        self._attention = asyncio.Event()
+        self.handled = HandledObjects()
         self._not_sharded: Mapping[str | AllNamespaces, Mapping[str, int]] = {}
         """How many objects the ring does not shard, by the namespaces that were listed, and why."""
         self.narrow = False
@@ -285,6 +371,9 @@ class ResourceSync:
         self.ring.metrics.pending(self.entry.resource, 0)
         self.ring.metrics.unassigned(self.entry.resource, 0)
         self.tell_not_sharded({}, ())
+        if self.of.webhook is not None and self._is_probed:
+            self.of.webhook.end()
+            self.of.tell_webhook()
         self.notify()
         for task in tuple(self._tasks):
             task.cancel()
@@ -311,6 +400,142 @@ class ResourceSync:
         """Objects without an available shard may have been missed: requests a scan of them, if none is about to."""
         if not self.scans_all_soon:
             self.request(ScanScope.MISPLACED, self.ring.clock.monotonic())
+
+    # What waits
+
+    def unplaced(self, kind: Kind, meta: ObjectMeta) -> Job | None:
+        """The assignment of an object that a watch or a list shows, if the ring wants it and it has no available shard:
+        the webhook missed it, it has lost its shard, or somebody has written the name of a shard that does not exist.
+        Controlled objects may be assigned whatever their owners do (`ANY_OWNER`): nobody works on them.
+        """
+        ring, entry = self.ring, self.entry
+        view = ring.view
+        if view is not None:
+            decision = plan(view, entry, TypeMeta(kind.api_version, kind.kind), meta)
+            action = decision.action
+            if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
+                self.skipped_namespaces.add(meta.namespace)
+            taken = action is Action.MOVE and decision.source not in view.available
+            if taken or action is Action.ASSIGN or action is Action.LOOK_UP:
+                return Job(self.of, entry, kind, meta, decision, ANY_OWNER, None, view)
+        if self.delays:
+            self.delays.left(Key(meta.namespace, meta.name))
+        return None
+
+    def delayed(self, job: Job) -> bool:
+        """The object has just changed, or was found without a shard. Returns whether its shard may still want it back:
+        then it is assigned later. Where only one shard is available, nothing waits: no other one can want the object.
+        """
+        view, delays, clock = job.view, self.delays, self.ring.clock
+        assert view is not None
+        if not self.entry.main:
+            return False
+        key = job.key
+        if len(view.available) == 1 or not delays.waits(key, job.meta, clock.wall()):
+            delays.left(key)
+            return False
+        first = delays.put(key, job, clock.monotonic())
+        # Another sharder may be quicker, and choose another shard.
+        self.pending_drains.not_placed(job.decision.key)
+        if first:  # else an earlier one is waited for
+            self.attend()
+        return True
+
+    def failed(self, job: Job, error: Exception) -> None:
+        """A write of an object was rejected; it is tried again."""
+        now, retry_after = (
+            self.ring.clock.monotonic(),
+            error.retry_after if isinstance(error, ApiError) else None,
+        )
+        if self.refusals.refused(job.meta, error, now, drain=job.decision.action is Action.DRAIN):
+            self._tell_at = min(self._tell_at, now + TOLD_TOGETHER)
+        self._doubted |= isinstance(error, Forbidden)
+        if not self.retries.failed(job.key, job, now, retry_after or 0.0):
+            lives = job.decision.source in self.ring.available
+            self._ask_for(self.retries.more(ScanScope.ALL if lives else ScanScope.MISPLACED, now))
+        self.attend()
+
+    def tried(self, job: Job, result: MoveResult | None) -> None:
+        """A refused write was tried again; None: that crashed. A failure was told before (`failed`)."""
+        now, done = self.ring.clock.monotonic(), result is not None and result is not MoveResult.FAILED
+        self.retries.ended(job.key, now, done=done)
+        if done and self.refusals.ended(job.key):
+            self._tell_at = min(self._tell_at, now + TOLD_TOGETHER)
+        if done and job.decision.action is Action.DRAIN:
+            # What seemed to fail may have taken effect late: the drain is followed until a scan finds it gone. Else
+            # what waits for its end would wait for the next scan of everything.
+            self.of.drained(self.entry.resource, job.decision)
+        if result is MoveResult.MOVED or result is MoveResult.DRAINED:
+            self._ask_for(self.retries.succeeded(now))
+        self.attend()
+
+    def resume(self) -> None:
+        """Nobody does what was `due` before: whoever did crashed, or begins."""
+        self.placing = 0
+        self.retries.resume(self.ring.clock.monotonic())
+
+    def placed(self) -> None:
+        """The assignment of a delayed object has ended."""
+        if self.placing == self.of.at_once:  # the next one waits for this
+            self.attend()
+        self.placing -= 1
+
+    def probed(self, *, called: bool) -> None:
+        """The end of a dry run. `called`: the webhook was called, or nobody can know."""
+        if self.of.webhook is not None:
+            self.of.webhook.answered(self.ring.clock.monotonic(), called=called)
+            self.of.tell_webhook()
+            self.attend()
+
+    def due(self) -> list[Command]:
+        """What is to be done now."""
+        now, webhook = self.ring.clock.monotonic(), self.of.webhook
+        taken = self.delays.take(now, self.of.at_once - self.placing)
+        self.placing += len(taken)
+        for key, _, _ in taken:
+            self.handled.begins(key)
+        commands: list[Command] = [(Do.LOOK if left else Do.PLACE, job) for _, job, left in taken]
+        commands += [(Do.TRY_AGAIN, job) for job in self.retries.take(now)]
+        if self._doubted:
+            self._doubted = False
+            commands.append((Do.ASK, None))
+        if webhook is not None and self._is_probed and (about := webhook.take(now)) is not None:
+            commands.append((Do.PROBE, about))
+        if self._tell_at <= now:
+            self._tell_at = math.inf
+            self.of.tell_waiting()
+        return commands
+
+    @property
+    def wake_at(self) -> float:
+        """When something is `due`; infinite if that needs an event."""
+        if self._doubted:
+            return -math.inf
+        delays = self.delays.wake_at if self.placing < self.of.at_once else math.inf
+        dry_run = self.of.webhook.wake_at if self.of.webhook is not None and self._is_probed else math.inf
+        return min(delays, self.retries.wake_at, dry_run, self._tell_at)
+
+    def attend(self) -> None:
+        """`wake_at` may be earlier now."""
+        self._attention.set()
+
+    async def attended(self) -> None:
+        """Waits until something is `due`."""
+        self._attention.clear()
+        wait = self.wake_at - self.ring.clock.monotonic()
+        await set_within(self._attention, max(wait, SHORTEST_WAIT))
+
+    @property
+    def _is_probed(self) -> bool:
+        """Whether an object of it is the one of the dry runs."""
+        about = self.of.webhook.about if self.of.webhook is not None else None
+        return about is not None and about.entry.resource == self.entry.resource
+
+    def _ask_for(self, scans: Iterable[Asked]) -> None:
+        for scope, at in scans:
+            self.request(scope, at)
+
+    # Scans
 
     @property
     def scans_all_soon(self) -> bool:
@@ -398,3 +623,10 @@ class _DrainingOwners:
         return any(
             owner is None or owner.pending_drains.unsure(owner_key, view.hashring) for owner in its or owners
         )
+
+
+def _is_looked_up(job: Job) -> bool:
+    """Whether the webhook leaves such an object to the sharder, which has to look for its owner."""
+    controller, kinds = controller_of(job.meta), job.view and job.view.owner_kinds.get(job.entry.resource)
+    owner = kinds.get(group_kind_of(controller)) if controller is not None and kinds else None
+    return owner is not None and not owner.main

@@ -10,7 +10,7 @@ Of two installations of the sharder, one keeps a ring's webhook configuration an
 condition of the ring, which the first one drops after `SAID_FOR` seconds, so that it is there as long as both run.
 
 A ring with `CLEAN_UP_FINALIZER` that is being deleted is let go when none of its objects carries its labels, or when
-that makes no progress (`kubeshard.sharding.clean_up`), and meanwhile a condition says what is left.
+that makes no progress (`kubeshard.sharding.waiting`), and meanwhile a condition says what is left.
 
 RBAC: get, list, watch on controllerrings; patch on them, for the finalizer; update on controllerrings/status and
 controllerrings/finalizers; what `webhook_registration` needs; delete on leases; create, patch on events.
@@ -46,7 +46,6 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.rings import Ring, Rings
 from kubeshard.sharder.webhook_registration import Settled, WebhookDrift, WebhookRegistration
 from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
-from kubeshard.sharding.clean_up import CleanUp, CleanUpState
 from kubeshard.sharding.conditions import (
     CHANGING,
     LOGGED_BEFORE,
@@ -59,6 +58,7 @@ from kubeshard.sharding.conditions import (
 )
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.shard_states import MAX_SHARDS, ShardChange
+from kubeshard.sharding.waiting import CleanUp, CleanUpState
 from kubeshard.webhook.shared_certificate import CaBundleSource
 
 NAME = "controllerring"

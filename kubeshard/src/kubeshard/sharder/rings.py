@@ -32,7 +32,6 @@ from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.conditions import CLEANED_UP, RingReport
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import (
@@ -46,6 +45,7 @@ from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_resources import RingEntry, RingResources, few_named_namespaces
 from kubeshard.sharding.shard_states import Confirmations, ShardChange, longest_wait
 from kubeshard.sharding.take_overs import Evictions
+from kubeshard.sharding.waiting import CleanUp
 
 OnDeletion = Literal["nothing", "pause", "clean up"]
 

@@ -4,7 +4,7 @@ namespaces that a ring begins to select.
 Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it
 is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, or
 unknown (`resource_sync`), so a main resource that cannot be read blocks the objects that it controls, and nothing else.
-A main object without a shard that is not new waits a moment, as one that the watch shows (`late_assignment`).
+A main object without a shard that is not new waits a moment, as one that the watch shows (`ResourceSync.delayed`).
 While a drain is pending, the resources that its object may control are scanned again even if nothing waits: the
 shard may create a child until it releases the object. A scan ends after `STALLED` seconds without progress. A resource
 that cannot be found or read is reported, and does not affect others. Never lists at resourceVersion 0.
@@ -46,17 +46,15 @@ from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
-from kubeshard.sharder.late_assignment import LateAssignment
-from kubeshard.sharder.moves import Job, Mover, MoveResult
-from kubeshard.sharder.resource_sync import ResourceSync
+from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.resource_sync import Job, MoveResult, ResourceSync
 from kubeshard.sharder.rings import Ring
 from kubeshard.sharder.tasks import BoundedTaskGroup, StartLimit
-from kubeshard.sharder.waiting_objects import WaitingSnapshot
-from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.names import RETURNING, shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, not_sharded, plan
 from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingEntry
 from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.waiting import CleanUp, WaitingSnapshot
 
 MANY_NAMESPACES = 50
 """If a ring selects few of many namespaces, it lists each of these: where each of many rings has a namespace of its
@@ -121,7 +119,6 @@ class Scanner:
         client: Client,
         kinds: ResourceKinds,
         mover: Mover,
-        late: LateAssignment,
         permissions: Permissions,
         *,
         concurrent_moves: int,
@@ -130,7 +127,6 @@ class Scanner:
         self._client = client
         self._kinds = kinds
         self._mover = mover
-        self._late = late
         self._permissions = permissions
         self._concurrent_moves = concurrent_moves
         self._clock = clock
@@ -231,7 +227,7 @@ class Scanner:
     ) -> None:
         """Decides about the objects of one list. Raises ApiError and TimeoutError."""
         sync, ring, entry = scan.sync, scan.sync.ring, scan.sync.entry
-        kind, draining, delayed, handled = reading.kind, reading.draining, sync.delayed, sync.handled
+        kind, draining, delayed, handled = reading.kind, reading.draining, sync.delays, sync.handled
         type_ = TypeMeta(kind.api_version, kind.kind)
 
         left_out = Counter[str]()
@@ -295,9 +291,7 @@ class Scanner:
             ended = handled.since(job.key, scan.began)
             if ended is not None and ended < math.inf:
                 continue
-            if ended or (
-                action is Action.ASSIGN and ((delayed and job.key in delayed) or self._late.delays(sync, job))
-            ):
+            if ended or (action is Action.ASSIGN and ((delayed and job.key in delayed) or sync.delayed(job))):
                 if decision.source not in view.available:
                     scan.unassigned.add(meta, self._clock.monotonic(), decision.source)
                 continue
@@ -421,12 +415,10 @@ RINGS_AT_ONCE, RINGS_PATIENCE = 5, 0.5
 class NamespaceScans:
     """See the module."""
 
-    def __init__(
-        self, client: Client, kinds: ResourceKinds, late: LateAssignment, *, concurrent_moves: int
-    ) -> None:
+    def __init__(self, client: Client, kinds: ResourceKinds, mover: Mover, *, concurrent_moves: int) -> None:
         self._client = client
         self._kinds = kinds
-        self._late = late
+        self._mover = mover
         self._concurrent_moves = concurrent_moves
         self._starting = StartLimit(RINGS_AT_ONCE, RINGS_PATIENCE)
         self._new = WeakKeyDictionary[ResourceSync, set[str]]()
@@ -474,4 +466,5 @@ class NamespaceScans:
         )
         async with BoundedTaskGroup(self._concurrent_moves) as tasks:
             async for obj in objects:
-                await self._late.assign(sync, kind, obj.metadata, tasks)
+                if (job := sync.unplaced(kind, obj.metadata)) is not None:
+                    await tasks.start(self._mover.place(sync, job))

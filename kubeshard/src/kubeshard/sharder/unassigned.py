@@ -50,14 +50,14 @@ from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
-from kubeshard.sharder.late_assignment import LateAssignment
+from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.rings import Ring, Rings
 from kubeshard.sharder.scanner import NamespaceScans
 from kubeshard.sharder.tasks import BoundedTaskGroup, supervised, tell_crash
-from kubeshard.sharder.waiting_objects import SkippedNamespaces
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.scans import ScanScope
+from kubeshard.sharding.waiting import SkippedNamespaces
 
 APART = 8
 """Rings that each watch the same resource on their own; more share a watch."""
@@ -76,7 +76,7 @@ class UnassignedWatches:
         self,
         client: Client,
         kinds: ResourceKinds,
-        late: LateAssignment,
+        mover: Mover,
         namespaces: NamespaceScans,
         permissions: Permissions,
         rings: Rings,
@@ -86,7 +86,7 @@ class UnassignedWatches:
     ) -> None:
         self.client = client
         self.kinds = kinds
-        self.late = late
+        self.mover = mover
         self.permissions = permissions
         self.rings = rings
         self.concurrent_moves = concurrent_moves
@@ -316,15 +316,15 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
         """Considers an object for every sync."""
         if isinstance(entry, UndecodableObject):
             return
-        meta, changed, late = entry.metadata, not self._listing, self._of.late
+        meta, changed, mover = entry.metadata, not self._listing, self._of.mover
         kind, tasks = self._kind, self._tasks
         assert kind is not None
         assert tasks is not None
         if self._selector is not None:
             for sync in self.syncs:
-                job = late.job(sync, kind, meta)
-                if job is not None and not (changed and late.delays(sync, job)):
-                    await late.start(sync, job, tasks)
+                job = sync.unplaced(kind, meta)
+                if job is not None and not (changed and sync.delayed(job)):
+                    await tasks.start(mover.place(sync, job))
             return
         for sync in self._selecting(meta.namespace):
             self._worked += 1
@@ -332,21 +332,21 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
                 self._worked = 0
                 await asyncio.sleep(0)
             try:
-                job = late.job(sync, kind, meta) if sync.open else None
-                if job is None or (changed and late.delays(sync, job)):
+                job = sync.unplaced(kind, meta) if sync.open else None
+                if job is None or (changed and sync.delayed(job)):
                     continue
                 if tasks.full or sync.scans_all_soon:
                     # Its scans have task groups of their own. The watch must not wait for the moves of one ring.
                     sync.missed()
                 else:
-                    await late.start(sync, job, tasks)
+                    await tasks.start(mover.place(sync, job))
             except Exception as error:  # of this ring; the others depend on the watch too
                 self._crashed(sync, error)
 
     def drop(self, entry: PartialObject | UndecodableObject, part: str, /) -> None:
         if self._selector is not None and entry.key is not None:
             for sync in self.syncs:
-                sync.delayed.left(entry.key)
+                sync.delays.left(entry.key)
 
     async def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> None:
         error, self._scanned = interruption.error, False

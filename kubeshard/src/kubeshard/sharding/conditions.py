@@ -18,9 +18,9 @@ from kubeshard.sharding.names import (
     SYSTEM_NAMESPACES_ANNOTATION,
     UNRELEASED_ANNOTATION,
 )
-from kubeshard.sharding.refusals import MENTIONED, Objects, by_answer
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import MAX_DURATION, Shard, duplicates
+from kubeshard.sharding.waiting import MENTIONED, Objects, by_answer
 
 CONFLICT = "Conflict"
 RESOURCES_ACCEPTED = "ResourcesAccepted"

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from kubeshard.controller.run import YOUNG
 from kubeshard.runtime.transport import UNDELIVERED
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.sharder.waiting_objects import ASSIGNMENT_DELAY
 from kubeshard.sharding import take_overs
 from kubeshard.sharding.names import MASS_FAILURE_GRACE, SHORTEST_DRAIN_TIMEOUT
 from kubeshard.sharding.shard_states import STALE_AFTER
+from kubeshard.sharding.waiting import ASSIGNMENT_DELAY
 
 _TIMING = LeaseTiming()
 

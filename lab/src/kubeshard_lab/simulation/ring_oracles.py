@@ -11,7 +11,6 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import parse_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.waiting_objects import NEW
 from kubeshard.sharding.names import (
     EVICTED_ANNOTATION,
     PROOFS_ANNOTATION,
@@ -20,6 +19,7 @@ from kubeshard.sharding.names import (
     shard_label,
 )
 from kubeshard.sharding.take_overs import AT_LEAST
+from kubeshard.sharding.waiting import NEW
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster

@@ -1,0 +1,703 @@
+"""Who waits in a ring, for what, and when it is looked at again. Sans-IO: whoever drives it sleeps until `wake_at`.
+
+| who | waits for | is looked at again | by |
+|---|---|---|---|
+| an object whose write was refused | the end of the refusal | after 1, 2, 4, 8, 10, 10 ... s, or Retry-After; when \
+another one of its resource succeeds | `Retries` |
+| more of them than are remembered | the same | when one succeeds; without a shard, after 30 s | a scan |
+| an object that lost its shard a moment ago | its shard, which may take it back | after 1 s | `Delays` |
+| an object that is being drained | its shard | when the watch shows it without a shard; after 8, 10 ... s | a scan |
+| a controlled object | the drain of its owner, or the end of a refusal (`PendingDrains`) | after 1, 2, 4 ... 30 s; \
+when a drain has ended | a scan |
+| an object whose shard is not known to be dead | a proof; a confirmation (`sharding.shard_states`) | after 3, 10, \
+30 s; when the Lease changes; 5 s after the watch has shown it | a scan |
+| an object in a namespace that is not known | the namespace (`SkippedNamespaces`) | when it appears | a list of it |
+| a ring whose webhook seems not to be called | that it is (`WebhookSeries`) | after 10, 10, 60, 60 ... s | a dry run |
+| a ring that is being deleted | that its labels are gone (`CleanUp`) | every 5 s | its status |
+| a resource that cannot be read | | after 5, 10, 10 ... s | a scan |
+| anything that was missed | | every `sync_period` | a scan |
+
+When scans are due says `scans`. A sharder knows objects that wait from scans, which are minutes apart; of those whose
+writes are refused it knows from its retries, every ten seconds, for how long the API server has refused them, and why
+(`Refusals`). A shard knows it of the objects that it cannot release, and says so on its Lease
+(`UNRELEASED_ANNOTATION`): only the sharder writes conditions.
+
+Bounded: the ages of at most `REMEMBERED` waiting objects of a resource are known, those seen first, though the count is
+exact; as many are retried, and their refusals known. The same number of namespace names is kept; beyond that, every new
+namespace counts as one of them. Of drains that are pending at the same time `MOST_DRAINS` are known; while there are
+more, any object may be drained.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from heapq import heappop, heappush
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from kubeshard.core.conditions import for_people
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.times import parse_time
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.keys import namespace_of_key
+from kubeshard.sharding.scans import ScanScope
+
+REMEMBERED = 1000
+
+MOST_DRAINS = 100_000
+"""Keys, about 150 bytes each."""
+
+ASSIGNMENT_DELAY = 1.0
+"""Seconds without a shard before an object gets another one."""
+NEW = 3.0
+"""Younger objects (seconds) count as ones that have had no shard. Creation times are rounded down to seconds."""
+MANY = 5000
+"""Objects of a resource whose assignment is delayed at the same time."""
+
+AT_ONCE = 5
+"""Writes of a resource that are tried again at the same time."""
+LONGEST_RETRY_AFTER = 60.0
+MORE_AFTER = 30.0
+TOGETHER = 10.0
+"""Seconds between two times at which a success leads to the retry of all."""
+
+SOON, LATER = 10.0, 60.0
+"""Seconds before each of the first two dry runs, which a new webhook configuration needs to take effect, and between
+further ones.
+"""
+ENOUGH = 2
+"""Dry runs in a row that have to agree."""
+
+Asked = tuple[ScanScope, float]
+"""A scan to request, and for when."""
+
+J = TypeVar("J")
+
+
+class Waiting(NamedTuple):
+    """An object that waits. One that is made anew under the name is another one, and begins to wait."""
+
+    key: Key
+    uid: str
+    whom: str
+    """For whom."""
+
+
+class WaitingObjects:
+    """Objects that wait for something, and for how long, as of the last scan: what has become of them since is not
+    known, so they do not age between scans. `count` is their number.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[Waiting, float] = {}
+        self.count = 0
+        self.read_at = float("-inf")
+        """When the last scan that counts started (monotonic seconds)."""
+
+    def snapshot(self, now: float) -> WaitingSnapshot:
+        """A scan starts; what it finds counts once it is committed."""
+        return WaitingSnapshot(self, now)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._since)
+
+    @property
+    def oldest(self) -> float:
+        """Age in seconds of the oldest; 0 if there is none."""
+        return max(0.0, self.read_at - min(self._since.values(), default=math.inf))
+
+    def older_than(self, age: float) -> Iterator[Waiting]:
+        """Those that had waited for longer."""
+        return (each for each, since in self._since.items() if self.read_at - since > age)
+
+
+class WaitingSnapshot:
+    """The objects that wait as one scan sees them."""
+
+    def __init__(self, waiting: WaitingObjects, started: float) -> None:
+        self._waiting = waiting
+        self._started = started
+        self._seen: dict[Waiting, float] = {}
+        self._count = 0
+
+    def add(self, meta: ObjectMeta, now: float, whom: str = "", *, anew: bool = False) -> None:
+        """`anew`: what it waited for before is over, and it begins to wait now."""
+        waiting, known = Waiting(Key(meta.namespace, meta.name), meta.uid, whom), self._waiting._since
+        self._count += 1
+        if waiting in known or len(self._seen) < REMEMBERED:
+            self._seen[waiting] = now if anew else known.get(waiting, now)
+
+    def commit(self) -> None:
+        """Not if a scan that began later has told more: one of all may take long, and urgent ones begin meanwhile."""
+        if self._started < self._waiting.read_at:
+            return
+        self._waiting._since, self._waiting.count = self._seen, self._count
+        self._waiting.read_at = self._started
+
+
+class SkippedNamespaces:
+    """Names of namespaces, or the knowledge that there are too many to remember."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._many = False
+
+    def add(self, name: str) -> None:
+        if name not in self._names and len(self._names) >= REMEMBERED:
+            self._many = True
+        else:
+            self._names.add(name)
+
+    def take(self, name: str) -> bool:
+        """Removes the name. Returns whether it may have been added."""
+        found = name in self._names
+        self._names.discard(name)
+        return found or self._many
+
+
+class PendingDrains:
+    """Pending drains of one main resource, by key. A scan starts, reports what it sees, and ends.
+
+    Objects that could not be given to a shard count as well: a move of theirs that seemed to fail may take effect late,
+    and the shard that it names may be another one than the next move would.
+    """
+
+    def __init__(self) -> None:
+        self._pending: set[str] = set()
+        self._seen: set[str] = set()
+        """Drains that the running scan has seen pending, or that were requested since the last one."""
+        self._refused: set[str] = set()
+        self._refused_before: set[str] = set()
+        """Pending drains as of before the running scan."""
+        self._unplaced: set[str] = set()
+        """Objects that could not be given to a shard since the last complete scan started."""
+        self._lost = False
+        """Whether there were drains of a kind that was uninstalled, which may have ended."""
+        self._complete = False
+        self._many = False
+        """Whether some could not be remembered since the last complete scan began."""
+        self._hashring: HashRing | None = None
+        """The view of the last complete scan; None if it failed or is running."""
+        self._unread: Collection[str] = ()
+        """Namespaces that this scan could not read."""
+
+    def __len__(self) -> int:
+        return len(self._pending | self._seen | self._refused | self._refused_before)
+
+    def begin(self, *, complete: bool) -> None:
+        """`complete`: all objects are listed; otherwise only those with the drain label, so others stay
+        unknown.
+        """
+        self._complete = complete
+        # Seen by a failed scan, or requested since the last one: it counts until a scan is complete.
+        self._pending |= self._seen
+        self._seen = set()
+        if complete:
+            self._hashring, self._many = None, False
+            self._refused_before |= self._refused
+            self._refused = set()
+            self._unplaced = set()
+
+    def draining(self, key: str) -> None:
+        """The drain is pending, was requested, or is about to be."""
+        if self._refused:
+            self._refused.discard(key)
+        if self._unplaced:
+            self._unplaced.discard(key)
+        if len(self._seen) < MOST_DRAINS:  # as `_remember`, for each object of each scan
+            self._seen.add(key)
+        else:
+            self._many = True
+
+    def refused(self, key: str) -> None:
+        """The drain could not be requested."""
+        self._remember(key, self._refused)
+        self._unplaced.discard(key)
+
+    def not_placed(self, key: str) -> None:
+        """The object could not be given to a shard."""
+        self._remember(key, self._unplaced)
+
+    def _remember(self, key: str, keys: set[str]) -> None:
+        if len(keys) < MOST_DRAINS:
+            keys.add(key)
+        else:
+            self._many = True
+
+    def placed(self, key: str) -> None:
+        """The object is on its shard."""
+        self._unplaced.discard(key)
+
+    def end(self, hashring: HashRing, unread: Collection[str] = ()) -> bool:
+        """Everything but these namespaces was read, with the ring as it was when the scan started. Returns whether a
+        drain has ended.
+        """
+        if unread:
+            self._seen |= {key for key in self._pending if namespace_of_key(key) in unread}
+        self._unread = unread if self._complete else {*self._unread, *unread}
+        ended = self._lost or not self._pending <= self._seen
+        self._lost = False
+        # Earlier drains count until everything was read, for decisions made in between.
+        self._pending, self._seen = self._seen, set()
+        if self._complete:
+            self._hashring = hashring
+            self._refused_before = set()
+        return ended
+
+    def uninstalled(self) -> None:
+        """There are no objects of the kind any more. If it is there again, nothing is known of them: nor by a scan that
+        is running, which has seen some of them before.
+        """
+        self._lost = self._lost or bool(len(self))
+        for keys in (self._pending, self._seen, self._refused, self._refused_before, self._unplaced):
+            keys.clear()
+        self._hashring, self._complete = None, False
+
+    def is_known(self, hashring: HashRing) -> bool:
+        """Whether the last scan was complete, used exactly these shards, and all that it saw is remembered."""
+        return self._hashring is hashring and not self._many
+
+    def unsure(self, key: str, hashring: HashRing) -> bool:
+        """Whether objects controlled by the key's object have to keep their shard."""
+        waiting = (self._pending, self._seen, self._refused, self._refused_before, self._unplaced)
+        if not self.is_known(hashring) or any(key in keys for keys in waiting):
+            return True
+        return bool(self._unread) and namespace_of_key(key) in self._unread
+
+
+class HandledObjects:
+    """Objects that a job deals with, or has dealt with while a scan was under way.
+
+    A list shows each object as it was when its first page was read, and the scan gets to it later. Without this it
+    would write again what another scan, the watch or a retry has written meanwhile: the slower the server, the more.
+
+    Not guaranteed: of more than `MANY` the first ones are forgotten, which costs a refused write for each.
+    """
+
+    def __init__(self) -> None:
+        self._ended: dict[Key, float] = {}
+        """When, in this order; infinite for those that are under way."""
+
+    def begins(self, key: Key) -> None:
+        self._ended[key] = math.inf
+        if len(self._ended) > MANY:
+            del self._ended[next(iter(self._ended))]
+
+    def ends(self, key: Key, now: float, *, done: bool) -> None:
+        """`done`: nothing is left to do about the object as any list has shown it until now."""
+        self._ended.pop(key, None)
+        if done:
+            self._ended[key] = now
+
+    def since(self, key: Key, began: float) -> float | None:
+        """When the job ended, if it runs (infinite), or ended after a scan began that shows the object."""
+        ended = self._ended.get(key)
+        return ended if ended is not None and ended > began else None
+
+    def scans_since(self, began: float) -> None:
+        """No scan is under way that began earlier."""
+        self._ended = {key: ended for key, ended in self._ended.items() if ended > began}
+
+
+class Delays(Generic[J]):
+    """Objects of one resource that lost their shard a moment ago, and what to do with each when it is due.
+
+    The object does not show whether its shard released it or a user removed the label while the shard works on it. In
+    the second case the shard takes it back (`kubeshard.shard.label_restorer`), which takes it a fraction of a second.
+    So an object that is not new is assigned only after a pause.
+
+    Not guaranteed: the pause for objects beyond `MANY`, which the caller assigns at once; for new ones that lose their
+    first shard; and, if this machine's clock is behind the API server's, for those hardly older than the difference.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[Key, tuple[float, J, bool]] = {}
+        """When each is due, the earliest first."""
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether the object waits without a shard."""
+        return key in self._jobs and not self._jobs[key][2]
+
+    def waits(self, key: Key, meta: ObjectMeta, wall: float) -> bool:
+        """Whether an unassigned object has to wait. `wall`: the time, in seconds since the epoch."""
+        created = parse_time(meta.creation_timestamp)
+        new = created is None or wall - created < NEW
+        return not new and (key in self._jobs or len(self._jobs) < MANY)
+
+    def put(self, key: Key, job: J, now: float) -> bool:
+        """Later states of an object do not make it wait longer. Returns whether it is the only one that waits."""
+        known = self._jobs.get(key)
+        self._jobs[key] = now + ASSIGNMENT_DELAY if known is None else known[0], job, False
+        return len(self._jobs) == 1
+
+    def left(self, key: Key) -> None:
+        """The object has a shard again, or is gone: somebody has to look which."""
+        if key in self._jobs:
+            due, job, _ = self._jobs[key]
+            self._jobs[key] = due, job, True
+
+    def take(self, now: float, most: int) -> list[tuple[Key, J, bool]]:
+        """Removes jobs that are due. Returns each, and whether to read its object first (`left`)."""
+        taken = list[tuple[Key, J, bool]]()
+        for key, (due, job, left) in self._jobs.items():
+            if due > now or len(taken) >= most:
+                break
+            taken.append((key, job, left))
+        for key, _, _ in taken:
+            del self._jobs[key]
+        return taken
+
+    @property
+    def wake_at(self) -> float:
+        """When to `take` the next one; infinite if there is none."""
+        return next(iter(self._jobs.values()))[0] if self._jobs else math.inf
+
+
+class Backoff(Protocol):
+    """How long a write waits that has been refused again: a `Limiter` of `kubeshard.workqueue.limits`."""
+
+    def when(self, key: Key) -> float: ...
+
+    def forget(self, key: Key) -> None: ...
+
+
+class Retries(Generic[J]):
+    """Writes of one resource that were refused, and when each is tried again: on its own, without affecting others.
+
+    Guaranteed: after a refused write (an admission policy, another webhook, a brownout) the object is due as `backoff`
+    says, or after the server's Retry-After (a minute at most). If one succeeds, all are due, because the cause may be
+    gone for all. At most `AT_ONCE` are tried at a time, and `REMEMBERED` are known. If more fail, it is scanned again
+    when one of these succeeds, and for objects without an available shard also every `MORE_AFTER` seconds.
+    """
+
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
+        self._jobs: dict[Key, J] = {}
+        self._due: dict[Key, float] = {}
+        """When each is due that is not under way, or has failed again."""
+        self._order: list[tuple[float, Key]] = []
+        """The same as a heap, with entries that do not count any more."""
+        self._under_way: set[Key] = set()
+        self._more: dict[ScanScope, float] = {}
+        """When the scans were requested for that will find the objects that were not remembered."""
+        self._woken = -math.inf
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def failed(self, key: Key, job: J, now: float, retry_after: float = 0.0) -> bool:
+        """A write was refused. Returns whether it is remembered."""
+        if key not in self._jobs and len(self._jobs) >= REMEMBERED:
+            return False
+        self._jobs[key] = job
+        self._schedule(key, now + max(self._backoff.when(key), min(retry_after, LONGEST_RETRY_AFTER)))
+        return True
+
+    def more(self, scope: ScanScope, now: float) -> list[Asked]:
+        """One is not remembered, which a scan of this scope will find. Returns the scans to request."""
+        if self._more.get(scope, now) > now:
+            return []
+        self._more[scope] = at = now + MORE_AFTER if scope is ScanScope.MISPLACED else math.inf
+        return [(scope, at)] if at < math.inf else []  # a scan of all is too expensive to be tried in vain
+
+    def take(self, now: float) -> list[J]:
+        """Those to try now. Call `ended` for each."""
+        taken = list[J]()
+        while self.wake_at <= now:
+            _, key = heappop(self._order)
+            del self._due[key]
+            self._under_way.add(key)
+            taken.append(self._jobs[key])
+        return taken
+
+    def ended(self, key: Key, now: float, *, done: bool) -> None:
+        """The try has ended. `done`: nothing is left to try again; else it `failed` before, or crashed."""
+        self._under_way.discard(key)
+        if done:
+            self._jobs.pop(key, None)
+            self._due.pop(key, None)
+            self._backoff.forget(key)
+        elif key in self._jobs:
+            self._schedule(key, self._due[key] if key in self._due else now + self._backoff.when(key))
+
+    def resume(self, now: float) -> None:
+        """What was taken was not tried to its end."""
+        for key in tuple(self._under_way):
+            self.ended(key, now, done=False)
+
+    def succeeded(self, now: float) -> list[Asked]:
+        """A try has succeeded. Returns the scans to request."""
+        may = self._woken + TOGETHER
+        asked = [(scope, max(now, may)) for scope in self._more]
+        self._more.clear()
+        if now >= may:
+            self._woken = now
+            for key in self._jobs:
+                self._schedule(key, now)
+        return asked
+
+    @property
+    def wake_at(self) -> float:
+        """When to `take` the next ones; infinite if there are none."""
+        if len(self._under_way) >= AT_ONCE:
+            return math.inf
+        while self._order:
+            at, key = self._order[0]
+            if self._due.get(key) == at and key not in self._under_way:
+                return at
+            heappop(self._order)  # `ended` adds it again
+        return math.inf
+
+    def _schedule(self, key: Key, at: float) -> None:
+        self._due[key] = at = min(at, self._due.get(key, at))
+        if key not in self._under_way:
+            heappush(self._order, (at, key))
+
+
+class WebhookSeries(Generic[J]):
+    """Dry runs that find out whether the API server calls the webhook of a ring.
+
+    An object that is found unassigned should have been assigned by the webhook. That alone proves nothing: it may be
+    older than the webhook, or no shard was available when it was created. The proof is a dry run: a patch that takes
+    the shard label away, and is never stored, comes back with the label if the webhook was called.
+
+    Guaranteed: while a webhook is not called although objects are assigned late, `unreached` says so, within a minute
+    of the first such object, until about a minute after the webhook is called again. Anything but an answer without the
+    label, `ENOUGH` times in a row, about an object that the ring still wants, proves nothing. Not guaranteed: that it
+    says so when the object of the dry runs is deleted, or not wanted any more; the next one that is assigned late
+    begins anew.
+    """
+
+    def __init__(self) -> None:
+        self.about: J | None = None
+        """The object of the dry runs; None if there are none."""
+        self._missed = 0
+        self._due = math.inf
+
+    @property
+    def unreached(self) -> bool:
+        return self.about is not None and self._missed >= ENOUGH
+
+    @property
+    def wake_at(self) -> float:
+        """When to `take` the next dry run; infinite if there is none."""
+        return self._due
+
+    def late(self, about: J, now: float) -> None:
+        """An object was assigned late."""
+        if self.about is None:
+            self.about, self._due = about, now + SOON
+
+    def take(self, now: float) -> J | None:
+        """The object of the dry run to do now. Call `answered` after it."""
+        if self._due > now:
+            return None
+        self._due = math.inf
+        return self.about
+
+    def answered(self, now: float, *, called: bool) -> None:
+        """`called`: the webhook was called, or nobody can know."""
+        if called or self.about is None:
+            self.end()
+        else:
+            self._missed += 1
+            self._due = now + (SOON if self._missed < ENOUGH else LATER)
+
+    def end(self) -> None:
+        self.about, self._missed, self._due = None, 0, math.inf
+
+
+TOLD_AFTER = 40.0
+"""Seconds for which an object has to be refused before people are told, within a minute: a brownout is over by then."""
+KEPT = 60.0
+LONGEST = 300
+"""Characters of a reason."""
+MENTIONED = 3
+"""Objects of which a text says the names; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Some objects: how many, and the first names."""
+
+    count: int
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Objects:
+        all_of_them = sorted(names)
+        return cls(len(all_of_them), tuple(all_of_them[:MENTIONED]))
+
+    def __str__(self) -> str:
+        more = self.count - len(self.names)
+        return ", ".join(self.names) + (f" and {more} more" if more else "")
+
+
+def grouped(found: Iterable[tuple[str, str]]) -> dict[str, Objects]:
+    """Groups names of objects by their shards, or by why they wait."""
+    names = defaultdict[str, list[str]](list)
+    for group, name in found:
+        names[group].append(name)
+    return {group: Objects.of(each) for group, each in names.items()}
+
+
+def by_answer(found: Mapping[str, Objects]) -> str:
+    """The most frequent answers of the API server, each with objects."""
+    most = sorted(found.items(), key=lambda each: (-each[1].count, each[0]))
+    parts = [f"{why} ({objects})" if why else str(objects) for why, objects in most[:MENTIONED]]
+    return "; ".join(parts) + (
+        f"; and {len(most) - MENTIONED} other reasons" if len(most) > MENTIONED else ""
+    )
+
+
+class Refusal(NamedTuple):
+    uid: str
+    drain: bool
+    """Whether it cannot be drained; else it cannot be given to a shard."""
+    since: float
+    last: float
+    """When it was refused last. What has become of it since is not known."""
+    reason: str
+    """The same for all objects that are refused for the same reason."""
+    answered: float
+    """When that was the answer. It is kept for `KEPT` seconds: answers may have a number, another one each time."""
+
+
+class Refusals:
+    """Of the objects of one resource of a ring. `told_after`: how long people are not told, at least."""
+
+    def __init__(self, told_after: float = TOLD_AFTER) -> None:
+        self._told_after = told_after
+        self._known: dict[Key, Refusal] = {}
+
+    def refused(self, meta: ObjectMeta, error: BaseException, now: float, *, drain: bool = False) -> bool:
+        """An attempt failed. Returns whether there is something new to tell people."""
+        key = Key(meta.namespace, meta.name)
+        before = self._known.get(key)
+        if before is None and len(self._known) >= REMEMBERED:
+            return False
+        if before is None or (before.uid, before.drain) != (meta.uid, drain):
+            self._known[key] = Refusal(meta.uid, drain, now, now, _reason(key, error), now)
+            return False
+        new = before._replace(last=now)
+        if now - before.answered >= KEPT:
+            new = new._replace(reason=_reason(key, error), answered=now)
+        self._known[key] = new
+        return self._lasts(new) and (not self._lasts(before) or new.reason != before.reason)
+
+    def ended(self, key: Key) -> bool:
+        """The object is where it should be, or is gone. Returns whether it was refused."""
+        return self._known.pop(key, None) is not None
+
+    def why(self, key: Key) -> str:
+        """Why it was refused last; "" if it was not."""
+        known = self._known.get(key)
+        return known.reason if known is not None else ""
+
+    def lasting(self) -> Iterator[tuple[Key, Refusal]]:
+        """Those that people should be told."""
+        return ((key, each) for key, each in self._known.items() if self._lasts(each))
+
+    def _lasts(self, refusal: Refusal) -> bool:
+        """Whether people should be told."""
+        return refusal.last - refusal.since >= self._told_after
+
+
+_REQUEST = re.compile(r"^[A-Z]+ /\S+: ")
+
+
+def _reason(key: Key, error: BaseException) -> str:
+    text = _REQUEST.sub("", str(error) or type(error).__name__).replace(f'"{key.name}"', "it")
+    if key.namespace:  # a name alone may be a word, or a part of one
+        text = re.sub(rf"(?<![\w./-]){re.escape(str(key))}(?![\w./-])", "it", text)
+    return for_people(text, LONGEST)
+
+
+SETTLED = 5.0
+PATIENCE = 300.0
+SHARDS_NAMED = 5
+"""Shards that are named as those with objects left."""
+
+
+class CleanUpState(Enum):
+    UNDER_WAY = auto()
+    CLEAN = auto()
+    GIVEN_UP = auto()
+
+
+class _Read(NamedTuple):
+    began: float
+    holders: Mapping[str, int]
+
+    @property
+    def left(self) -> int:
+        return sum(self.holders.values())
+
+
+class CleanUp:
+    """The clean-up of one ring that is being deleted: whether the labels are gone, and when to stop trying.
+
+    The caller reports how many objects of each resource carried the shard label when it was read. The clean-up is over
+
+    * when every resource was read without an error, and none had any, by reads that began `SETTLED` seconds after the
+      clean-up, when every replica's webhook has seen that the ring is being deleted; or
+    * when it has made no progress for `PATIENCE` seconds: no resource had fewer than ever before, and none was read
+      for the first time. So a shard that does not release its objects, a missing right, or another sharder that
+      assigns them again cannot keep a ring, and the time is bounded by the number of objects and not by what fails. A
+      process that begins to lead has not seen any progress: its patience begins when it asks for the state first.
+
+    All times are monotonic seconds; `began`: when this process first saw that the ring is being deleted.
+    """
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+        self._progress: float | None = None
+        """When there was some; None if nobody has read or asked yet."""
+        self._reads: dict[GroupResource, _Read] = {}
+        self._fewest: dict[GroupResource, int] = {}
+
+    def found(self, resource: GroupResource, holders: Mapping[str, int], began: float, now: float) -> None:
+        """The resource was read completely by a read that began then: the number of objects by shard."""
+        read = self._reads[resource] = _Read(began, dict(holders))
+        if resource not in self._fewest or read.left < self._fewest[resource]:
+            self._fewest[resource] = read.left
+            self._progress = now
+
+    def state(self, resources: Collection[GroupResource], now: float) -> CleanUpState:
+        """Whether it is over, for a ring with these resources."""
+        if now - self._began >= SETTLED and all(self._is_clean(each) for each in resources):
+            return CleanUpState.CLEAN
+        if self._progress is None:
+            self._progress = now
+        if now - self._progress >= PATIENCE:
+            return CleanUpState.GIVEN_UP
+        return CleanUpState.UNDER_WAY
+
+    def left(self, resources: Collection[GroupResource]) -> str:
+        """What is left, in words; "" if nothing is."""
+        unread = sorted(str(each) for each in resources if each not in self._reads)
+        objects, shards = dict[GroupResource, int](), Counter[str]()
+        for resource in resources:
+            if (read := self._reads.get(resource)) is not None and read.left:
+                objects[resource] = read.left
+                shards.update(read.holders)
+        parts = [f"{count} {resource}" for resource, count in sorted(objects.items())]
+        text = f"{', '.join(parts)} with shards {_named(shards)}" if parts else ""
+        return "; ".join(filter(None, (text, f"not read yet: {', '.join(unread)}" if unread else "")))
+
+    def _is_clean(self, resource: GroupResource) -> bool:
+        read = self._reads.get(resource)
+        return read is not None and read.began - self._began >= SETTLED and not read.left
+
+
+def _named(shards: Counter[str]) -> str:
+    most = [name or "(none)" for name, _ in shards.most_common(SHARDS_NAMED)]
+    return ", ".join(sorted(most)) + (", ..." if len(shards) > SHARDS_NAMED else "")
