@@ -1,4 +1,12 @@
-"""The oracles of a ring: what must hold while shards work on its Things, checked while a simulation runs."""
+"""The oracles of a ring: what must hold while shards work on its Things, checked while a simulation runs.
+
+What a process believes does not count. Whose an object is, is what is stored at this moment; who wrote it, is the
+process whose request the API server handles; and until when a process may act, follows from the renewals that reached
+the server. Only that a reconcile begins and ends is told by the workload.
+
+A request is judged when it leaves (is the right over?) and when it takes effect (is the object still the shard's?): in
+between it may be under way for longer than its sender lives. So each is remembered with the time at which it was sent.
+"""
 
 from __future__ import annotations
 
