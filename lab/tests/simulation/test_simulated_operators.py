@@ -42,6 +42,7 @@ from kubeshard_lab.simulation.operators.shape import Shape
 from kubeshard_lab.simulation.operators.workload import Author
 from kubeshard_lab.simulation.oracles import SimulationResult
 from kubeshard_lab.simulation.processes import Process
+from kubeshard_lab.simulation.properties import OF_OPERATORS
 from kubeshard_lab.simulation.running import drawn
 from kubeshard_lab.simulation.script import Operator, Script, TimedFault
 from kubeshard_lab.virtual_time import run_virtual
@@ -656,3 +657,8 @@ def test_objects_can_come_from_a_template() -> None:
     result = calm(operator(source, templates=(template,)))
     assert result.breaks == []
     assert result.counts["reconciles"] > 2
+
+
+def test_no_property_of_operators_is_left_out_of_the_tests() -> None:
+    here = Path(__file__).read_text()
+    assert [each.name for each in OF_OPERATORS if f'"{each.name}"' not in here] == []
