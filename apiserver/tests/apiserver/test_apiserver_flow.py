@@ -119,7 +119,7 @@ async def test_what_waits_for_a_deaf_watcher_is_bounded(served):
         (connection,) = served._http._connections.open
         deaf.reader._transport.pause_reading()
         numbers = itertools.count()
-        while connection._writable.is_set():
+        while connection.writable.is_set():
             create(served, f"a-{next(numbers)}", size=50_000)
             await asyncio.sleep(0)
         for _ in range(200):
@@ -135,7 +135,7 @@ async def test_a_watcher_that_comes_too_late_is_told_to_list_again():
         connection = next(iter(served._http._connections.open))
         slow.reader._transport.pause_reading()
         number = 0
-        while connection._writable.is_set():
+        while connection.writable.is_set():
             create(served, f"a-{number}", size=100_000)
             number += 1
             await asyncio.sleep(0)

@@ -26,10 +26,9 @@ class DirectApp(Protocol):
         """A function from the body of a request with this head to its response; None: call the application normally.
 
         It returns the body of a response 200 of type application/json, or an application to call with the whole
-        request instead (this one, or one that reuses the work done so far). Called only for requests that arrived
-        complete in one read; the function is cached, and used for other requests
-        with the same head, on any connection. Header names are in lower case. Neither may raise or
-        block.
+        request instead (this one, or one that reuses the work done so far). Called only for requests that are complete
+        when their turn comes; the function is cached, and used for other requests with the same head, on any
+        connection. Header names are in lower case. Neither may raise or block.
         """
         ...
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from kubeshard.runtime.asgi import AsgiApp, Limits
 
 if TYPE_CHECKING:
-    from kubeshard.runtime.http_server_protocol import Connections, HttpConnection
+    from kubeshard.runtime.http_server_protocol import Connections, HttpProtocol
 
 
 _PROTOCOL = "kubeshard.runtime.http_server_protocol"
@@ -119,7 +119,7 @@ class _Tls(sslproto.SSLProtocol):
     """
 
     max_size = 16 * 1024
-    http: HttpConnection
+    http: HttpProtocol
 
     def connection_made(self, transport: Any) -> None:
         if self.http.arrived(transport):

@@ -135,7 +135,7 @@ class AdmissionApp:
         route = self._route(path)
         if (
             route is None
-            or isinstance(route.webhook, Reviewer)
+            or not isinstance(route.webhook, Webhook)
             or method != b"POST"
             or not path.isascii()
             or "%" in path
@@ -334,7 +334,7 @@ def _is_plain_json(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 def _is_full(route: _Route) -> bool:
-    return isinstance(route.webhook, Reviewer) and route.numbers.in_flight >= route.webhook.max_in_flight
+    return not isinstance(route.webhook, Webhook) and route.numbers.in_flight >= route.webhook.max_in_flight
 
 
 def _check_headers(scope: Scope, max_body: int) -> None:
