@@ -14,7 +14,7 @@ from kubeshard.core.errors import ApiError, Invalid
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, apply_operation
 from kubeshard_apiserver.apply.strategic import BadDirective, go_kind, go_text, strategic_merge
-from kubeshard_apiserver.objects import Object, copied, identical, recoded
+from kubeshard_apiserver.objects import Object, recoded
 from kubeshard_apiserver.schema.decoding import (
     At,
     DecodeState,
@@ -26,7 +26,7 @@ from kubeshard_apiserver.schema.decoding import (
     Struct,
     Type,
 )
-from kubeshard_apiserver.schema.numbers import whole_numbers
+from kubeshard_apiserver.schema.json_texts import read_texts, texts_in, texts_of
 from kubeshard_apiserver.schema.validation import type_name
 from kubeshard_apiserver.status import bad_request, internal, invalid, invalid_value, unprocessable
 
@@ -47,12 +47,23 @@ APPLY = "application/apply-patch+yaml"
 _MOST_OPERATIONS = 10000
 
 
-def patch_of(content_type: str, body: Any) -> Patch:
-    """Reads the body of a patch request. Raises Invalid (400) if the body does not match the content type."""
+@dataclass(frozen=True, slots=True)
+class JsonPatchAsSent(JsonPatch):
+    """A JSON Patch with the text of its body."""
+
+    sent: bytes = b"[]"
+
+
+def patch_of(content_type: str, body: Any, sent: bytes) -> Patch:
+    """Reads the body of a patch request, of which `sent` is the text. Raises Invalid (400) if the body does not match
+    the content type.
+    """
     if content_type == JSON_PATCH:
-        return JsonPatch(_operations([] if body is None else body))
+        return JsonPatchAsSent(_operations([] if body is None else body), sent)
     if body is None and content_type == MERGE:
         raise bad_request("Invalid JSON Patch")
+    if body is None and content_type == STRATEGIC:
+        body = {}
     if not isinstance(body, dict):
         problem = f"json: cannot unmarshal {_go(body)} into Go value of type map[string]interface {{}}"
         raise bad_request(problem if content_type == STRATEGIC else f"error decoding patch: {problem}")
@@ -89,7 +100,7 @@ def patched(
         case MergePatch():
             result = _merged(live, patch.body)
         case JsonPatch():
-            result = _json_patched(live, patch.ops)
+            result = _json_patched(live, patch)
         case StrategicPatch():
             result = _strategically_merged(live, patch.body, type_)
     return result if isinstance(result, dict) else {}
@@ -158,14 +169,24 @@ class _Restoring(DecodeState):
         return invalid(GroupKind("", ""), "", [invalid_value("patch", go_text(self._patch), problem)])
 
 
-def _json_patched(live: Object, ops: Sequence[Mapping[str, Any]]) -> Any:
-    document: Any = recoded(live)
+def _json_patched(live: Object, patch: JsonPatch) -> Any:
+    texts = _with_texts(patch) if isinstance(patch, JsonPatchAsSent) else None
+    document: Any = recoded(live) if texts is None else texts_of(live)
     try:
-        for op in ops:
+        for op in patch.ops if texts is None else texts:
             document = apply_operation(document, _as_server_reads(op, document))
     except (Invalid, LookupError, TypeError, ValueError, AttributeError):
         raise unprocessable() from None
-    return document
+    return document if texts is None else read_texts(document)
+
+
+def _with_texts(patch: JsonPatchAsSent) -> Sequence[Mapping[str, Any]] | None:
+    """The operations with values as the texts that were sent, as which a `test` compares them; None without a test."""
+    if all(op.get("op") != "test" for op in patch.ops):
+        return None
+    sent = [op or {} for op in texts_in(patch.sent)]
+    values = [{"value": op["value"]} if "value" in op else {} for op in sent]
+    return [{**op, **value} for op, value in zip(patch.ops, values, strict=True)]
 
 
 def _as_server_reads(op: Mapping[str, Any], document: Any) -> Mapping[str, Any]:
@@ -185,16 +206,7 @@ def _as_server_reads(op: Mapping[str, Any], document: Any) -> Mapping[str, Any]:
         case "test":
             if op.get("path"):
                 _is_missing(op["path"], document)
-            if not _is_as_written(op.get("value")):
-                raise LookupError
     return op
-
-
-def _is_as_written(value: Any) -> bool:
-    """Whether the server writes the numbers like this. A `test` compares texts, so that of 1.0 always fails."""
-    written = [copied(value)]
-    whole_numbers(written)
-    return identical(written, [value])
 
 
 def _is_missing(path: str, document: Any) -> bool:

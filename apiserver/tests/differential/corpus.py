@@ -217,7 +217,7 @@ def _at(value: Any, path: Path_) -> Any:
 
 
 def encoded(value: Any) -> bytes:
-    return re.sub(r'"@@([^"@]+)@@"', r"\1", json.dumps(value)).encode()
+    return re.sub(r'"@@([-+.0-9e]+)@@"', r"\1", json.dumps(value)).encode()
 
 
 @dataclass

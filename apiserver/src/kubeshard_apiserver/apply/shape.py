@@ -230,4 +230,9 @@ def _keys(field: Field) -> dict[str, Any]:
     items = field.type.items if isinstance(field.type, List) else None
     if not isinstance(items, Struct):
         return {}
-    return {key: items.fields[key].markers.get("default") for key in field.markers.get("keys", ())}
+    return {key: _default(items.fields[key]) for key in field.markers.get("keys", ())}
+
+
+def _default(key: Field) -> Any:
+    """What is always written has its empty value as the default."""
+    return key.markers.get("default", key.type.zero() if key.always else None)

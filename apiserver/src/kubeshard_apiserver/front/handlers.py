@@ -214,9 +214,9 @@ class Front:
                 options, body = asked.write_options("UpdateOptions"), _body(request, resource)
                 answer = await self._perform(server.writes.replacing(target, body, options))
             case "PATCH":
-                document = request.decode_patch(typed=not resource.strategy.is_custom)
+                document = self._read_patch(request, target)
                 options = asked.write_options("PatchOptions")
-                patch = self._patch(request.content_type, document, target)
+                patch = self._patch(request, document, target)
                 answer = await self._perform(server.writes.patching(target, patch, options))
             case "DELETE":
                 answer = await self._perform(server.deletions.deleting(target, asked.delete_options()))
@@ -224,12 +224,21 @@ class Front:
                 raise method_not_allowed()
         return object_reply(resource, answer, format_)
 
-    def _patch(self, content_type: str, document: Any, target: Target) -> Patch:
-        """Reads a patch. A body that is none is noticed after a missing object."""
+    def _read_patch(self, request: Request, target: Target) -> Any:
+        """Decodes a patch. A body that cannot be read is noticed after a missing object."""
         try:
-            return patch_of(content_type, document)
+            return request.decode_patch(typed=not target.resource.strategy.is_custom)
         except Invalid:
-            if content_type != APPLY:
+            if request.content_type != APPLY or target.subresource:
+                self.server.reads.get(target)
+            raise
+
+    def _patch(self, request: Request, document: Any, target: Target) -> Patch:
+        """A body that is no patch is noticed after a missing object, too."""
+        try:
+            return patch_of(request.content_type, document, request.body)
+        except Invalid:
+            if request.content_type != APPLY or target.subresource:
                 self.server.reads.get(target)
             raise
 

@@ -52,7 +52,7 @@ def eviction(context: HandlerContext) -> Steps[Answer]:
     pod = server.live(target)
     preconditions = asked.get("preconditions") or {}
     doomed = DeleteOptions(
-        uid=preconditions.get("uid") or "",
+        uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion") or "",
         propagation=asked.get("propagationPolicy"),
         grace=asked.get("gracePeriodSeconds"),

@@ -52,6 +52,8 @@ _PARAMETERS = re.compile(r'\s*([^\s;="]+=([^\s;="]+|"([^"\\]|\\.)*")\s*(;\s*|$))
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _PEOPLES_PROGRAMS = ("curl", "Wget", "Mozilla/5.0")
 _VALIDATIONS = ("Ignore", "Strict", "Warn")
+_WHOLE = re.compile(r"[+-]?[0-9]+").fullmatch
+_WIDE = 1 << 63
 
 
 class Request:
@@ -111,6 +113,7 @@ class Request:
 
     def list_options(self) -> ListOptions:
         query = self.query
+        _integer(query, "timeoutSeconds")
         return ListOptions(
             label_selector=query.get("labelSelector", ""),
             field_selector=query.get("fieldSelector", ""),
@@ -224,12 +227,17 @@ class Request:
                     return msgspec.json.decode(self.body), None
             except msgspec.DecodeError:
                 if not is_yaml:
-                    raise
+                    self.body = _without_lone_surrogates(self.body)
+                    return msgspec.json.decode(self.body), None
         return read_yaml(self.body)
 
     def delete_options(self, user: User, rights: Rights) -> DeleteOptions:
         """Reads the options from the body, or from the query if there is no body."""
         body = self.decode() if self.body else {}
+        if body.get("kind") not in (None, "", "DeleteOptions"):
+            version = body.get("apiVersion") or "meta.k8s.io/v1"
+            told = f'no kind "{body["kind"]}" is registered for version "{version}"'
+            raise bad_request(f'{told} in scheme "pkg/runtime/scheme.go:111"')
         body = struct("meta.v1.DeleteOptions").decode(body, None, DecodeState("DeleteOptions", "v1"))
         preconditions = body.get("preconditions") or {}
         errors: list[FieldError] = []
@@ -254,8 +262,8 @@ class Request:
         if propagation and not body:
             sent["propagationPolicy"] = propagation
         return DeleteOptions(
-            preconditions.get("uid") or "",
-            preconditions.get("resourceVersion") or "",
+            preconditions.get("uid"),
+            preconditions.get("resourceVersion"),
             propagation,
             dry_run,
             user,
@@ -342,6 +350,16 @@ class Request:
         return program[:_LONGEST_MANAGER] or "unknown"
 
 
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.S
+)
+
+
+def _without_lone_surrogates(body: bytes) -> bytes:
+    """The server reads U+FFFD for a half of a surrogate pair."""
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
+
+
 def _split(target: str) -> tuple[str, str]:
     """Splits the target into path and query."""
     if target.startswith("/") and not target.startswith("//") and "#" not in target:
@@ -360,8 +378,8 @@ def _flag(query: Mapping[str, str], name: str) -> bool:
 
 
 def _integer(query: Mapping[str, str], name: str) -> int:
-    text = query.get(name, "")
-    try:
-        return int(text or 0)
-    except ValueError:
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+    text = query.get(name, "0")
+    problem = "value out of range" if _WHOLE(text) else "invalid syntax"
+    if problem == "invalid syntax" or not -_WIDE <= int(text) < _WIDE:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": {problem}')
+    return int(text)

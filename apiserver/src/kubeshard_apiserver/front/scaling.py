@@ -32,6 +32,9 @@ from kubeshard_apiserver.status import (
 from kubeshard_apiserver.steps import Steps
 from kubeshard_apiserver.verbs.receiving import check_name, decoded_patch
 
+_NO_REPLICAS = -(1 << 31)
+"""What the server takes for a missing number of replicas of a custom resource."""
+
 
 def scale(context: HandlerContext) -> Steps[Answer]:
     """Reads or writes the scale. Raises Conflict if the resourceVersion or the uid differs from the workload's, and
@@ -49,9 +52,8 @@ def scale(context: HandlerContext) -> Steps[Answer]:
             return (yield from _written(context, lambda _: wanted, options))._replace(warnings=warnings)
         case "PATCH":
             options = context.write_options("PatchOptions")
-            patch = patch_of(
-                request.content_type, request.decode_patch(typed=not target.resource.strategy.is_custom)
-            )
+            document = request.decode_patch(typed=not target.resource.strategy.is_custom)
+            patch = patch_of(request.content_type, document, request.body)
             if isinstance(patch, ApplyPatch):
                 return (yield from _applied(context, patch.body, options))
 
@@ -81,7 +83,8 @@ def _written(
     def change(live: Object) -> Object:
         wanted = wanted_of(live)
         given, meta = wanted["metadata"], live["metadata"]
-        if given.get("uid") and given["uid"] != meta["uid"]:
+        is_custom = context.target.resource.strategy.is_custom
+        if given.get("uid") not in ("", None, meta["uid"]) and not is_custom:
             problem = f"Precondition failed: UID in precondition: {given['uid']}, "
             problem += f"UID in object meta: {meta['uid']}"
             raise conflict(context.target.group_resource, meta["name"], problem)
@@ -157,6 +160,9 @@ def _replicas(wanted: Mapping[str, Any], target: Target) -> int:
     if replicas >= 0:
         return int(replicas)
     if target.resource.strategy.is_custom:
+        if replicas == _NO_REPLICAS:
+            path = ".".join(paths_of(target.resource).spec)
+            raise bad_request(f'the spec replicas field ".{path}" cannot be empty')
         at, kind = f".{'.'.join(paths_of(target.resource).spec)}", target.resource.kind.group_kind
         raise invalid(kind, target.name, [invalid_value(at, replicas, "should be a non-negative integer")])
     error = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")

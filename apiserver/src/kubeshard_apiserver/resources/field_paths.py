@@ -123,10 +123,10 @@ def scale_value_errors(obj: Mapping[str, Any], paths: ScalePaths, parts: tuple[s
         where = "." + ".".join(path)
         if part in parts and (told := _lost(obj, path)):
             errors.append(invalid_value(where, 0, told))
-        if value is None:
+        if value is None and not (part in parts and _is_null(obj, path)):
             continue
         if not isinstance(value, int) or isinstance(value, bool):
-            told = f"{where} accessor error: {value} is of the type {go_type(value)}, expected int64"
+            told = f"{where} accessor error: {_go(value)} is of the type {go_type(value)}, expected int64"
             errors.append(invalid_value(where, 0, told))
         elif value < 0:
             errors.append(invalid_value(where, value, "should be a non-negative integer"))
@@ -135,9 +135,10 @@ def scale_value_errors(obj: Mapping[str, Any], paths: ScalePaths, parts: tuple[s
     selector = value_at(obj, paths.selector) if paths.selector and "status" in parts else None
     if paths.selector and "status" in parts and (told := _lost(obj, paths.selector)):
         errors.append(invalid_value("." + ".".join(paths.selector), "", told))
-    if selector is not None and not isinstance(selector, str):
+    is_null = bool(paths.selector) and "status" in parts and _is_null(obj, paths.selector)
+    if is_null or (selector is not None and not isinstance(selector, str)):
         where = "." + ".".join(paths.selector)
-        told = f"{where} accessor error: {selector} is of the type {go_type(selector)}, expected string"
+        told = f"{where} accessor error: {_go(selector)} is of the type {go_type(selector)}, expected string"
         errors.append(invalid_value(where, "", told))
     return errors
 
@@ -155,6 +156,17 @@ def _lost(obj: Mapping[str, Any], path: Path) -> str:
             )
         value = value.get(name)
     return ""
+
+
+def _is_null(obj: Mapping[str, Any], path: Path) -> bool:
+    """Whether a null, and not nothing, is at the path."""
+    *parents, name = path
+    parent = value_at(obj, tuple(parents))
+    return isinstance(parent, Mapping) and name in parent and parent[name] is None
+
+
+def _go(value: Any) -> Any:
+    return "<nil>" if value is None else value
 
 
 def value_at(obj: Mapping[str, Any], path: Path) -> Any:

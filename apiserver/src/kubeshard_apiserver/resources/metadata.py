@@ -85,6 +85,8 @@ def validate_metadata(
         errors.append(invalid_value("metadata.name", name, problem))
     if not namespaced and meta.get("namespace"):
         errors.append(forbidden_field("metadata.namespace", "not allowed on this type"))
+    if (generation := meta.get("generation") or 0) < 0:
+        errors.append(invalid_value("metadata.generation", generation, "must be greater than or equal to 0"))
     errors += labels("metadata.labels", meta.get("labels"))
     if annotations := meta.get("annotations"):
         errors += annotation_keys("metadata.annotations", annotations)
@@ -123,6 +125,7 @@ def keep_servers_own(new: Object, old: Object) -> None:
     after.setdefault("uid", before["uid"])
     after["creationTimestamp"] = before["creationTimestamp"]
     after.pop("generation", None)
+    after.pop("selfLink", None)
     for field in ("generation", "deletionTimestamp"):
         if field in before:
             after[field] = before[field]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubeshard_apiserver.objects import JsonObject
+from kubeshard_apiserver.resources.addresses import address_errors
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
 from kubeshard_apiserver.resources.pod_containers import (
     PodContext,
@@ -209,6 +210,7 @@ def _pod_spec_errors(path: str, spec: JsonObject, pod: str = "", *, is_pod: bool
     errors += pod_security_errors(f"{path}.securityContext", spec.get("securityContext") or {})
     errors += _affinity_errors(f"{path}.affinity", spec.get("affinity"))
     errors += _dns_errors(f"{path}.dnsConfig", spec)
+    errors += _host_errors(f"{path}.hostAliases", spec.get("hostAliases") or ())
     errors += _gate_errors(path, spec)
     spread = spec.get("topologySpreadConstraints") or ()
     errors += _spread_errors(f"{path}.topologySpreadConstraints", spread)
@@ -224,6 +226,14 @@ def _host_network_errors(path: str, spec: JsonObject, *, is_pod: bool) -> list[F
         for index, container in enumerate(spec.get("containers") or ())
         for position, port in enumerate(container.get("ports") or ())
         if (is_pod or port.get("hostPort")) and port.get("hostPort", 0) != port.get("containerPort", 0)
+    ]
+
+
+def _host_errors(path: str, aliases: Sequence[JsonObject]) -> list[FieldError]:
+    return [
+        problem
+        for index, alias in enumerate(aliases)
+        for problem in address_errors(f"{path}[{index}].ip", alias.get("ip") or "")
     ]
 
 

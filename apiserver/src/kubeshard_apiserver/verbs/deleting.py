@@ -48,8 +48,8 @@ class DeleteOptions:
     `asks` see `WriteOptions`.
     """
 
-    uid: str = ""
-    resource_version: str = ""
+    uid: str | None = None
+    resource_version: str | None = None
     propagation: str | None = None
     dry_run: bool = False
     user: User = ADMINISTRATOR
@@ -212,14 +212,14 @@ def check_preconditions(target: Target, live: Object, options: DeleteOptions) ->
     meta, kind = live["metadata"], target.resource.kind
     # Preconditions are the only place where the server names the kind instead of the resource.
     named = GroupResource(kind.group, kind.kind)
-    if options.uid and options.uid != meta["uid"]:
+    if options.uid not in (None, meta["uid"]):
         raise conflict(
             named,
             target.name,
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). "
             "The object might have been deleted and then recreated",
         )
-    if options.resource_version and options.resource_version != meta["resourceVersion"]:
+    if options.resource_version not in (None, meta["resourceVersion"]):
         raise conflict(
             named,
             target.name,

@@ -198,6 +198,9 @@ class Selection:
         return bool(self.labels or self.fields)
 
 
+_BAD_ESCAPE = re.compile(r"^(?:[^\\]|\\[\\,=])*(\\(?:[^\\,=]|$))")
+
+
 def select(target: Target, label_selector: str = "", field_selector: str = "") -> Selection:
     """Parses the selectors. Raises Invalid (400) for selectors that the server does not accept."""
     strategy = target.resource.strategy
@@ -211,6 +214,8 @@ def select(target: Target, label_selector: str = "", field_selector: str = "") -
 def check_selectors(label_selector: str, field_selector: str) -> tuple[LabelTerms, FieldSelector]:
     """Parses the selectors, of whatever fields. Raises Invalid (400)."""
     labels = _parse_label_selector(label_selector)
+    if escape := _BAD_ESCAPE.search(field_selector):
+        raise bad_request(f"invalid field selector: invalid escape sequence: {escape[1]}")
     try:
         return labels, FieldSelector.parse(field_selector)
     except InvalidSelector:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.objects import Key
@@ -112,19 +113,19 @@ class Writes:
 
     def _apply(self, target: Target, body: JsonObject, options: WriteOptions) -> Steps[Answer]:
         kind, config = target.resource.kind, private(body)
+        strategy = target.resource.strategy
+        if target.subresource:
+            yield from self._model.reading(target)
         check_type_meta(config, kind.kind)
         given = (config.get("apiVersion") or "", config.get("kind") or "")
         if given != (kind.api_version, kind.kind):
             group, _, version = given[0].rpartition("/")
             raise bad_request(f"invalid object type: {group}/{version}, Kind={given[1]}")
-        if config["metadata"].get("managedFields") is not None:
-            raise bad_request("metadata.managedFields must be nil")
-        strategy = target.resource.strategy
-        if strategy.is_custom:
-            whole_numbers(config)  # the server reads YAML here, where 1.0 is the integer 1
-        if target.subresource:
-            yield from self._model.reading(target)
-        check_fits(kind, strategy.shape, {**config, "metadata": body.get("metadata")})
+        given_metadata = _applicable(body.get("metadata"), is_custom=strategy.is_custom)
+        whole_numbers(config)  # the server reads YAML here, where 1.0 is the integer 1
+        check_fits(kind, strategy.shape, {**config, "metadata": given_metadata})
+        if isinstance(given_metadata, dict):
+            config = {**config, "metadata": {name: config["metadata"][name] for name in given_metadata}}
         writer = writer_of(target, options, self._model.now())
 
         def mutate(live: Object) -> Object:
@@ -250,3 +251,15 @@ class Writes:
 def _is_version(given: object) -> bool:
     """Whether the storage accepts the value as a resource version; one that it cannot parse counts as missing."""
     return isinstance(given, str) and bool(_VERSION(given)) and 0 < int(given) < 1 << 64
+
+
+def _applicable(metadata: Any, *, is_custom: bool) -> Any:
+    """Returns the metadata of an apply without what the server does not look at. Raises Invalid (400)."""
+    if not isinstance(metadata, dict):
+        return metadata
+    managed = metadata.get("managedFields")
+    if isinstance(managed, list) and managed != [None] * max(len(managed), 1):
+        raise bad_request("metadata.managedFields must be nil")
+    ignored = {"managedFields"} if isinstance(managed, list) else set()
+    ignored |= {"creationTimestamp"} if is_custom else set()
+    return {name: value for name, value in metadata.items() if name not in ignored}
