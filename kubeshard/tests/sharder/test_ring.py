@@ -207,8 +207,8 @@ class Busy:
         of.drained(self.job.entry.resource, self.job.decision)
         of.request(ScanScope.ALL)
         of.members_changed()
-        self.ring.metrics.moved(self.sync.entry.resource)
-        self.ring.metrics.left_unassigned("key")
+        self.ring.metrics.add("movements", self.sync.entry.resource)
+        self.ring.metrics.add("webhook_unassigned", None, "key")
         self.ring.report.resolved(self.sync.entry.resource, "not served")
         self.ring.report.waiting({"a": Objects.of(["x"])}, {}, {}, {})
 
@@ -250,7 +250,7 @@ def test_a_ring_that_is_made_anew_under_the_name_is_another_one() -> None:
     small = SmallRing("a")
     former = small.ring
     assert former.view is not None
-    former.metrics.moved(GroupResource("", "secrets"))
+    former.metrics.add("movements", GroupResource("", "secrets"))
     small.become(RingResource(resource="secrets"), uid="another")
     ring = small.rings.get("ring")
     assert ring is not None
@@ -258,9 +258,9 @@ def test_a_ring_that_is_made_anew_under_the_name_is_another_one() -> None:
     assert former.ended
     assert "movements_total{" not in generate_latest(small.registry).decode()
     assert ring.view is not None
-    ring.metrics.moved(GroupResource("", "secrets"))
+    ring.metrics.add("movements", GroupResource("", "secrets"))
     former.end()
-    former.metrics.moved(GroupResource("", "secrets"))
+    former.metrics.add("movements", GroupResource("", "secrets"))
     labels = {"controllerring": "ring", "group": "", "resource": "secrets"}
     assert small.registry.get_sample_value("controller_sharding_movements_total", labels) == 1
 

@@ -56,8 +56,8 @@ def samples() -> dict[str, list[tuple[str, dict[str, str], float]]]:
     registry = CollectorRegistry()
     secrets = GroupResource("", "secrets")
     small = SmallRing("a", registry=registry)
-    small.ring.metrics.moved(secrets)
-    small.ring.metrics.drained(secrets)
+    small.ring.metrics.add("movements", secrets)
+    small.ring.metrics.add("drains", secrets)
     ring = ControllerRing(
         metadata=ObjectMeta(name="ring", uid="ring-uid", generation=3),
         spec=ControllerRingSpec(resources=(RingResource(group="", resource="secrets"),)),
@@ -125,17 +125,17 @@ def series(registry: CollectorRegistry) -> list[str]:
 def counted(ring: Ring, resource: GroupResource) -> None:
     """Performs everything that can be counted in a ring."""
     metrics = ring.metrics
-    for count in (metrics.moved, metrics.drained, metrics.assigned):
-        count(resource)
-    metrics.failed(resource, "Forbidden")
-    metrics.pending(resource, 1)
-    metrics.unassigned(resource, 1)
-    metrics.calculated()
-    metrics.restored()
-    metrics.left_unassigned("key")
+    for name in ("movements", "drains", "assignments"):
+        metrics.add(name, resource)
+    metrics.add("move_failures", resource, "Forbidden")
+    metrics.set("drains_pending", 1, resource)
+    metrics.set("objects_unassigned", 1, resource)
+    metrics.add("ring_calculations")
+    metrics.add("webhook_restored")
+    metrics.add("webhook_unassigned", None, "key")
     metrics.scanned("all", 1.0)
-    metrics.oldest_drain(1.0)
-    metrics.oldest_unassigned(1.0)
+    metrics.set("oldest_drain_seconds", 1.0)
+    metrics.set("oldest_unassigned_seconds", 1.0)
 
 
 def test_what_is_counted_late_for_a_ring_or_a_resource_that_is_gone_makes_no_series() -> None:
@@ -157,16 +157,16 @@ def test_the_series_of_a_ring_are_few_until_something_happens_to_it_and_never_of
     small = SmallRing("a")
     secrets = GroupResource("", "secrets")
     metrics = small.ring.metrics
-    metrics.calculated()
+    metrics.add("ring_calculations")
     metrics.scanned("all", 1.0)
-    metrics.oldest_drain(0.0)
-    metrics.oldest_unassigned(0.0)
-    metrics.pending(secrets, 0)
-    metrics.unassigned(secrets, 0)
+    metrics.set("oldest_drain_seconds", 0.0)
+    metrics.set("oldest_unassigned_seconds", 0.0)
+    metrics.set("drains_pending", 0, secrets)
+    metrics.set("objects_unassigned", 0, secrets)
     assert len([line for line in series(small.registry) if "_created" not in line]) == 2
     counted(small.ring, secrets)
     assert not [line for line in series(small.registry) if "_bucket" in line]
-    metrics.pending(secrets, 0)
+    metrics.set("drains_pending", 0, secrets)
     assert (
         'controller_sharding_drains_pending{controllerring="ring",group="",resource="secrets"} 0.0'
         in series(small.registry)

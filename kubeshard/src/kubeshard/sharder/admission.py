@@ -195,7 +195,7 @@ class ShardAdmission:
         if _returns(request, view, decision.target):
             return AdmissionAnswer(message=RELEASED)
         if not request.dry_run:
-            ring.metrics.assigned(resource)
+            ring.metrics.add("assignments", resource)
         return served.assigning(view, decision.target, labelled=meta.labels is not None)
 
     def _of_new_owner(self, request: AdmissionRequest, view: RingView, old: ObjectMeta) -> str:
@@ -286,7 +286,7 @@ class ShardAdmission:
         else:
             operations = [add(pointer("metadata", "labels", key), value) for key, value in labels.items()]
         if not request.dry_run:
-            ring.metrics.restored()
+            ring.metrics.add("webhook_restored")
             self._log(request, ring, "restored", f"{RESTORING} of {request.user.username}'s update")
         warning = (
             f"label {view.shard_label} was restored: only the sharder changes it, and the object's shard removes it "
@@ -308,7 +308,7 @@ class ShardAdmission:
     ) -> AdmissionAnswer:
         message = message if len(message) <= _MAX_TEXT else message[: _MAX_TEXT - 1] + "…"
         if not request.dry_run:
-            (ring.metrics if ring else self._nowhere).left_unassigned(reason)
+            (ring.metrics if ring else self._nowhere).add("webhook_unassigned", None, reason)
             self._log(request, ring, reason, message)
         return AdmissionAnswer(message=message, warnings=(message,))
 

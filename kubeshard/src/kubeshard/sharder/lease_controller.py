@@ -438,7 +438,7 @@ class ShardLeases(Reconciler[Lease]):
         shards, fresh = states.shards(ring.name, now), states.fresh(now)
         breaker.update(shards, now, fresh=fresh, dead=_Ended(self._reported, now))
         ring.report.mass_failure(breaker.explained)
-        ring.metrics.failing_together(len(breaker.failing) if breaker.is_open else 0)
+        ring.metrics.set("shards_failing_together", len(breaker.failing) if breaker.is_open else 0)
         return breaker
 
     async def _seize(self, ctx: Context, shard: Shard, *, reported: bool = False) -> float:
@@ -470,7 +470,7 @@ class ShardLeases(Reconciler[Lease]):
         self._observer.observe(taken)
         if (ring := self._rings.get(shard.ring)) is not None:
             self._judge(ring).taken(current, self._clock.monotonic())
-            ring.metrics.taken_over()
+            ring.metrics.add("takeovers")
         return duration
 
     async def _evict(self, ctx: Context, shard: Shard) -> float:
@@ -489,7 +489,7 @@ class ShardLeases(Reconciler[Lease]):
         taken = await ctx.client.replace(self._taken(current, whole, evicted=True))
         number = ring.evictions.number(key.name)
         ring.evictions.evicted(key.name, self._clock.monotonic())
-        ring.metrics.evicted()
+        ring.metrics.add("evictions")
         self._observer.observe(taken)
         objects = "1 object" if number == 1 else f"{number} objects"
         note = (

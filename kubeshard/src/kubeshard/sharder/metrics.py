@@ -15,9 +15,9 @@ re-create it. Gauges of a process that does not lead any more are zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -35,52 +35,53 @@ from kubeshard.metrics.families import gauge
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
-from kubeshard.sharding.planner import NOT_SHARDED
 from kubeshard.sharding.shard_states import ShardState
 
 PREFIX = "controller_sharding"
 
 RESYNC_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
 
-M = TypeVar("M", Counts, Levels)
 _Metric: TypeAlias = Counts | Levels
+
+
+COUNTED = (
+    "movements",
+    "drains",
+    "late_assignments",
+    "takeovers",
+    "evictions",
+    "ring_calculations",
+    "move_failures",
+    "crashes",
+    "assignments",
+    "webhook_unassigned",
+    "webhook_restored",
+)
+MEASURED = (
+    "drains_pending",
+    "oldest_drain_seconds",
+    "objects_unassigned",
+    "objects_not_sharded",
+    "oldest_unassigned_seconds",
+    "webhook_unreached",
+    "shards_failing_together",
+    "objects_unconfirmed",
+)
 
 
 class SharderMetrics:
     """The metrics of all rings."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def make(kind: type[M], name: str) -> M:
-            metric = kind(*declared(f"{PREFIX}_{name}"))
-            registry.register(metric)
-            return metric
-
-        self.movements = make(Counts, "movements_total")
-        self.drains = make(Counts, "drains_total")
-        self.late_assignments = make(Counts, "late_assignments_total")
-        self.takeovers = make(Counts, "takeovers_total")
-        self.evictions = make(Counts, "evictions_total")
-        self.calculations = make(Counts, "ring_calculations_total")
-        self.failures = make(Counts, "move_failures_total")
-        self.crashes = make(Counts, "crashes_total")
-        self.drains_pending = make(Levels, "drains_pending")
-        self.oldest_drain = make(Levels, "oldest_drain_seconds")
-        self.objects_unassigned = make(Levels, "objects_unassigned")
-        self.not_sharded = make(Levels, "objects_not_sharded")
-        self.oldest_unassigned = make(Levels, "oldest_unassigned_seconds")
+        self.counts = {name: Counts(*declared(f"{PREFIX}_{name}_total")) for name in COUNTED}
+        self.levels = {name: Levels(*declared(f"{PREFIX}_{name}")) for name in MEASURED}
         self.resyncs = Durations(*declared(f"{PREFIX}_resync_duration_seconds"), RESYNC_BUCKETS)
-        registry.register(self.resyncs)
-        self.assignments = make(Counts, "assignments_total")
-        self.webhook_unassigned = make(Counts, "webhook_unassigned_total")
-        self.webhook_restored = make(Counts, "webhook_restored_total")
-
-        self.webhook_unreached = make(Levels, "webhook_unreached")
-        self.failing_together = make(Levels, "shards_failing_together")
-        self.unconfirmed = make(Levels, "objects_unconfirmed")
+        for metric in (*self.counts.values(), *self.levels.values(), self.resyncs):
+            registry.register(metric)
 
     def crashed(self, part: str) -> None:
         """A part that serves all rings crashed."""
-        self.crashes.series("", "", "", part).value += 1
+        self.counts["crashes"].series("", "", "", part).value += 1
 
     def of(self, ring: str) -> RingMetrics:
         """The metrics of a ring. "" is for all names that do not belong to a ring."""
@@ -97,74 +98,25 @@ class RingMetrics:
         self._resources: Collection[GroupResource] = ()
         self._ended = False
 
-    def moved(self, resource: GroupResource) -> None:
-        self._of(self._metrics.movements, resource).value += 1
+    def add(self, name: str, resource: GroupResource | None = None, more: str = "") -> None:
+        """Counts one (`COUNTED`). `more`: the last label."""
+        self._of(self._metrics.counts[name], resource, more).value += 1
 
-    def assigned_late(self, resource: GroupResource) -> None:
-        self._of(self._metrics.late_assignments, resource).value += 1
-
-    def taken_over(self) -> None:
-        self._of(self._metrics.takeovers).value += 1
-
-    def evicted(self) -> None:
-        self._of(self._metrics.evictions).value += 1
-
-    def drained(self, resource: GroupResource) -> None:
-        self._of(self._metrics.drains, resource).value += 1
-
-    def failed(self, resource: GroupResource, reason: str) -> None:
-        self._of(self._metrics.failures, resource, reason).value += 1
-
-    def crashed(self, resource: GroupResource, part: str) -> None:
-        self._of(self._metrics.crashes, resource, part).value += 1
-
-    def calculated(self) -> None:
-        self._of(self._metrics.calculations).value += 1
-
-    def pending(self, resource: GroupResource, count: int) -> None:
-        self._set(self._metrics.drains_pending, count, resource)
-
-    def oldest_drain(self, seconds: float) -> None:
-        self._set(self._metrics.oldest_drain, seconds)
-
-    def unassigned(self, resource: GroupResource, count: int) -> None:
-        self._set(self._metrics.objects_unassigned, count, resource)
-
-    def not_sharded(self, resource: GroupResource, counts: Mapping[str, int]) -> None:
-        """By reason (`NOT_SHARDED`)."""
-        for reason in NOT_SHARDED:
-            self._set(self._metrics.not_sharded, counts.get(reason, 0), resource, reason)
-
-    def oldest_unassigned(self, seconds: float) -> None:
-        self._set(self._metrics.oldest_unassigned, seconds)
+    def set(self, name: str, value: float, resource: GroupResource | None = None, more: str = "") -> None:
+        """Sets a gauge (`MEASURED`)."""
+        metric = self._metrics.levels[name]
+        if value or (metric, resource, more) in self._series:
+            self._of(metric, resource, more).value = value
 
     def scanned(self, scope: str, seconds: float) -> None:
         self._metrics.resyncs.series(scope).observe(seconds)
-
-    def assigned(self, resource: GroupResource) -> None:
-        self._of(self._metrics.assignments, resource).value += 1
-
-    def left_unassigned(self, reason: str) -> None:
-        self._of(self._metrics.webhook_unassigned, None, reason).value += 1
-
-    def restored(self) -> None:
-        self._of(self._metrics.webhook_restored).value += 1
-
-    def webhook_unreached(self, unreached: bool) -> None:
-        self._set(self._metrics.webhook_unreached, float(unreached))
-
-    def failing_together(self, count: int) -> None:
-        self._set(self._metrics.failing_together, count)
-
-    def unconfirmed(self, count: int) -> None:
-        self._set(self._metrics.unconfirmed, count)
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """Sets the ring's resources: series of other resources are removed."""
         self._resources = resources
         self._remove([key for key in self._series if key[1] is not None and key[1] not in resources])
         # A counter that first appears with its first count hides that count from rates, and there is an alert on this.
-        self._of(self._metrics.takeovers)
+        self._of(self._metrics.counts["takeovers"])
 
     def leads_no_more(self) -> None:
         """This process does not see any more what the gauges are about, and another one does: counters stay."""
@@ -176,12 +128,6 @@ class RingMetrics:
         """The ring was deleted: removes its series."""
         self._ended = True
         self._remove(list(self._series))
-
-    def _set(
-        self, metric: Levels, value: float, resource: GroupResource | None = None, more: str = ""
-    ) -> None:
-        if value or (metric, resource, more) in self._series:
-            self._of(metric, resource, more).value = value
 
     def _of(self, metric: _Metric, resource: GroupResource | None = None, more: str = "") -> Number:
         series = self._series.get((metric, resource, more))

@@ -185,7 +185,7 @@ class Mover:
         else:
             tell = _log.debug if silent is None else _log.warning
             tell(f'error {verb} {job.entry.resource} "{job.key}"', error=error, **fields)
-        job.sync.ring.metrics.failed(job.entry.resource, type(error).__name__)
+        job.sync.ring.metrics.add("move_failures", job.entry.resource, type(error).__name__)
         job.sync.failed(job, error)
         return MoveResult.FAILED
 
@@ -287,7 +287,7 @@ class Mover:
             await self._patch(job, lambda job: _labels(job.meta.resource_version, labels))
         else:
             await self._patch(job, lambda job: _drain_by_label(job, view))
-        job.sync.ring.metrics.drained(job.entry.resource)
+        job.sync.ring.metrics.add("drains", job.entry.resource)
         job.sync.drained(job.entry.resource, job.decision)
         return MoveResult.DRAINED
 
@@ -320,7 +320,7 @@ class Mover:
             raise ApiError(f"the API server stored shard {shard!r} instead of {job.decision.target!r}")
         if not job.decision.target:
             return MoveResult.MOVED  # the ring is being deleted
-        job.sync.ring.metrics.moved(job.entry.resource)
+        job.sync.ring.metrics.add("movements", job.entry.resource)
         job.sync.placed(job.entry.resource, job.decision)
         if job.decision.action is Action.ASSIGN:
             job.sync.assigned_late(job)

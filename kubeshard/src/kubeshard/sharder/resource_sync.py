@@ -36,7 +36,7 @@ from kubeshard.sharder.rings import Ring
 from kubeshard.sharder.tasks import supervised
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER
 from kubeshard.sharding.keys import kind_of_key
-from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
+from kubeshard.sharding.planner import NOT_SELECTED, NOT_SHARDED, Action, Decision, RingView, plan
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.scans import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
 from kubeshard.sharding.waiting import (
@@ -196,7 +196,7 @@ class RingSync:
     def assigned_late(self, job: Job) -> None:
         """An unassigned object got its first shard by a patch."""
         resource = job.entry.resource
-        self.ring.metrics.assigned_late(resource)
+        self.ring.metrics.add("late_assignments", resource)
         if (
             self.webhook is not None
             and self.webhook.about is None
@@ -211,7 +211,7 @@ class RingSync:
         """Tells whether the webhook is called."""
         if self.webhook is not None:
             self.ring.report.webhook(reached=not self.webhook.unreached)
-            self.ring.metrics.webhook_unreached(self.webhook.unreached)
+            self.ring.metrics.set("webhook_unreached", float(self.webhook.unreached))
 
     def placed(self, resource: GroupResource, decision: Decision) -> None:
         """An object is on the shard that it was to be given to."""
@@ -240,8 +240,10 @@ class RingSync:
         long, and why.
         """
         ring, syncs = self.ring, self.resources.values()
-        ring.metrics.oldest_drain(max((each.drains.oldest for each in syncs), default=0.0))
-        ring.metrics.oldest_unassigned(max((each.unassigned.oldest for each in syncs), default=0.0))
+        ring.metrics.set("oldest_drain_seconds", max((each.drains.oldest for each in syncs), default=0.0))
+        ring.metrics.set(
+            "oldest_unassigned_seconds", max((each.unassigned.oldest for each in syncs), default=0.0)
+        )
         lost = {each.whom for sync in syncs for each in sync.unassigned} - {""}
         # Once for each shard: it looks at all Leases.
         awaited = {shard for shard in sorted(lost) if not ring.has_ended(shard)}
@@ -269,7 +271,7 @@ class RingSync:
             for sync in syncs
             for each in sync.drains.older_than(DRAIN_STUCK_AFTER)
         ]
-        ring.metrics.unconfirmed(len(unconfirmed))
+        ring.metrics.set("objects_unconfirmed", len(unconfirmed))
         refused = grouped((why, name) for name, why in undrained.items())
         ring.report.waiting(grouped(drains), unassigned, grouped(unconfirmed), refused)
         ring.evictions.overdue(
@@ -354,7 +356,7 @@ class ResourceSync:
         going = supervised(
             work,
             what,
-            crashed=lambda: ring.metrics.crashed(resource, what),
+            crashed=lambda: ring.metrics.add("crashes", resource, what),
             clock=ring.clock,
             ring=ring.name,
             resource=resource,
@@ -368,8 +370,8 @@ class ResourceSync:
         self.open = False
         self.of.resources.pop(self.entry.resource, None)
         # The ring may have it in another role now, and be unable to read it.
-        self.ring.metrics.pending(self.entry.resource, 0)
-        self.ring.metrics.unassigned(self.entry.resource, 0)
+        self.ring.metrics.set("drains_pending", 0, self.entry.resource)
+        self.ring.metrics.set("objects_unassigned", 0, self.entry.resource)
         self.tell_not_sharded({}, ())
         if self.of.webhook is not None and self._is_probed:
             self.of.webhook.end()
@@ -389,7 +391,8 @@ class ResourceSync:
         total = Counter[str]()
         for counts in self._not_sharded.values():
             total.update(counts)
-        self.ring.metrics.not_sharded(self.entry.resource, total)
+        for why in NOT_SHARDED:
+            self.ring.metrics.set("objects_not_sharded", total[why], self.entry.resource, why)
 
     def request(self, scope: ScanScope, now: float) -> None:
         """Requests a scan."""

@@ -385,7 +385,7 @@ class Ring:
     def _present_hashring(self, available: tuple[str, ...]) -> HashRing:
         if self._hashring is None or self._members != available:
             self._hashring = HashRing(available)
-            self.metrics.calculated()
+            self.metrics.add("ring_calculations")
         self._members = available
         return self._hashring
 

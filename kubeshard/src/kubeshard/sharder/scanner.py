@@ -362,8 +362,8 @@ class Scanner:
 
     def _tell(self, sync: ResourceSync) -> None:
         metrics, resource = sync.ring.metrics, sync.entry.resource
-        metrics.pending(resource, sync.drains.count)
-        metrics.unassigned(resource, sync.unassigned.count)
+        metrics.set("drains_pending", sync.drains.count, resource)
+        metrics.set("objects_unassigned", sync.unassigned.count, resource)
         sync.of.tell_waiting()
 
 

@@ -368,7 +368,7 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
 
     def _crashed(self, sync: ResourceSync, error: Exception) -> None:
         ring, resource = sync.ring, sync.entry.resource
-        ring.metrics.crashed(resource, "watch")
+        ring.metrics.add("crashes", resource, "watch")
         if sync.of.to_log(resource, "watch", error) is not None:
             tell_crash(error, "watch", ring=ring.name, resource=resource)
         sync.missed()
