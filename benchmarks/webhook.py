@@ -41,9 +41,10 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.rings import RingInputs, Rings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
+from kubeshard.sharding.ring import RingInputs
 from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.certificates import ServingCertificate
 from kubeshard.webhook.selfsigned import renewed

@@ -39,9 +39,9 @@ from kubeshard.sharder import (
     unassigned,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.resource_sync import Job
 from kubeshard.sharding import planner, shard_states, take_overs, waiting
 from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.ring_machine import Job
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_lab.simulation import processes
 from kubeshard_lab.simulation.oracles import SimulationResult

@@ -23,11 +23,12 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import SharderConfig, WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.rings import RingInputs, Rings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.conditions import MAX_MESSAGE, RingReport, findings
 from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACES_ANNOTATION, webhook_path
+from kubeshard.sharding.ring import RingInputs
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import ShardStates
 from kubeshard.webhook.review import decode_review

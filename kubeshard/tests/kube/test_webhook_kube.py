@@ -25,12 +25,13 @@ from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.rings import RingInputs, Rings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names, webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import APP_NAME, WEBHOOK_PATH_PREFIX
 from kubeshard.sharding.ownership import PossibleOwners
+from kubeshard.sharding.ring import RingInputs
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.webhook import WebhookServer
 from kubeshard.webhook.shared_certificate import SharedCertificate

@@ -18,11 +18,13 @@ from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.sharder.assignment_controller import JITTER, LONGEST_RETRY
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.object_locks import Known, ObjectLock, ObjectLocks
-from kubeshard.sharder.resource_sync import ResourceSync, RingSync
-from kubeshard.sharder.rings import OnDeletion, Ring, RingInputs, Rings
+from kubeshard.sharder.resource_sync import ResourceSync
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.ownership import PossibleOwners
 from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.ring import OnDeletion, Ring, RingInputs
+from kubeshard.sharding.ring_machine import RingMachine
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf
 from kubeshard_lab.virtual_world import SeededRng
@@ -73,7 +75,7 @@ class SmallRing:
         found = self.rings.get(name)
         assert found is not None
         self.ring: Ring = found
-        self.ring_sync = ring_sync(self.ring)
+        self.ring_sync = ring_machine(self.ring)
         """What a leader keeps for the ring."""
         self._subscription = self.rings.subscribed(self._ring_changed)
         self._subscription.__enter__()
@@ -164,7 +166,7 @@ class SmallRing:
         ]
 
 
-def ring_sync(ring: Ring, failures: Limiter | None = None, *, probes: bool = False) -> RingSync:
+def ring_machine(ring: Ring, failures: Limiter | None = None, *, probes: bool = False) -> RingMachine:
     """What a leader keeps for a ring. `failures`: a limit for all that fail."""
     rng = SeededRng(1)
 
@@ -172,7 +174,7 @@ def ring_sync(ring: Ring, failures: Limiter | None = None, *, probes: bool = Fal
         own = ItemExponential(1.0, LONGEST_RETRY / (1 + JITTER), jitter=JITTER, rng=rng)
         return MaxOf(own, *([failures] if failures else []))
 
-    return RingSync(ring, backoff, at_once=20, probes=probes)
+    return RingMachine(ring, backoff, at_once=20, probes=probes)
 
 
 @asynccontextmanager

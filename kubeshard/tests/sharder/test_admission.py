@@ -24,10 +24,11 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.sharder import admission
 from kubeshard.sharder.admission import POD_NAME_CLAIM, ShardAdmission
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.rings import Ring, RingInputs, Rings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.ownership import OwnerKind, PossibleOwners
+from kubeshard.sharding.ring import Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.webhook.review import UserInfo, decode_review, encode_review
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from small_ring import SmallRing, ring_sync
+from small_ring import SmallRing, ring_machine
 
 from kubeshard.core import Forbidden, Invalid
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
-from kubeshard.sharder.resource_sync import LOGGED_EVERY, UNTIL_EXPLAINED
 from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.ring_machine import LOGGED_EVERY, UNTIL_EXPLAINED
 from kubeshard.sharding.waiting import Refusals
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
@@ -26,7 +26,7 @@ class Time(VirtualClock):
 @virtual_time
 async def test_a_failure_is_told_at_once_and_then_every_ten_minutes_with_a_count() -> None:
     clock = Time()
-    sync = ring_sync(SmallRing(clock=clock).ring)
+    sync = ring_machine(SmallRing(clock=clock).ring)
     error = Invalid("no")
     assert sync.to_log(THINGS, "patch", error) == 0
     assert sync.to_log(MAPS, "patch", error) == 0
@@ -39,7 +39,7 @@ async def test_a_failure_is_told_at_once_and_then_every_ten_minutes_with_a_count
 @virtual_time
 async def test_what_is_forbidden_is_told_after_a_minute_unless_the_report_names_the_right() -> None:
     clock = Time()
-    sync = ring_sync(SmallRing(resources=(RingResource(resource="configmaps"),), clock=clock).ring)
+    sync = ring_machine(SmallRing(resources=(RingResource(resource="configmaps"),), clock=clock).ring)
     error = Forbidden("no")
     assert sync.to_log(THINGS, "patch", error) is None
     assert sync.to_log(MAPS, "patch", error) is None

@@ -14,9 +14,10 @@ from kubeshard.core.errors import Unavailable
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.assignment_controller import AT_ONCE, Assignments
 from kubeshard.sharder.config import SharderControllerConfig
-from kubeshard.sharder.resource_sync import ResourceSync, RingSync
+from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.tasks import StartLimit
 from kubeshard.sharding.api import RingGroupResource, RingResource
+from kubeshard.sharding.ring_machine import RingMachine
 from kubeshard.sharding.scans import ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng
@@ -69,7 +70,7 @@ class Scans:
         self._began = self.clock.monotonic()
 
     @property
-    def sync(self) -> RingSync:
+    def sync(self) -> RingMachine:
         return self.assignments._syncs["ring"]
 
     def become(self, *resources: RingResource) -> None:

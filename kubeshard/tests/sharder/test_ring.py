@@ -24,7 +24,6 @@ from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.resource_sync import ANY_OWNER, Job
 from kubeshard.sharder.webhook_config import in_sync, webhook_configuration
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
@@ -33,6 +32,7 @@ from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, STRICT_HANDOVER_ANNOTATION
 from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import Action, Decision
+from kubeshard.sharding.ring_machine import ANY_OWNER, Job
 from kubeshard.sharding.scans import ScanScope
 from kubeshard.sharding.waiting import REMEMBERED, Objects, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time

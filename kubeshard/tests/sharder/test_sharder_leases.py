@@ -27,8 +27,8 @@ from kubeshard.sharder.lease_controller import (
     ShardLeases,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.rings import Ring
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
+from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.sharding.take_overs import BreakerState, CircuitBreaker
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time

@@ -21,9 +21,9 @@ from kubeshard.manager.fast_metrics import SAMPLES, render
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.metrics import StateCollector
-from kubeshard.sharder.rings import Ring
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, ControllerRingStatus, RingResource
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import ShardState
 from kubeshard.webhook.review import decode_review
 

@@ -23,11 +23,11 @@ from kubeshard.sharder.dead_shards import Still
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.moves import THROTTLING, TRIES, Mover
 from kubeshard.sharder.object_locks import Known
-from kubeshard.sharder.resource_sync import Do, Job, MoveResult
-from kubeshard.sharder.rings import OnDeletion
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, TAKEN
 from kubeshard.sharding.planner import Action, plan
+from kubeshard.sharding.ring import OnDeletion
+from kubeshard.sharding.ring_machine import Do, Job, MoveResult
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng, virtual_world

@@ -23,11 +23,11 @@ from kubeshard.sharder.dead_shards import Still
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.resource_sync import Job, MoveResult, RingSync
 from kubeshard.sharder.tasks import BoundedTaskGroup
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.planner import plan
+from kubeshard.sharding.ring_machine import Job, MoveResult, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.scans import ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
@@ -186,7 +186,7 @@ class Refusals:
         sync.request = self._ask  # type: ignore[method-assign]
         self.running = asyncio.create_task(assignments._attend(sync))
 
-    async def assign(self, name: str = "foo", of: RingSync | None = None) -> MoveResult:
+    async def assign(self, name: str = "foo", of: RingMachine | None = None) -> MoveResult:
         await asyncio.sleep(0)
         meta = (await self._client.get(metadata_only(SECRET), name, "default")).metadata
         of = of or self.small.ring_sync

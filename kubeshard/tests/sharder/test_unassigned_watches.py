@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from small_ring import SmallRing, ring_sync
+from small_ring import SmallRing, ring_machine
 
 from kubeshard.cache import Updated
 from kubeshard.client.watching import Changed
@@ -19,13 +19,14 @@ from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.core.selectors import LabelSelector, Selector
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.resource_sync import Do, Job, MoveResult, ResourceSync
+from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
 from kubeshard.sharder.unassigned import APART, SYNCS_A_TURN, UnassignedWatches
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.ring_machine import Do, Job, MoveResult
 from kubeshard.sharding.scans import ScanPriority, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
@@ -173,7 +174,7 @@ class Many:
         """Rings whose moves hang."""
         self.syncs: list[ResourceSync] = []
         for ring in self.small.rings:
-            sync = ResourceSync(ring_sync(ring), ring.resources.entry(SECRETS), 300.0)
+            sync = ResourceSync(ring_machine(ring), ring.resources.entry(SECRETS), 300.0)
             sync.began[ScanPriority.NORMAL] = 0.0
             self.syncs.append(sync)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from small_ring import SmallRing, ring_sync
+from small_ring import SmallRing, ring_machine
 
 from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta, PartialObject
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.resource_sync import Do, Job
 from kubeshard.sharding.planner import plan
+from kubeshard.sharding.ring_machine import Do, Job
 from kubeshard.sharding.waiting import ENOUGH, LATER, SOON
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng
@@ -24,7 +24,7 @@ class World:
 
     def __init__(self, **options: Any) -> None:
         self.small = SmallRing("a", clock=VirtualClock(), **options)
-        self.small.ring_sync = ring_sync(self.small.ring, probes=True)
+        self.small.ring_sync = ring_machine(self.small.ring, probes=True)
         self.calls = False
         self.dry_runs = 0
         client: Any = self

@@ -15,10 +15,11 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.resource_sync import Job, ResourceSync
+from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.scanner import NamespaceScans, Scanner
 from kubeshard.sharder.unassigned import _Watch
 from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.ring_machine import Job
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch, definition
 from kubeshard_lab.virtual_time import virtual_time
 

@@ -26,11 +26,11 @@ from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.shard.stale_guard import FirstRuns
 from kubeshard.sharder import moves
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharder.resource_sync import Job
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.ring_machine import Job
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
 from kubeshard_lab.simulation.processes import Process

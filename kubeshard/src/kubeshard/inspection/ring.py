@@ -18,10 +18,10 @@ from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.owners import OwnerChains
-from kubeshard.sharder.rings import Ring, RingInputs
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
+from kubeshard.sharding.ring import Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingEntry
 
 

@@ -72,11 +72,12 @@ from kubeshard.core.patches import add, pointer
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
-from kubeshard.sharder.rings import Ring, Rings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER, ring_of_webhook_path
 from kubeshard.sharding.ownership import Belongs, belongs
 from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, NAMESPACES, Action, RingView, plan
+from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_resources import ResourceNotInRing, RingEntry
 from kubeshard.webhook.review import (
     AdmissionAnswer,

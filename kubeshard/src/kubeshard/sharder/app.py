@@ -38,11 +38,12 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharder.ring_controller import ring_controller
-from kubeshard.sharder.rings import RingInputs, Rings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names
 from kubeshard.sharder.webhook_registration import WebhookDrift
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import APP_NAME, SHARDER_FIELD_MANAGER, WEBHOOK_PATH_PREFIX
+from kubeshard.sharding.ring import RingInputs
 from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.certificates import CertificateFiles, CertificateSource
 from kubeshard.webhook.server import WebhookServer

@@ -10,7 +10,7 @@ every change is a compare-and-swap.
 
 There are two ordering rules. A normal scan of a controlled resource follows one of the resources that control
 it, so that drains are requested, and known, before decisions on the objects that wait for them. It waits for that
-scan to end, not to succeed: after a failure drains are unknown, and `resource_sync` blocks moves that depend on them.
+scan to end, not to succeed: after a failure drains are unknown, which blocks the moves that depend on them.
 An urgent scan of a main resource follows those of the resources that it controls, for `CONTROLLED_FIRST` seconds at
 most: nobody works on the objects of a dead shard, and their next shard finds what they control on its first run.
 Otherwise it would try again and again to write what is still labelled with the dead shard.
@@ -58,12 +58,14 @@ from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.resource_sync import SHORTEST_WAIT, ResourceSync, RingSync
-from kubeshard.sharder.rings import Ring, Rings
+from kubeshard.sharder.resource_sync import SHORTEST_WAIT, ResourceSync
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans, Scanner
 from kubeshard.sharder.tasks import BoundedTaskGroup, StartLimit
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.ring import Ring
+from kubeshard.sharding.ring_machine import RingMachine
 from kubeshard.sharding.scans import RETRY_FIRST, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
@@ -180,7 +182,7 @@ class Assignments(Reconciler[ControllerRing]):
         self._clock = clock
         self._rng = rng
         self._failures = OverallRate(FAILURES, burst=round(FAILURES), clock=clock)
-        self._syncs: dict[str, RingSync] = {}
+        self._syncs: dict[str, RingMachine[ResourceSync]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._starting = {priority: StartLimit(AT_ONCE, PATIENCE) for priority in ScanPriority}
         self._failing = {priority: StartLimit(AT_ONCE_FAILING, PATIENCE) for priority in ScanPriority}
@@ -293,7 +295,7 @@ class Assignments(Reconciler[ControllerRing]):
             return
         of = self._syncs.get(ring.name)
         if of is None:
-            of = self._syncs[ring.name] = RingSync(
+            of = self._syncs[ring.name] = RingMachine(
                 ring, self._backoff, at_once=self._config.concurrent_moves, probes=self._probes
             )
         for entry in ring.resources.entries:

@@ -61,7 +61,7 @@ from kubeshard.runtime.repairs import Repairs
 from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.pod_reports import PodReports
-from kubeshard.sharder.rings import Ring, Rings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
@@ -74,6 +74,7 @@ from kubeshard.sharding.names import (
     STATE_LABEL,
     WATCHDOG_ANNOTATION,
 )
+from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import (
     Confirmed,
     Shard,

@@ -46,9 +46,10 @@ from kubeshard.sharder.dead_shards import DeadShardProofs, Still
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.object_locks import Known, ObjectLocks
 from kubeshard.sharder.owners import OwnerReads, read_metadata
-from kubeshard.sharder.resource_sync import ANY_OWNER, Do, Job, MoveResult, ResourceSync
+from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharding.names import DRAIN_VALUE, TAKEN
 from kubeshard.sharding.planner import Action, RingView, plan
+from kubeshard.sharding.ring_machine import ANY_OWNER, Do, Job, MoveResult
 from kubeshard.sharding.scans import ScanScope
 
 TRIES = 6

@@ -43,7 +43,7 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.repairs import Repairs
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.rings import Ring, Rings
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_registration import Settled, WebhookDrift, WebhookRegistration
 from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
 from kubeshard.sharding.conditions import (
@@ -57,6 +57,7 @@ from kubeshard.sharding.conditions import (
     with_findings,
 )
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
+from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import MAX_SHARDS, ShardChange
 from kubeshard.sharding.waiting import CleanUp, CleanUpState
 from kubeshard.webhook.shared_certificate import CaBundleSource

@@ -3,7 +3,7 @@ namespaces that a ring begins to select.
 
 Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it
 is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, or
-unknown (`resource_sync`), so a main resource that cannot be read blocks the objects that it controls, and nothing else.
+unknown, so a main resource that cannot be read blocks the objects that it controls, and nothing else.
 A main object without a shard that is not new waits a moment, as one that the watch shows (`ResourceSync.delayed`).
 While a drain is pending, the resources that its object may control are scanned again even if nothing waits: the
 shard may create a child until it releases the object. A scan ends after `STALLED` seconds without progress. A resource
@@ -47,11 +47,12 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.resource_sync import Job, MoveResult, ResourceSync
-from kubeshard.sharder.rings import Ring
+from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.tasks import BoundedTaskGroup, StartLimit
 from kubeshard.sharding.names import RETURNING, shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, not_sharded, plan
+from kubeshard.sharding.ring import Ring
+from kubeshard.sharding.ring_machine import Job, MoveResult
 from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingEntry
 from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import CleanUp, WaitingSnapshot

@@ -57,7 +57,6 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.repairs import Repairs
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.config import WebhookConfig
-from kubeshard.sharder.rings import Ring, RingInputs
 from kubeshard.sharder.webhook_config import (
     SELECTORS,
     applied_selector,
@@ -70,6 +69,7 @@ from kubeshard.sharder.webhook_config import (
 )
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import APP_LABEL, APP_NAME, RING_LABEL, webhook_config_name
+from kubeshard.sharding.ring import Ring, RingInputs
 from kubeshard.sharding.shard_states import DEFAULT_DURATION
 from kubeshard.webhook.shared_certificate import CaBundleSource
 
