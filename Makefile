@@ -30,8 +30,10 @@ LIVE    = nightly and (kube or interop or go)
 SLOW    = $(addprefix --ignore=,tests/house kubeshard/tests/install kubeshard/tests/interop kubeshard/tests/kube apiserver/tests/kubectl apiserver/tests/peers)
 # Tests of a file run in one process, which creates its fixtures once, and in order, so that slow tests do not come last.
 SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-# Tests that start programs: two at a time, since their programs need the processors too.
+# Tests whose servers work as much as they do.
 PAIRS   = --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Tests that start programs, and wait for them half of the time.
+WAITING = --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end
 	$(BIN)/pytest -m "$(QUICK)" --kube=embedded $(SLOW) $(SPREAD) $(ARGS)
@@ -40,7 +42,7 @@ test-long: $(STAMP) ## Run the tests in process that take long: whole clusters o
 	$(BIN)/pytest -m "$(LONG)" --kube=embedded $(SLOW) $(SPREAD) $(ARGS)
 
 test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server
-	$(BIN)/pytest -m "$(SYSTEM)" --kube=embedded $(PAIRS) $(ARGS)
+	$(BIN)/pytest -m "$(SYSTEM)" --kube=embedded $(WAITING) $(ARGS)
 
 test-all: export HYPOTHESIS_PROFILE = gate
 test-all: test test-long test-system ## Run what .ci/run does that needs neither Go nor a real kube-apiserver
@@ -79,14 +81,14 @@ image: $(STAMP) ## Make the container image without Docker, in build/image/ (as 
 test-image: image kube ## Make the image and run its sharder as a container on a real kube-apiserver (as root)
 	$(BIN)/python tools/try_image.py
 
-test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver, one for each of two processes
-	$(BIN)/pytest -m "$(OUTSIDE)" $(PAIRS) $(ARGS)
+test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver, one for each of three processes
+	$(BIN)/pytest -m "$(OUTSIDE)" $(WAITING) $(ARGS)
 
 corpus: $(STAMP) kube ## Apply the definitions and objects of a folder to the embedded API server and a real one, and print what differs (ARGS=FOLDER)
 	$(BIN)/python apiserver/tests/differential/corpus.py $(ARGS)
 
 test-install: $(STAMP) kube ## Install the sharder by kustomize and Helm, run it as installed, upgrade it and roll back (part of test-kube; IMAGE=build/image: as containers of it, as root)
-	$(if $(IMAGE),KUBESHARD_IMAGE=$(abspath $(IMAGE)) )$(BIN)/pytest -m "$(OUTSIDE)" kubeshard/tests/install kubeshard/tests/manifests kubeshard/tests/kube/test_policies_kube.py -s $(ARGS)
+	$(if $(IMAGE),KUBESHARD_IMAGE=$(abspath $(IMAGE)) )$(BIN)/pytest -m "$(OUTSIDE) or $(LIVE)" kubeshard/tests/install kubeshard/tests/manifests kubeshard/tests/kube/test_policies_kube.py -s $(ARGS)
 
 kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped if KUBEBUILDER_ASSETS is set)
 	@if [ -n "$$KUBEBUILDER_ASSETS" ]; then echo "using the control plane in $$KUBEBUILDER_ASSETS"; \

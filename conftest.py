@@ -175,6 +175,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         outside = _tiers(item) & {"kube", "interop", "go"} or "kube_control_plane" in item.fixturenames
         if folder.startswith("apiserver/") and outside:
             item.add_marker(pytest.mark.nightly)
+        if item.get_closest_marker("real_at_night") and item.get_closest_marker("kube"):
+            item.add_marker(pytest.mark.nightly)
 
 
 _logs_kept = pytest.StashKey[Path]()

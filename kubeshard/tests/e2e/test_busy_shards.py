@@ -41,6 +41,7 @@ async def works(
         yield Works(kube_client, recorder, namespace)
 
 
+@pytest.mark.real_at_night
 async def test_a_drain_waits_for_the_reconcile_and_other_objects_do_not_wait_for_it(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:
@@ -74,6 +75,7 @@ async def test_a_drain_waits_for_the_reconcile_and_other_objects_do_not_wait_for
     works.never_in_two_hands()
 
 
+@pytest.mark.real_at_night
 async def test_a_stopping_shard_gives_its_lease_back_only_after_its_reconciles_ended(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:
@@ -104,6 +106,7 @@ async def test_a_stopping_shard_gives_its_lease_back_only_after_its_reconciles_e
     works.never_in_two_hands()
 
 
+@pytest.mark.real_at_night
 async def test_a_shard_that_had_to_cancel_a_reconcile_does_not_give_its_lease_back(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:
@@ -128,6 +131,7 @@ async def test_a_shard_that_had_to_cancel_a_reconcile_does_not_give_its_lease_ba
     await works.let_go()
 
 
+@pytest.mark.real_at_night
 async def test_a_short_pause_moves_nothing_and_a_long_one_ends_the_process_before_its_objects_move(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:
@@ -177,6 +181,7 @@ async def test_a_rolling_update_never_leaves_an_object_in_two_hands(
     works.never_in_two_hands()
 
 
+@pytest.mark.real_at_night
 async def test_a_killed_shard_that_is_started_again_under_its_name_gets_its_objects_back(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:

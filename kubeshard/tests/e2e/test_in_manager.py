@@ -16,6 +16,8 @@ from e2e_works import Works
 from kubeshard.client import Client
 from kubeshard.core import Lease, NotFound, ObjectMeta
 
+pytestmark = pytest.mark.real_at_night
+
 SHARDS = ("a", "b", "c")
 
 

@@ -20,6 +20,8 @@ from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import RING_LABEL
 
+pytestmark = pytest.mark.real_at_night
+
 TEAM = "e2e.kubeshard.test/team"
 
 

@@ -24,7 +24,10 @@ def programs() -> Path:
 
 @pytest.fixture(
     scope="session",
-    params=[pytest.param(name, marks=pytest.mark.kube) for name in ("embedded", "real")],
+    params=[
+        pytest.param("embedded", marks=[pytest.mark.kube, pytest.mark.nightly]),  # with kubectl and Helm
+        pytest.param("real", marks=pytest.mark.kube),
+    ],
 )
 def cluster(request: pytest.FixtureRequest, programs: Path) -> Iterator[Cluster]:
     if request.param == "real":

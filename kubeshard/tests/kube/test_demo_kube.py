@@ -88,7 +88,13 @@ def target(request: pytest.FixtureRequest) -> tuple[str, ...]:
     return ("--real",)
 
 
-@pytest.mark.parametrize("sharder", [(), ("--in-manager",)], ids=["service", "in-manager"])
+@pytest.mark.parametrize(
+    "sharder",
+    [
+        pytest.param((), id="service"),
+        pytest.param(("--in-manager",), id="in-manager", marks=pytest.mark.real_at_night),
+    ],
+)
 def test_it_shows_every_step_sums_up_and_leaves_nothing_behind(
     tmp_path: Path, target: tuple[str, ...], sharder: tuple[str, ...]
 ) -> None:
@@ -116,6 +122,7 @@ def test_it_can_be_stopped_while_the_control_plane_starts(tmp_path: Path) -> Non
         assert run.said[-1].endswith("stopped; nothing is left running\n")
 
 
+@pytest.mark.real_at_night
 def test_it_can_be_stopped_in_the_middle(tmp_path: Path, target: tuple[str, ...]) -> None:
     with demo(tmp_path, *target, "--websites", "5") as run:
         run.until(r"^✓ two sharders and three shards start")
@@ -124,11 +131,10 @@ def test_it_can_be_stopped_in_the_middle(tmp_path: Path, target: tuple[str, ...]
         assert run.end(within=15) == 130
 
 
-@pytest.mark.kube
-def test_it_stays_when_asked_and_says_how_to_look_around(tmp_path: Path) -> None:
-    find_assets(["etcd", "kube-apiserver"])
+@pytest.mark.real_at_night
+def test_it_stays_when_asked_and_says_how_to_look_around(tmp_path: Path, target: tuple[str, ...]) -> None:
     logs = tmp_path / "logs"
-    with demo(tmp_path, "--real", "--websites", "3", "--keep", "--logs", str(logs)) as run:
+    with demo(tmp_path, *target, "--websites", "3", "--keep", "--logs", str(logs)) as run:
         kubeconfig = Path(run.until(r"export KUBECONFIG=").split("=", 1)[1].strip())
         run.until("samples generate")
         assert _leader(kubeconfig).startswith("sharder-")
@@ -137,6 +143,7 @@ def test_it_stays_when_asked_and_says_how_to_look_around(tmp_path: Path) -> None
         assert (logs / "sharder-1.log").exists()
 
 
+@pytest.mark.real_at_night
 def test_the_kernel_ends_the_children_of_a_demo_that_is_killed(
     tmp_path: Path, target: tuple[str, ...]
 ) -> None:

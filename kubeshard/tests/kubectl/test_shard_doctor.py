@@ -494,6 +494,15 @@ MENDED = (
 certificate, are put right by any sharder that runs.
 """
 
+MENDED_ALIKE = (
+    "a policy without a binding",
+    "a policy of another version",
+    "a policy that only warns",
+    "a policy with an exception",
+    "a policy with a condition",
+)
+"""By the command that mends a policy that is missing."""
+
 SHOWN = (
     "a shard whose clock is fast",
     "a drain that is stuck",
@@ -506,7 +515,10 @@ SHOWN = (
 
 @pytest.mark.kube  # for kubectl
 @pytest.mark.system
-@pytest.mark.parametrize("name", MENDED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.nightly if name in MENDED_ALIKE else ()) for name in MENDED],
+)
 async def test_the_command_of_a_finding_makes_it_go_away(
     here: Installation, name: str, tmp_path: Path
 ) -> None:

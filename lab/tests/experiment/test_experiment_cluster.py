@@ -144,6 +144,7 @@ def names(cluster: KubeApi) -> Mapping[str, Sequence[str]]:
 
 @on_both
 @pytest.mark.system
+@pytest.mark.real_at_night
 def test_a_run_with_the_jobs_rights_and_without_the_extra_leaves_the_cluster_as_it_was(
     ring: KubeApi, tmp_path: Path
 ) -> None:
