@@ -14,7 +14,7 @@ store is not replayed to handlers periodically: that is a feature of a controlle
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -265,7 +265,9 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         registrations, deltas = self._handlers.present, self.store.apply(entry, part)
         if (staging := self._reflectors.staging) is not None:
             staging.heard(entry, entry)
-        self._tell(registrations, deltas)
+        self._progressed()
+        for delta in deltas:
+            self._handlers.tell(registrations, delta)
         if isinstance(entry, UndecodableObject):
             self._handlers.tell(registrations, entry)
         return None
@@ -276,7 +278,9 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         registrations, deltas = self._handlers.present, self.store.remove(entry, part)
         if (staging := self._reflectors.staging) is not None:
             staging.heard(entry, None)
-        self._tell(registrations, deltas)
+        self._progressed()
+        for delta in deltas:
+            self._handlers.tell(registrations, delta)
         return None
 
     def advance(self, version: str, part: str, /) -> Awaitable[None] | None:
@@ -302,11 +306,6 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
             await telling
         self._unsynced.discard(part)
         self._note_synced()
-
-    def _tell(self, registrations: Registrations[T], deltas: Iterable[Delta[T]]) -> None:
-        self._progressed()
-        for delta in deltas:
-            self._handlers.tell(registrations, delta)
 
     async def _stepping(self, steps: Iterator[None]) -> None:
         pace = Pace(self._clock)
