@@ -207,7 +207,7 @@ async def test_hosts_of_pods_have_an_address_and_names(api, ns):
 async def test_the_scale_of_a_custom_resource_ignores_uids_and_knows_no_replicas(api, things):
     await things.create({"count": 1})
     at = f"{things.path}/a/scale"
-    assert (await api.merge(at, {"metadata": {"uid": "x"}})).status == 200
+    assert (await api.merge(at, {"metadata": {"uid": "x"}, "spec": {"replicas": 2}})).status == 200
     refused = await api.merge(at, {"spec": {"replicas": -(1 << 31)}})
     assert (refused.refusal, refused.message) == (
         (400, "BadRequest"),
