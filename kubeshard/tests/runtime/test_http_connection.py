@@ -452,3 +452,66 @@ def test_a_head_is_remembered_only_if_its_request_arrived_alone_and_is_as_long()
     for number in range(2 * Heads.MOST):
         arrived(GET.replace(b"x", b"%d" % number))
     assert len(heads) <= Heads.MOST
+
+
+PIECES = [
+    GET,
+    SIZED,
+    CHUNKED,
+    EXPECTING,
+    b"hello",
+    b"5\r\nhello\r\n",
+    b"0\r\n",
+    b"\r\n",
+    b"POST / HT",
+    b"x" * 70_000,
+    b"\x00",
+]
+APPLICATION = ["take", "respond", "part", "last", "answer", "fail"]
+STEPS = st.one_of(
+    st.tuples(st.just("receive"), st.sampled_from(PIECES)),
+    st.tuples(st.sampled_from([*APPLICATION, *APPLICATION, "end", "wake", "drain", "close"]), st.just(b"")),
+)
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_in_any_order_of_events_memory_is_bounded_responses_are_whole_and_the_end_is_the_end(
+    steps: list[tuple[str, bytes]],
+) -> None:
+    http, now, running, out = connection(limits=LIMITS, heads=Heads()), 0.0, None, b""
+    act: dict[str, Any] = {
+        "take": lambda request: http.take(request),
+        "respond": lambda request: http.respond(request, 200, []),
+        "part": lambda request: http.send(request, b"ab", True, now),
+        "last": lambda request: http.send(request, b"ab", False, now),
+        "answer": lambda it: (
+            http.answer(it, b"ab") if it in http.due and it.response == "no head yet" else None
+        ),
+        "fail": lambda request: http.fail(request),
+    }
+    for step, data in steps:
+        now += 1
+        ended = isinstance(http.client, Closed)
+        running = http.due[0] if http.due else running
+        if step == "receive" and reads(http):
+            http.receive(data, now)
+        elif step == "wake":
+            now = min(http.wake_at, now + 1000)
+            http.wake(now)
+        elif step in act and running is not None:
+            try:
+                act[step](running)
+            except (RuntimeError, EOFError):
+                http.close()
+        elif step in ("end", "drain", "close"):
+            getattr(http, step)()
+        new = written(http)
+        assert not (ended and new)
+        out += new
+        over = isinstance(http.client, Closed | HalfClosed | Refused)
+        assert (http.wake_at == math.inf) is (over or bool(http.due and isinstance(http.client, Idle)))
+        assert not (over and not isinstance(http.client, Closed) and not http.due)
+        assert len(http.due) <= LIMITS.max_pipelined
+        assert all(len(each.body) <= BUFFERED + 70_000 for each in http.due)
+    for head in out.split(b"HTTP/1.1 ")[1:-1]:  # each response but the last is whole
+        assert head.endswith((b"0\r\n\r\n", b"\r\n\r\nab", b"Continue\r\n\r\n"))
