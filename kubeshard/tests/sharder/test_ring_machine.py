@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +15,18 @@ from small_ring import SmallRing, ring_machine
 from kubeshard.core.errors import Forbidden, Unavailable
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.sharder.ring_controller import CLEAN_UP_CHECKED
+from kubeshard.sharding import waiting
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.planner import Action
-from kubeshard.sharding.ring_machine import Do, Job, MoveResult, ResourceMachine, RingMachine
+from kubeshard.sharding.ring_machine import (
+    CONTROLLED_FIRST,
+    Do,
+    Job,
+    MoveResult,
+    ResourceMachine,
+    RingMachine,
+)
 from kubeshard.sharding.scans import DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, SOON
 
@@ -71,6 +81,45 @@ def test_when_a_shard_is_lost_its_objects_are_looked_for_at_once_and_after_3_10_
         times.append(story.now - 1000.0)
         assert story.scanned(story.secrets, ScanPriority.URGENT).scope is ScanScope.MISPLACED
     assert times == [0.0, 3.0, 10.0, 30.0]
+
+
+def test_a_scan_of_what_is_controlled_follows_the_end_of_that_of_its_owners_not_its_success() -> None:
+    story = Story("a", "b")
+    order = story.config_maps.before(ScanPriority.NORMAL)
+    assert next(order) == (story.secrets, math.inf), "that is about to start"
+    story.secrets.began[ScanPriority.NORMAL] = story.now
+    assert next(order) == (story.secrets, math.inf), "it runs"
+    work = story.secrets.schedule.due(ScanPriority.NORMAL, story.now)
+    assert work is not None
+    story.secrets.schedule.done(ScanPriority.NORMAL, work, ScanResult(failed=True), story.now, story.now)
+    story.secrets.end(ScanPriority.NORMAL)
+    assert list(order) == []
+    assert list(story.config_maps.before(ScanPriority.NORMAL)) == [], (
+        "nobody waits for what fails again and again"
+    )
+
+
+def test_before_what_is_controlled_is_scanned_its_owners_are_read_with_the_same_shards() -> None:
+    story = Story("a", "b")
+    story.scanned(story.secrets, ScanPriority.NORMAL)
+    assert story.secrets.schedule.due(ScanPriority.NORMAL, story.now) is None
+    assert next(story.config_maps.before(ScanPriority.NORMAL)) == (story.secrets, math.inf)
+    assert story.scanned(story.secrets, ScanPriority.NORMAL).scope is ScanScope.ALL
+    story.secrets.pending_drains.begin(complete=True)
+    story.secrets.pending_drains.end(story.small.view.hashring)
+    next(story.config_maps.before(ScanPriority.NORMAL))
+    assert story.scanned(story.secrets, ScanPriority.NORMAL).scope is ScanScope.CONTROLLED
+
+
+def test_of_a_dead_shard_owners_follow_what_they_control_for_three_seconds() -> None:
+    story = Story("a", "b")
+    story.given_shards("a")
+    order = story.secrets.before(ScanPriority.URGENT)
+    assert list(story.config_maps.before(ScanPriority.URGENT)) == []
+    for _ in range(2):
+        assert next(order) == (story.config_maps, story.now + CONTROLLED_FIRST)
+    story.passes(CONTROLLED_FIRST)
+    assert list(order) == []
 
 
 def test_an_object_that_loses_its_shard_is_given_to_another_one_after_a_second() -> None:
@@ -218,3 +267,134 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(at_once: int, steps: l
             if done is not None:
                 story.secrets.tried(done, MoveResult.MOVED) if do is Do.TRY_AGAIN else story.secrets.placed()
     assert (len(story.secrets.delays), len(story.secrets.retries)) == (0, 0)
+
+
+def _waits(
+    machine: ResourceMachine, story: Story, what: Callable[[], object], number: int = 4
+) -> list[float]:
+    """The seconds until something is due, again and again; `what` is done then."""
+    seconds = list[float]()
+    for _ in range(number):
+        if (at := machine.wake_at) == math.inf:
+            break
+        seconds.append(round(at - story.now, 1))
+        story.now = at
+        what()
+    return seconds
+
+
+def _scans(machine: ResourceMachine, story: Story, priority: ScanPriority, result: ScanResult) -> list[float]:
+    """The seconds until a scan is due, again and again, which finds that."""
+    machine.schedule.done(priority, DueScan(ScanScope.ALL), result, story.now, story.now)
+    seconds = list[float]()
+    for _ in range(4):
+        wait = machine.schedule.wait(priority, story.now)
+        seconds.append(round(wait, 1))
+        story.passes(wait)
+        work = machine.schedule.due(priority, story.now)
+        assert work is not None
+        machine.schedule.done(priority, work, result, story.now, story.now)
+    return seconds
+
+
+def _refused(story: Story) -> list[float]:
+    job = story.seen("x")
+    assert job is not None
+    story.ring.failed(job, Unavailable("a brownout"))
+
+    def again() -> None:
+        story.secrets.due()
+        story.ring.failed(job, Unavailable("a brownout"))
+        story.secrets.tried(job, MoveResult.FAILED)
+
+    return [at // 1 for at in _waits(story.secrets, story, again)]
+
+
+def _more_refused(story: Story) -> list[float]:
+    retries = story.secrets.retries
+    return [at - story.now for _, at in retries.more(ScanScope.MISPLACED, story.now)]
+
+
+def _lost(story: Story) -> list[float]:
+    job = story.seen("x")
+    assert job is not None
+    story.secrets.delayed(job)
+    return _waits(story.secrets, story, story.secrets.due)
+
+
+def _unproven(story: Story) -> list[float]:
+    story.scanned(story.secrets, ScanPriority.NORMAL)
+    story.given_shards("a")
+    story.scanned(story.secrets, ScanPriority.URGENT)
+    seconds = list[float]()
+    for _ in range(3):
+        seconds.append(wait := story.secrets.schedule.wait(ScanPriority.URGENT, story.now))
+        story.passes(wait)
+        story.scanned(story.secrets, ScanPriority.URGENT)
+    return seconds
+
+
+def _unread_namespace(story: Story) -> list[float]:
+    story.secrets.skipped_namespaces.add("new")
+    return [0.0] if story.secrets.skipped_namespaces.take("new") else []
+
+
+def _unreached(story: Story) -> list[float]:
+    job = story.seen("x")
+    assert job is not None
+    story.ring.assigned_late(job)
+
+    def missed() -> None:
+        story.secrets.due()
+        story.secrets.probed(called=False)
+
+    return _waits(story.secrets, story, missed)
+
+
+def _deleted(story: Story) -> list[float]:
+    return [CLEAN_UP_CHECKED]
+
+
+NORMAL, NOTHING = ScanPriority.NORMAL, ScanResult()
+
+WAITS: dict[str, tuple[Callable[[Story], list[float]], list[float]]] = {
+    "an object whose write was refused": (_refused, [1, 2, 4, 8]),  # with a jitter of 20 %
+    "more of them than are remembered": (_more_refused, [30]),
+    "an object that lost its shard a moment ago": (_lost, [1]),
+    "an object that is being drained": (
+        lambda story: _scans(story.secrets, story, NORMAL, ScanResult(waiting=1)),
+        [8, 10, 10, 10],
+    ),
+    "a controlled object": (
+        lambda story: _scans(story.config_maps, story, NORMAL, ScanResult(waiting=1)),
+        [1, 2, 4, 8],
+    ),
+    "an object whose shard is not known to be dead": (_unproven, [3, 7, 20]),
+    "an object in a namespace that is not known": (_unread_namespace, [0]),
+    "a ring whose webhook seems not to be called": (_unreached, [10, 10, 60, 60]),
+    "a ring that is being deleted": (_deleted, [5]),
+    "a resource that cannot be read": (
+        lambda story: _scans(story.secrets, story, NORMAL, ScanResult(failed=True)),
+        [5, 10, 10, 10],
+    ),
+    "anything that was missed": (
+        lambda story: _scans(story.secrets, story, NORMAL, NOTHING),
+        [300, 300, 300, 300],
+    ),
+}
+
+
+@pytest.mark.parametrize("who", WAITS)
+def test_who_waits_is_looked_at_again_when_the_table_says(who: str) -> None:
+    """The table at the beginning of `sharding.waiting`; `-s` prints it."""
+    (row,) = (line for line in ROWS if line.startswith(f"| {who} |"))
+    print(row)
+    how, expected = WAITS[who]
+    assert how(Story("a", "b", probes=True)) == expected
+
+
+def test_each_row_of_the_table_is_tried() -> None:
+    assert [row.split("|")[1].strip() for row in ROWS] == list(WAITS)
+
+
+ROWS = [line for line in (waiting.__doc__ or "").splitlines() if line.startswith("| ")][1:]

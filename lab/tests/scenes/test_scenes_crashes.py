@@ -50,7 +50,7 @@ def sync_of(args: tuple[Any, ...]) -> str:
 @pytest.mark.parametrize(
     ("owner", "method", "part"),
     [
-        (Assignments, "_wait_for_others", "scan"),
+        (Assignments, "_scan", "scan"),
         *further(
             (Mover, "_attempt", ""),
             (Scanner, "scan", "scan"),

@@ -8,13 +8,6 @@ Other rings, and other resources of the same ring, do not wait for it. In a sync
 does not wait for a running normal one, which may take minutes; they may run concurrently, because
 every change is a compare-and-swap.
 
-There are two ordering rules. A normal scan of a controlled resource follows one of the resources that control
-it, so that drains are requested, and known, before decisions on the objects that wait for them. It waits for that
-scan to end, not to succeed: after a failure drains are unknown, which blocks the moves that depend on them.
-An urgent scan of a main resource follows those of the resources that it controls, for `CONTROLLED_FIRST` seconds at
-most: nobody works on the objects of a dead shard, and their next shard finds what they control on its first run.
-Otherwise it would try again and again to write what is still labelled with the dead shard.
-
 Limits on memory and requests: each priority of a sync has one page of one list at a time in memory, or of one list for
 each of a few namespaces, and `concurrent_moves` patches in flight. At most `AT_ONCE` scans of a priority start within
 `PATIENCE` seconds, and of one resource at most `OF_A_RESOURCE` within `PATIENCE_WITH_A_RESOURCE`; syncs that failed
@@ -35,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 
 from kubeshard.cache.cache import Cache
@@ -75,7 +68,6 @@ NAME = "sharder"
 AT_ONCE, AT_ONCE_FAILING = 20, 5
 PATIENCE = 0.5
 OF_A_RESOURCE, PATIENCE_WITH_A_RESOURCE = 5, 2.0
-CONTROLLED_FIRST = 3.0
 LONGEST_RETRY, JITTER = 10.0, 0.2
 FAILURES = 100.0
 """Retries that fail per second, over all rings: so more than ten times as many objects are retried less often each."""
@@ -337,10 +329,8 @@ class Assignments(Reconciler[ControllerRing]):
                 wait = max(sync.schedule.wait(priority, now), SHORTEST_WAIT)
                 await sync.changed(wait if wait < float("inf") else None)
                 continue
-            if priority is ScanPriority.NORMAL:
-                await self._wait_for_others(sync)
-            elif sync.entry.main:
-                await self._wait_for_controlled(sync)
+            for other, until in sync.before(priority):
+                await other.changed(until - self._clock.monotonic())
             failing = sync.schedule.failing(priority)
             of_resource = self._of_resource[priority, sync.entry.resource].slot()
             places = (self._failing if failing else self._starting)[priority]
@@ -348,25 +338,6 @@ class Assignments(Reconciler[ControllerRing]):
                 now = self._clock.monotonic()
                 if (work := sync.schedule.due(priority, now)) is not None:
                     await self._scan(sync, priority, work, now)
-
-    async def _wait_for_others(self, sync: ResourceSync) -> None:
-        """Waits for the scans that a normal one must follow: urgent work in the same sync, and its owners."""
-        await sync.scan_ended(ScanPriority.URGENT)
-        for owner in sync.owners:
-            if not owner.schedule.failing(ScanPriority.NORMAL):
-                now, view = self._clock.monotonic(), sync.ring.view
-                if view is not None and not owner.pending_drains.is_known(view.hashring):
-                    owner.request(ScanScope.ALL, now)  # else this would wait for the next periodic scan there
-                elif not owner.due_soon(ScanPriority.NORMAL, now):
-                    owner.request(ScanScope.CONTROLLED, now)
-                await owner.scan_ended(ScanPriority.NORMAL)
-
-    async def _wait_for_controlled(self, sync: ResourceSync) -> None:
-        """Waits for a while until the urgent scans of the resources that this one controls have ended."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CONTROLLED_FIRST):
-                for controlled in sync.controlled:
-                    await controlled.scan_ended(ScanPriority.URGENT)
 
     async def _scan(self, sync: ResourceSync, priority: ScanPriority, work: DueScan, started: float) -> None:
         outcome = ScanResult(failed=True)

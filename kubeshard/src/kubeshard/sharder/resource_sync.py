@@ -12,7 +12,6 @@ from kubeshard.runtime.loop import set_within
 from kubeshard.sharder.tasks import supervised
 from kubeshard.sharding.ring_machine import ResourceMachine, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
-from kubeshard.sharding.scans import ScanPriority
 
 SHORTEST_WAIT = 0.01
 
@@ -72,9 +71,3 @@ class ResourceSync(ResourceMachine):
         self._attention.clear()
         wait = self.wake_at - self.ring.clock.monotonic()
         await set_within(self._attention, max(wait, SHORTEST_WAIT))
-
-    async def scan_ended(self, priority: ScanPriority) -> None:
-        """Waits for the end of a scan that is running or about to start, if any."""
-        ended = self._ended[priority]
-        while self._ended[priority] == ended and self.due_soon(priority, self.ring.clock.monotonic()):
-            await self.changed()

@@ -27,6 +27,13 @@ not while that drain is pending. So it waits while its owner is known to be drai
 be requested, or the owner could not be given to a shard, because such a move may take effect late; and until the
 owner's resource was read completely, without an error, with the ring's current shards: until then drains are unknown.
 
+There are two rules for the order of scans (`before`). A normal scan of a controlled resource follows one of the
+resources that control it, so that drains are requested, and known, before decisions on the objects that wait for them.
+It waits for that scan to end, not to succeed: after a failure drains are unknown. An urgent scan of a main resource
+follows those of the resources that it controls, for `CONTROLLED_FIRST` seconds at most: nobody works on the objects of
+a dead shard, and their next shard finds what they control on its first run. Otherwise it would try again and again to
+write what is still labelled with the dead shard.
+
 Kept in memory: what `waiting` says. No event loop is needed, and no time passes here but that of the ring's clock.
 """
 
@@ -34,7 +41,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from enum import Enum, auto
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
@@ -65,6 +72,7 @@ from kubeshard.sharding.waiting import (
 )
 
 LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
+CONTROLLED_FIRST = 3.0
 TOLD_TOGETHER = 1.0
 """Seconds for which news of refusals are collected."""
 
@@ -547,6 +555,34 @@ class ResourceMachine:
     def due_soon(self, priority: ScanPriority, now: float) -> bool:
         """Whether a scan of the priority is running, or about to start."""
         return self.open and (priority in self.began or self.schedule.due(priority, now) is not None)
+
+    def before(self, priority: ScanPriority) -> Iterator[tuple[Self, float]]:
+        """What a scan that is due has to wait for: again and again a change of this machine, until then at most."""
+        now, clock = self.ring.clock.monotonic(), self.ring.clock
+        if priority is ScanPriority.NORMAL:
+            yield from self._end_of_scan(ScanPriority.URGENT)
+            for owner in self.owners:
+                if not owner.schedule.failing(ScanPriority.NORMAL):
+                    now, view = clock.monotonic(), self.ring.view
+                    if view is not None and not owner.pending_drains.is_known(view.hashring):
+                        owner.request(
+                            ScanScope.ALL, now
+                        )  # else this would wait for the next periodic scan there
+                    elif not owner.due_soon(ScanPriority.NORMAL, now):
+                        owner.request(ScanScope.CONTROLLED, now)
+                    yield from owner._end_of_scan(ScanPriority.NORMAL)
+        elif self.entry.main:
+            for controlled in self.controlled:
+                yield from controlled._end_of_scan(ScanPriority.URGENT, now + CONTROLLED_FIRST)
+
+    def _end_of_scan(self, priority: ScanPriority, until: float = math.inf) -> Iterator[tuple[Self, float]]:
+        """Until a scan has ended that is running or about to start, if any."""
+        ended = self._ended[priority]
+        while self._ended[priority] == ended:
+            now = self.ring.clock.monotonic()
+            if now >= until or not self.due_soon(priority, now):
+                break
+            yield self, until
 
     @property
     def draining_owners(self) -> Container[str]:
