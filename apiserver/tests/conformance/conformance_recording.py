@@ -42,6 +42,7 @@ _RECORD = re.compile(r"(in record \(|, current: |too old resource version: \d+ \
 _QUERY = re.compile(r"([?&](?:resourceVersion|continue|hash)=)([^&]*)")
 _LONG = re.compile(r"[A-Za-z0-9+/_.=-]{200,}")
 """Tokens and certificates."""
+_AGE = re.compile(r"(\d+[smhdy])+")
 _DIGEST = re.compile(r"SHA256=[0-9a-f]{64}")
 
 _aside: ContextVar[bool] = ContextVar("aside", default=False)
@@ -207,6 +208,8 @@ class _Names:
             return self._made_up.setdefault(str(value), f"<{key}>")
         if not isinstance(value, str):
             return value
+        if key == "cells" and _AGE.fullmatch(value):
+            return "<age>"
         if key == "resourceVersion" and value.isdecimal():
             return self._versions.setdefault(value, f"<version {len(self._versions)}>")
         return self._text(value)
