@@ -30,6 +30,7 @@ from kubeshard_apiserver.store import Journal
 from kubeshard_apiserver.verbs.deleting import DeleteOptions, Deletions
 from kubeshard_apiserver.verbs.establishing import Definitions
 from kubeshard_apiserver.verbs.reading import ListOptions, Page, Reads
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_apiserver.verbs.updating import Updates
 from kubeshard_apiserver.verbs.watching import WatchCursor, Watches
 from kubeshard_apiserver.verbs.writing import Writes
@@ -79,7 +80,8 @@ WINDOW = 10_000
 class ApiServer:
     """`window` is the minimum number of events of each resource that watches and snapshots can go back. `journal`
     persists the objects beyond this process, and may already contain some. `admission_plugins` are those that change
-    pods; by default all.
+    pods; by default all. `feature_gates`: the features that are on although they are off by default in Kubernetes 1.36;
+    known is `SHARDED_LIST_AND_WATCH`.
 
     The verbs of this class make no calls: every admission webhook appears to be unreachable. A caller that can call
     webhooks (`steps.perform`) uses the steps of `writes`, `deletions` and `admission` instead.
@@ -92,12 +94,13 @@ class ApiServer:
         journal: Journal | None = None,
         world: World = REAL_WORLD,
         admission_plugins: Collection[str] = ADMISSION_PLUGINS,
+        feature_gates: Collection[str] = (),
     ) -> None:
         self.world = world
         self.model = model = Model(clock=world.clock, rng=world.rng, window=window, plugins=admission_plugins)
         self.clock, self.rng, self.store, self.registry = world.clock, world.rng, model.store, model.registry
         self.admission = Admission(model)
-        self.reads = Reads(model)
+        self.reads = Reads(model, shards=SHARDED_LIST_AND_WATCH in feature_gates)
         self.watches = Watches(model.store, self.reads)
         updates = Updates(model, self.admission)
         self.definitions = definitions = Definitions(model, updates)

@@ -343,3 +343,24 @@ async def test_what_was_written_is_read_at_once(api, maps):
     for number in range(5):
         await api.create(maps, config_map(f"a{number}"))
         assert len((await api.get(maps))["items"]) == number + 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/secrets",
+        "/api/v1/namespaces",
+        "/api/v1/events",
+        "/api/v1/pods",
+        "/api/v1/replicationcontrollers",
+        "/api/v1/serviceaccounts",
+        "/apis/apps/v1/replicasets",
+        "/apis/apps/v1/deployments",
+        "/apis/batch/v1/jobs",
+        "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+        "/apis/events.k8s.io/v1/events",
+    ],
+)
+async def test_a_field_that_is_not_selectable_is_refused_in_the_words_of_its_kind(api, path):
+    answer = await api.get(path, fieldSelector="x=y")
+    assert answer.refusal == (400, "BadRequest")

@@ -11,6 +11,7 @@ import click
 from kubeshard.commands.logging import log_options
 from kubeshard.commands.options import Command, version_option
 from kubeshard_apiserver.resources.admission_plugins import ADMISSION_PLUGINS
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 
 DEFAULT_PORT = 6443
 _LONGEST_ROUND_TRIP = 60.0
@@ -37,6 +38,19 @@ def _plugins(_context: click.Context, _option: click.Parameter, value: str) -> f
     if unknown := sorted(names.difference(ADMISSION_PLUGINS)):
         raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(ADMISSION_PLUGINS)}")
     return names
+
+
+def _gates(_context: click.Context, _option: click.Parameter, value: str) -> frozenset[str]:
+    """Returns the features that are on."""
+    enabled = set[str]()
+    for gate in filter(None, (gate.strip() for gate in value.split(","))):
+        name, _, wanted = gate.partition("=")
+        if name != SHARDED_LIST_AND_WATCH:
+            raise click.BadParameter(f"{name}: this server knows {SHARDED_LIST_AND_WATCH} only")
+        if wanted.lower() not in ("true", "false"):
+            raise click.BadParameter(f"{gate}: write {name}=true or {name}=false")
+        (enabled.add if wanted.lower() == "true" else enabled.discard)(name)
+    return frozenset(enabled)
 
 
 @click.command(
@@ -106,6 +120,15 @@ def _plugins(_context: click.Context, _option: click.Parameter, value: str) -> f
     help=f"Admission plugins that do not change pods, separated by commas: {', '.join(ADMISSION_PLUGINS)}.",
 )
 @click.option(
+    "--feature-gates",
+    "feature_gates",
+    metavar="GATES",
+    callback=_gates,
+    default="",
+    help=f"Features to switch on or off, separated by commas: {SHARDED_LIST_AND_WATCH}=true. As in Kubernetes 1.36, "
+    "it is off by default.",
+)
+@click.option(
     "--latency",
     metavar="DURATION",
     callback=_a_round_trip,
@@ -127,6 +150,7 @@ def apiserver(
     allow_all: bool,
     latency: float,
     disabled: frozenset[str],
+    feature_gates: frozenset[str],
 ) -> None:
     """Run a Kubernetes API server: no etcd, no containers, ready in an instant.
 
@@ -156,6 +180,7 @@ def apiserver(
             not allow_all,
             latency,
             [name for name in ADMISSION_PLUGINS if name not in disabled],
+            feature_gates,
         )
     )
 

@@ -45,6 +45,7 @@ class Options(NamedTuple):
     rbac: bool
     latency: float
     admission_plugins: Collection[str]
+    feature_gates: Collection[str]
 
 
 def run(options: Options) -> None:
@@ -92,6 +93,7 @@ async def _listening(options: Options, stack: AsyncExitStack) -> EmbeddedServer:
         rbac=options.rbac,
         latency=options.latency,
         admission_plugins=options.admission_plugins,
+        feature_gates=options.feature_gates,
     )
     try:
         return await stack.enter_async_context(server)

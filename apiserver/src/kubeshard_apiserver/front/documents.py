@@ -91,9 +91,16 @@ def list_document(resource: Resource, page: Page, *, encoded: bool = False) -> d
     return {
         "kind": resource.list_kind or f"{kind.kind}List",
         "apiVersion": kind.api_version,
-        "metadata": _list_metadata(page),
+        "metadata": _list_metadata(page) | _shard_info(resource, page),
         "items": items,
     }
+
+
+def _shard_info(resource: Resource, page: Page) -> dict[str, Any]:
+    """The server's lists of custom resources have no such field."""
+    if page.ranges is None or resource.strategy.typed_items:
+        return {}
+    return {"shardInfo": {"selector": str(page.ranges)}}
 
 
 def _list_metadata(page: Page) -> dict[str, Any]:

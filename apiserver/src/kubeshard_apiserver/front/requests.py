@@ -117,6 +117,7 @@ class Request:
         return ListOptions(
             label_selector=query.get("labelSelector", ""),
             field_selector=query.get("fieldSelector", ""),
+            shard_selector=query.get("shardSelector", ""),
             resource_version=query.get("resourceVersion", ""),
             match=query.get("resourceVersionMatch", ""),
             limit=_integer(query, "limit"),

@@ -78,9 +78,6 @@ class Nodes(Typed):
         fields = super().fields_for_selection(obj)
         return {**fields, "spec.unschedulable": fields["spec.unschedulable"] or "false"}
 
-    def selector_problem(self, path: str) -> str:
-        return f"field label not supported: {path}"
-
 
 class RuntimeClasses(Typed):
     def validate(self, obj: Object) -> list[FieldError]:

@@ -279,9 +279,6 @@ class Pods(Typed):
             "status.podIPs": "",
         }
 
-    def selector_problem(self, path: str) -> str:
-        return f"field label not supported: {path}"
-
 
 class PodTemplates(Typed):
     def set_defaults(self, obj: Object) -> None:

@@ -101,9 +101,6 @@ class Services(Typed):
     def warnings(self, new: Object, old: Object | None) -> list[str]:
         return service_warnings(new)
 
-    def selector_problem(self, path: str) -> str:
-        return f"field label not supported: {path}"
-
     @cached_property
     def _taken(self) -> Taken:
         """Made from what is stored when the first Service is written."""

@@ -291,9 +291,6 @@ class Volumes(Typed):
     def fields_for_selection(self, obj: Object) -> dict[str, str]:
         return {**super().fields_for_selection(obj), "name": obj["metadata"]["name"]}
 
-    def selector_problem(self, path: str) -> str:
-        return f"field label not supported: {path}"
-
 
 _CHANGED = "spec.persistentvolumesource is immutable after creation"
 

@@ -194,6 +194,8 @@ class Strategy:
 
     def selector_problem(self, path: str) -> str:
         """Return the message for a field selector that is not `selectable`."""
+        if not self.kind.group and {*self.selectable} - {*Strategy.selectable}:
+            return f"field label not supported: {path}"  # kinds of core/v1 that have further ones
         known = ", ".join(f'"{name}"' for name in self.selectable)
         return f'"{path}" is not a known field selector: only {known}'
 

@@ -136,7 +136,9 @@ _PLAIN: Mapping[str, Mapping[str, str]] = {
         "resourceVersion": "string",
         "continue": "string",
         "remainingItemCount": "int64",
+        "shardInfo": "ShardInfo",
     },
+    "ShardInfo": {"selector": "string"},
     "Status": {
         "metadata": "ListMeta",
         "status": "string",

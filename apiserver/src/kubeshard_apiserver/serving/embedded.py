@@ -48,7 +48,8 @@ class EmbeddedServer:
     `port` 0 picks a free port. `rbac` says whether RBAC is enforced; without it anyone with credentials may do
     everything. `gate` replaces the default gate (`Identity`). `caller` calls admission webhooks (by default over
     HTTPS, and only those with a `clientConfig.url`). `latency` is the number of seconds that a round trip of a client
-    takes in addition, as if the server were on another machine. `admission_plugins` are those of a new server.
+    takes in addition, as if the server were on another machine. `admission_plugins` and `feature_gates` are those of a
+    new server (`ApiServer`).
 
     Raises ConfigurationError if the folder cannot be used, and on entry if it cannot listen on the address.
     """
@@ -67,11 +68,14 @@ class EmbeddedServer:
         limits: Limits = LIMITS,
         latency: float = 0.0,
         admission_plugins: Collection[str] = ADMISSION_PLUGINS,
+        feature_gates: Collection[str] = (),
     ) -> None:
         if server is not None and data is not None:
             raise ValueError("an existing server already has its store; pass either `server` or `data`")
         self._journal = None if data is None else DatabaseJournal(data)
-        self.server = server or ApiServer(journal=self._journal, admission_plugins=admission_plugins)
+        self.server = server or ApiServer(
+            journal=self._journal, admission_plugins=admission_plugins, feature_gates=feature_gates
+        )
         self.credentials = credentials or self._credentials((host,) if host else ())
         gate = gate or Identity(
             self.server,

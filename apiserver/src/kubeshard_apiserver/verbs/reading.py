@@ -31,6 +31,7 @@ from kubeshard_apiserver.status import (
 )
 from kubeshard_apiserver.store import TooOld
 from kubeshard_apiserver.verbs.selectors import Selection, check_selectors, select
+from kubeshard_apiserver.verbs.shard_selectors import ShardRanges
 
 LIST_OPTIONS = GroupKind("meta.k8s.io", "ListOptions")
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - the version of continue tokens, not a secret
@@ -49,6 +50,7 @@ class ListOptions:
 
     label_selector: str = ""
     field_selector: str = ""
+    shard_selector: str = ""
     resource_version: str = ""
     match: str = ""
     limit: int = 0
@@ -67,12 +69,17 @@ class Page:
     resource_version: str
     continue_: str = ""
     remaining: int | None = None
+    ranges: ShardRanges | None = None
+    """Which ranges of hashes it has; None if it has all."""
 
 
 class Reads:
-    def __init__(self, model: Model) -> None:
+    """`shards`: whether shard selectors are heeded."""
+
+    def __init__(self, model: Model, *, shards: bool) -> None:
         self._model = model
         self._store = model.store
+        self._shards = shards
 
     def get(self, target: Target, resource_version: str = "") -> Object:
         """Returns the current object; for a subresource too, this is the object itself. Raises NotFound."""
@@ -86,7 +93,7 @@ class Reads:
         options = options or ListOptions()
         check_selectors(options.label_selector, options.field_selector)
         check_list_options(options)
-        selection = select(target, options.label_selector, options.field_selector)
+        selection = self.selection(target, options)
         if options.continue_:
             return self._continue(target, selection, options)
         asked = parse_version(options.resource_version)
@@ -95,6 +102,11 @@ class Reads:
         limit = 0 if options.resource_version == "0" else max(0, options.limit)
         revision = asked if exact else self._store.revision
         return self.page(target, selection, revision, "", limit)
+
+    def selection(self, target: Target, options: ListOptions) -> Selection:
+        """Raises Invalid, ApiError: see `select`."""
+        shard_selector = options.shard_selector if self._shards else ""
+        return select(target, options.label_selector, options.field_selector, shard_selector)
 
     def _continue(self, target: Target, selection: Selection, options: ListOptions) -> Page:
         if options.resource_version not in ("", "0"):
@@ -132,10 +144,10 @@ class Reads:
             if limit and len(items) == limit:
                 token = _token(revision, last.removeprefix(target.namespace) + "\0")
                 remaining = None if selection.narrows or selection.name else end - place
-                return Page(Items(items), str(revision), token, remaining)
+                return Page(Items(items), str(revision), token, remaining, selection.ranges)
             items.append(kept if is_whole and kept is not None else in_version(resource, obj))
             last = text
-        return Page(Items(items), str(revision))
+        return Page(Items(items), str(revision), ranges=selection.ranges)
 
     def _snapshot(self, target: Target, revision: int, start: str) -> Mapping[Key, Object]:
         try:
@@ -155,7 +167,13 @@ class Reads:
 
 def _as_stored(resource: Resource, selection: Selection) -> bytes:
     """The beginning of objects that are listed just as they are stored; empty if all have to be looked at."""
-    if selection.fields or selection.name or resource.strategy.reads_anew or resource.strategy.needs_webhook:
+    if (
+        selection.fields
+        or selection.ranges
+        or selection.name
+        or resource.strategy.reads_anew
+        or resource.strategy.needs_webhook
+    ):
         return b""
     return beginning(resource.kind.kind, resource.kind.api_version)
 

@@ -1,4 +1,4 @@
-"""The objects that a list or watch selects, by scope, label selector and field selector.
+"""The objects that a list or watch selects, by scope, labels, fields and hash.
 
 Label selectors are parsed and refused as the API server does, with the operators `<` and `>`: `Selector.parse` of
 kubeshard, which clients use, knows neither those operators nor the server's words.
@@ -18,6 +18,7 @@ from kubeshard_apiserver.objects import Object, labels_of
 from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.schema.name_formats import label_value, qualified_name
 from kubeshard_apiserver.status import aggregated, bad_request, invalid_value
+from kubeshard_apiserver.verbs.shard_selectors import ShardRanges, parse_shard_selector
 
 Labels = Mapping[str, str]
 
@@ -181,6 +182,7 @@ class Selection:
     name: str
     labels: LabelTerms
     fields: FieldSelector
+    ranges: ShardRanges | None = None
 
     def selects(self, obj: Object) -> bool:
         meta = obj["metadata"]
@@ -190,7 +192,9 @@ class Selection:
             return False
         if self.labels and not self.labels.matches(labels_of(obj)):
             return False
-        return not self.fields or self.fields.matches(self.strategy.fields_for_selection(obj))
+        if self.fields and not self.fields.matches(self.strategy.fields_for_selection(obj)):
+            return False
+        return self.ranges is None or self.ranges.selects(obj)
 
     @property
     def narrows(self) -> bool:
@@ -201,14 +205,19 @@ class Selection:
 _BAD_ESCAPE = re.compile(r"^(?:[^\\]|\\[\\,=])*(\\(?:[^\\,=]|$))")
 
 
-def select(target: Target, label_selector: str = "", field_selector: str = "") -> Selection:
-    """Parses the selectors. Raises Invalid (400) for selectors that the server does not accept."""
+def select(
+    target: Target, label_selector: str = "", field_selector: str = "", shard_selector: str = ""
+) -> Selection:
+    """Parses the selectors. Raises Invalid (400) for selectors that the server does not accept, and ApiError (500) for
+    a shard selector.
+    """
     strategy = target.resource.strategy
     labels, fields = check_selectors(label_selector, field_selector)
     for requirement in fields.requirements:
         if requirement.path not in strategy.selectable:
             raise bad_request(strategy.selector_problem(requirement.path))
-    return Selection(strategy, target.namespace, target.name, labels, fields)
+    ranges = parse_shard_selector(shard_selector)
+    return Selection(strategy, target.namespace, target.name, labels, fields, ranges)
 
 
 def check_selectors(label_selector: str, field_selector: str) -> tuple[LabelTerms, FieldSelector]:

@@ -20,7 +20,7 @@ from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.status import as_status, expired
 from kubeshard_apiserver.store import Store, TooOld
 from kubeshard_apiserver.verbs.reading import ListOptions, Reads, check_list_options, parse_version
-from kubeshard_apiserver.verbs.selectors import Selection, check_selectors, select
+from kubeshard_apiserver.verbs.selectors import Selection, check_selectors
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -154,7 +154,7 @@ class Watches:
         options = options or ListOptions()
         check_selectors(options.label_selector, options.field_selector)
         check_list_options(options, watch=True)
-        selection = select(target, options.label_selector, options.field_selector)
+        selection = self._reads.selection(target, options)
         asked = parse_version(options.resource_version, of_list=False)
         wanted = options.send_initial_events
         from_now = wanted if wanted is not None else asked == 0
