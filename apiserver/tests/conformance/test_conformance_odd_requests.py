@@ -5,7 +5,7 @@ none, and parameters and metadata that mean nothing.
 import json
 
 import pytest
-from conformance_api import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from conformance_api import APPLY, JSON_PATCH, MERGE, STRATEGIC, owned
 from conformance_kinds import config_map
 from conformance_schemas import fields, shared
 
@@ -225,3 +225,26 @@ async def test_replicas_of_null_are_no_number(api, things):
             "Invalid value: 0: .spec.count accessor error: <nil> is of the type <nil>, expected int64",
         )
     }
+
+
+@pytest.mark.parametrize(
+    ("element", "kept"),
+    [
+        ("x", None),
+        ("fx", None),
+        ("k:[1]", None),
+        ("v:{", None),
+        ("i:x", None),
+        ("f:b", {"f:b": {}}),
+    ],
+)
+async def test_managed_fields_that_cannot_be_read_are_ignored(api, maps, element, kept):
+    made = await api.create(maps, config_map(data={"a": "b"}))
+    entry = {"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
+    sent_fields = {"f:data": {element: {}}}
+    merged = await api.merge(
+        f"{maps}/a", {"metadata": {"managedFields": [{**entry, "fieldsV1": sent_fields}]}}
+    )
+    assert merged.status == 200, merged.text
+    expected = owned(made) if kept is None else {("x", "Update", ""): {"f:data": kept}}
+    assert owned(merged) == expected

@@ -185,5 +185,19 @@ def _read(node: Any, path: Path, found: set[Path]) -> None:
     if path and (not node or "." in node):
         found.add(path)
     for element, inner in node.items():
-        if element != ".":
+        if element != "." and _is_known(element):
             _read(inner, (*path, element), found)
+
+
+def _is_known(element: str) -> bool:
+    """Whether a path element is of a known form; the server skips others. Raises ValueError for what is no element."""
+    form, colon, rest = element[:1], element[1:2], element[2:]
+    if colon != ":":
+        raise ValueError(f"{element!r} is no path element")
+    if form in "kv":
+        value = msgspec.json.decode(rest)
+        if form == "k" and not isinstance(value, dict):
+            raise ValueError(f"{element!r} has no keys")
+    elif form == "i":
+        int(rest)
+    return form in "fkvi"
