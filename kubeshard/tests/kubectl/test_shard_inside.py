@@ -24,6 +24,7 @@ from kubeshard.inspection.planning import planned, resized
 from kubeshard.inspection.release import read_unconfirmed
 from kubeshard.inspection.ring import see
 from kubeshard.inspection.status import RingStatus, status_of
+from kubeshard.shard.settings import DeclaredRing
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import DECLARED_RING_ANNOTATION, RING_LABEL, SHARDER_LABEL
@@ -187,7 +188,8 @@ def test_an_operator_that_is_stopped_is_said_to_be_and_misses_no_service(
 def test_the_sharder_says_what_the_operator_declares_as_the_controllerring_that_would_say_the_same() -> None:
     async def scene() -> None:
         selector = LabelSelector(match_labels={"kubernetes.io/metadata.name": "team"})
-        async with team(defined=True, namespace_selector=selector, strict_handover=True) as world:
+        ring = DeclaredRing("r", namespace_selector=selector, strict_handover=True)
+        async with team(defined=True, ring=ring) as world:
             client = world.admin()
             lease = await client.get(Lease, LEASE, "ops")
             assert lease.metadata.label(SHARDER_LABEL) == "r"
@@ -209,7 +211,7 @@ def test_the_sharder_says_what_the_operator_declares_as_the_controllerring_that_
 
 def test_what_the_sharder_says_of_strict_handover_is_known_to_release() -> None:
     async def scene() -> None:
-        async with team(strict_handover=True) as world:
+        async with team(ring=DeclaredRing("r", strict_handover=True)) as world:
             client = world.admin()
             leads = await leader(client)
             victim = next(name for name in SHARDS if name != leads)

@@ -53,7 +53,7 @@ def eviction(context: HandlerContext) -> Steps[Answer]:
     preconditions = asked.get("preconditions") or {}
     doomed = DeleteOptions(
         uid=preconditions.get("uid"),
-        resource_version=preconditions.get("resourceVersion") or "",
+        resource_version=preconditions.get("resourceVersion"),
         propagation=asked.get("propagationPolicy"),
         grace=asked.get("gracePeriodSeconds"),
         dry_run=options.dry_run or bool(asked.get("dryRun")),
@@ -75,7 +75,7 @@ def eviction(context: HandlerContext) -> Steps[Answer]:
         status = with_pod_condition(pod["status"], condition, server.now())
         server.store.put(target.group_resource, target.key, {**pod, "status": status})
     yield from server.deletions.deleting(
-        replace(target, subresource=""), replace(doomed, resource_version="")
+        replace(target, subresource=""), replace(doomed, resource_version=None)
     )
     return Answer(201, _SUCCESS)
 
