@@ -358,10 +358,10 @@ class Mischief(Scene):
         patch = MergePatch({"metadata": {"annotations": {"by": process}, **metadata}})
         await self.process(process).client().patch(kind, "t0" if kind is Thing else "c-t0", "team", patch)
 
-    async def give(self, shard: str, kind: type[KubeObject] = Thing) -> None:
+    async def give(self, shard: str, kind: type[KubeObject] = Thing, by: str = "x9") -> None:
         """A sharder does."""
         label = MergePatch({"metadata": {"labels": {shard_label(self.world.ring): shard}}})
-        await self.process("x9").client().patch(kind, "t0" if kind is Thing else "c-t0", "team", label)
+        await self.process(by).client().patch(kind, "t0" if kind is Thing else "c-t0", "team", label)
 
     async def hold(self, process: str, holder: str | None = None) -> None:
         """The process gets its Lease, or makes it another one's."""
@@ -505,3 +505,28 @@ def test_no_property_of_a_ring_is_left_out_of_the_tests() -> None:
     by_measures = {measure.oracle for measure in MEASURES}
     tried = {each.name for each in (*MISCHIEF, *ELSEWHERE)}
     assert tried | by_measures == {each.name for each in OF_RINGS}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("read_before", "noticed"), [(0.5, False), (PARTED.bound + 0.5, True)], ids=["just now", "long ago"]
+)
+@virtual_time
+async def test_a_child_may_leave_the_owner_that_has_just_come_if_a_read_just_before_showed_otherwise(
+    read_before: float, noticed: bool
+) -> None:
+    async with SimulatedCluster() as world:
+        await world.install()
+        await world.make_ring()
+        at = Mischief(world)
+        await at.child(await at.thing("s1"), "s0", by="s0")
+        await at.hold("s0~1")
+        sharder = at.process("x9").client()
+        await sharder.get(Thing, "t0", "team")
+        await at.give("s0", by="x8")
+        async with world.admin() as admin:
+            await at.work("s0~1", (await admin.get(Thing, "t0", "team")).metadata)
+        await asyncio.sleep(read_before)
+        await at.give("s1", ConfigMap)
+        assert at.result.broken == ({"parted": 1} if noticed else {})
+        assert at.result.counts["late moves of children"] == (not noticed)

@@ -1,6 +1,5 @@
 """A few minutes of the swarm: one shard at a time works on an object, and in the end every object has an owner."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from tiers import further
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.core import GroupKind, Key
 from kubeshard.core.errors import ConfigurationError
-from kubeshard_lab.simulation import ring_oracles
 from kubeshard_lab.simulation.faults.injection import AIMED, KINDS
 from kubeshard_lab.simulation.running import drawn, explore, play
 from kubeshard_lab.simulation.script import Script, shrunk
@@ -95,16 +93,6 @@ def test_scripts_in_which_something_was_found_hold(script: Path) -> None:
     result = play(Script.load(script, KINDS))
     assert result.counts["writes"] > 50
     assert result.breaks == []
-
-
-@pytest.mark.nightly
-def test_a_child_that_moves_when_its_owner_has_come_is_noticed_unless_a_read_just_before_showed_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A sharder that has not heard that a ring is there again takes children from owners that another one assigns."""
-    script = Script.load(SCRIPTS / "ring-back-unheard.json", KINDS)
-    monkeypatch.setattr(ring_oracles, "PARTED", replace(ring_oracles.PARTED, bound=0.0))
-    assert play(script, until="parted").broken["parted"]
 
 
 @pytest.mark.nightly
