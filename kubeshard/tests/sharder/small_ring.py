@@ -17,7 +17,7 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.sharder.assignment_controller import JITTER, LONGEST_RETRY
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.object_locks import Known, ObjectLock, ObjectLocks
+from kubeshard.sharder.moves import Known, ObjectLock, ObjectLocks
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource

@@ -7,7 +7,7 @@ import asyncio
 from small_ring import held
 
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.sharder.object_locks import Known, ObjectLocks
+from kubeshard.sharder.moves import Known, ObjectLocks
 from kubeshard_lab.virtual_time import virtual_time
 
 

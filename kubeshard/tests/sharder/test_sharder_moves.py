@@ -21,8 +21,7 @@ from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.dead_shards import Still
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
-from kubeshard.sharder.moves import THROTTLING, TRIES, Mover
-from kubeshard.sharder.object_locks import Known
+from kubeshard.sharder.moves import THROTTLING, TRIES, Known, Mover
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, TAKEN
 from kubeshard.sharding.planner import Action, plan
