@@ -257,14 +257,14 @@ def test_type_checkers_and_the_interpreter_are_told_the_same() -> None:
 
 
 def loaded_after(code: str) -> tuple[set[str], int]:
-    """The modules of `kubeshard.kinds` that the code loads, and how many decoders it builds."""
+    """The modules of `kubeshard.kinds.generated` that the code loads, and how many decoders it builds."""
     program = (
         f"{code}\nimport sys, kubeshard.core.encoding as encoding\n"
         "print(encoding.decoder.cache_info().currsize, *sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     decoders, *modules = ran.stdout.split()
-    prefix = "kubeshard.kinds."
+    prefix = "kubeshard.kinds.generated."
     return {name.removeprefix(prefix) for name in modules if name.startswith(prefix)}, int(decoders)
 
 
