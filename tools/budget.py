@@ -6,7 +6,7 @@
     python tools/budget.py --save before.json     keeps everything, with the calls of each function
     python tools/budget.py --before before.json   what has changed since, row by row and function by function
 
-Another checkout is measured with PYTHONPATH=CHECKOUT/src:CHECKOUT/apiserver/src.
+Another checkout is measured with PYTHONPATH=CHECKOUT/kubeshard/src:CHECKOUT/apiserver/src:CHECKOUT/lab/src.
 
 Everything is the production code on virtual time, with the embedded API server in memory. Counted are the calls that
 functions of kubeshard make or receive: those of Python functions, where going on after an `await` is a call, too, and
@@ -190,8 +190,7 @@ class Meter:
         """None: it is not counted."""
         path = code.co_filename
         if path.startswith(self._package):
-            path = path.removeprefix(self._package).lstrip("/")
-            return None if path.startswith("testing/") else f"{path}:{code.co_qualname}"
+            return f"{path.removeprefix(self._package).lstrip('/')}:{code.co_qualname}"
         _, found, path = path.rpartition("/prometheus_client/")
         return f"prometheus_client/{path}:{code.co_qualname}" if found else None
 
