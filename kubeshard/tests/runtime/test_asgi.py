@@ -713,6 +713,32 @@ async def test_a_request_is_told_that_its_connection_is_lost_although_another_on
         await asyncio.wait_for(told.wait(), 5)
 
 
+@pytest.mark.regression
+async def test_an_application_that_waits_beside_its_response_is_told_of_the_end_although_the_next_request_begins() -> (
+    None
+):
+    told = asyncio.Semaphore(0)
+
+    async def beside(scope: Scope, receive: Receive, send: Send) -> None:
+        async def wait() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            told.release()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(wait())
+            await asyncio.sleep(0)
+            await answer(send, b"hello")
+
+    async with AsgiServer(beside) as server, asyncio.timeout(5):
+        reader, writer = await connect(server)
+        writer.write((POST + b"\r\nhello") * 2)
+        for _ in range(2):
+            await reader.readuntil(b"hello")
+            await told.acquire()
+        writer.close()
+
+
 @pytest.mark.parametrize(
     ("text", "address"),
     [(":8080", ("", 8080)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9443", ("::1", 9443))],

@@ -276,6 +276,7 @@ class _Exchange:
         elif kind == "http.response.body":
             data, more = message.get("body", b""), message.get("more_body", False)
             self._http.send(self.request, data, more, asyncio.get_running_loop().time())
+            self.news.set()  # of the end, if this was it; the next exchange may begin now
             self._protocol.follow()
         else:
             raise RuntimeError(f"unknown ASGI message {kind}")
