@@ -272,6 +272,19 @@ def test_trailers_are_dropped_and_limited(at_once: bool) -> None:
         assert statuses(written(sent(b"t: " + b"u" * 1000))) == [431]
 
 
+def test_what_follows_a_request_for_an_upgrade_is_a_request() -> None:
+    upgrade = POST + b"connection: upgrade\r\nupgrade: h2c\r\n"
+    http = connection((upgrade + b"\r\n") * 2 + GET)
+    assert [each.head.method for each in http.due] == [b"POST", b"POST", b"GET"]
+
+
+def test_what_follows_the_last_request_does_not_make_it_invalid() -> None:
+    for behind in (GET, b"\r\n", b"\x00"):
+        http = connection(GET.replace(b"host", b"connection: close\r\nhost") + behind)
+        assert statuses(answer(http)) == [200]
+        assert (state_of(http), http.out) == (Closed, [])
+
+
 def test_more_requests_than_may_be_due_are_refused() -> None:
     http = connection(GET * 4)
     assert len(http.due) == 4
@@ -511,6 +524,7 @@ def test_in_any_order_of_events_memory_is_bounded_responses_are_whole_and_the_en
         over = isinstance(http.client, Closed | HalfClosed | Refused)
         assert (http.wake_at == math.inf) is (over or bool(http.due and isinstance(http.client, Idle)))
         assert not (over and not isinstance(http.client, Closed) and not http.due)
+        assert not (isinstance(http.client, Closed) and http.due)
         assert len(http.due) <= LIMITS.max_pipelined
         assert all(len(each.body) <= BUFFERED + 70_000 for each in http.due)
     for head in out.split(b"HTTP/1.1 ")[1:-1]:  # each response but the last is whole

@@ -224,9 +224,6 @@ class HttpConnection:
         """The time of the last input."""
         self._heads = heads
         self._parser = httptools.HttpRequestParser(self)
-        if hasattr(self._parser, "set_dangerous_leniencies"):  # httptools 0.6.3
-            # A request after one with `connection: close` does not make that one invalid.
-            self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.client: Open | Over = Idle(now, now + limits.keep_alive)
         self.due: deque[Request] = deque()
         self.out: list[bytes] = []
