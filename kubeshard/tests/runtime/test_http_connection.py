@@ -462,6 +462,10 @@ def test_a_head_is_remembered_only_if_its_request_arrived_alone_and_is_as_long()
     assert (again.body, again.part, again.keep_alive) == (b"world", "all", True)
     assert arrived(SIZED + b"hell").part == "some"
     assert arrived(SIZED + b"hello" + GET).head.method == b"GET"
+    arrived(GET)
+    assert statuses(written(connection(b"POST / HT", GET, heads=heads))) == [
+        400
+    ]  # the rest of a head is no head
     for number in range(2 * Heads.MOST):
         arrived(GET.replace(b"x", b"%d" % number))
     assert len(heads) <= Heads.MOST
