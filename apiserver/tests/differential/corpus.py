@@ -38,7 +38,8 @@ from conformance_api import APPLY, JSON_PATCH, MERGE, Answer, Api
 from conformance_kinds import DEFINITIONS
 from differ import differences, essence, servers
 
-from kubeshard.core.errors import ConfigurationError, KubeshardError
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.transport import TransportError
 from kubeshard_apiserver.testing.control_plane import ControlPlane
 
 Object = dict[str, Any]
@@ -50,7 +51,7 @@ _POLL = 0.5
 _BATCH = 40
 """Definitions on one pair of servers."""
 _LANES = 4
-_FAILURES = (KubeshardError, OSError, TimeoutError)
+_FAILURES = (TransportError, TimeoutError)
 """What leaves a case out: no answer, or none in time."""
 
 
