@@ -98,7 +98,7 @@ async def test_requests_at_the_same_time_share_a_connection_if_the_server_can_an
         for _ in range(3):
             assert (await streams.enter_async_context(requests.watch())).status == 200
         assert await requests.version() == 200
-        assert way.connections == (before + 3 if kube_api.target == "real" else before)
+        assert way.connections == before + 3
 
 
 async def test_after_a_request_without_an_answer_later_ones_go_over_a_new_connection(

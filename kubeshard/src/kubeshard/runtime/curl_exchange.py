@@ -1,7 +1,10 @@
 """One request and its response on a libcurl handle: complete, or streamed.
 
-Guaranteed: a request is sent at most once. libcurl would resend it when a kept-alive connection turns out
-to be broken; it calls back before every send, and the second one is refused.
+Guaranteed: a request is sent at most once. libcurl would resend it when a kept-alive connection turns out to be broken,
+and when an HTTP/2 server refused it; it calls back before every send, and the second one is prevented.
+
+An HTTP/2 server says which requests it has not begun and never will (RFC 9113, 8.7): those that were on their way when
+it began to leave, and those beyond its limit of concurrent ones. These fail with `Refused`.
 """
 
 from __future__ import annotations
@@ -38,11 +41,20 @@ _MAY_LACK_FILES = frozenset(
 )
 """How libcurl says, among other things, that it could not open a socket or a file."""
 
+_BROKE = frozenset({pycurl.E_GOT_NOTHING, pycurl.E_RECV_ERROR, pycurl.E_SEND_ERROR})
+
+_TELLS_REFUSED = pycurl.version_info()[2] >= 0x080100
+"""Whether libcurl knows for certain which of the requests on a connection were refused."""
+
 _BUFFERED = 256 * 1024
 """Bytes of a stream that are buffered for a slow reader before back-pressure on the server."""
 
 _RESOLUTION = 0.001
 """Seconds by which event loops call timers too early."""
+
+
+class Refused(TransportError):
+    """The server has not begun the request and never will, so it may be sent once more."""
 
 
 class Sending:
@@ -52,18 +64,19 @@ class Sending:
         self.curl = curl
         self.head: list[bytes] = []
         self._sent = False
-        self._refused = False
-        """Whether libcurl tried to send the request again."""
+        self._stopped = False
+        """Whether libcurl was kept from sending the request again."""
         self._request = HttpRequest("GET", "/", {})
         self._method = ""
         self._set: tuple[dict[str, str], list[str]] | None = None
         """The headers that are already set on the handle, if they are in a dict."""
         curl.setopt(pycurl.PREREQFUNCTION, self._leaves)
+        self._resends_refused = _resends_only_refused(curl)
 
     def prepare(self, request: HttpRequest, url: str, headers: list[str]) -> None:
         """Raises TransportError for headers that cannot be sent."""
         self._request = request
-        self._sent = self._refused = False
+        self._sent = self._stopped = False
         curl = self.curl
         if type(request.headers) is not dict or self._set != (request.headers, headers):
             self._set_headers(request.headers, headers)
@@ -90,7 +103,7 @@ class Sending:
     def _leaves(self, *_: object) -> int:
         """libcurl's call before the request is written to a connection."""
         if self._sent:
-            self._refused = True
+            self._stopped = True
             return pycurl.PREREQFUNC_ABORT
         self._sent = True
         self.head.clear()  # a proxy's response to CONNECT
@@ -101,7 +114,10 @@ class Sending:
         answered = self.curl.getinfo(pycurl.HTTP_CONNECTCODE)
         if not self._sent and answered >= 300:
             return self.error(f"the proxy answered {answered}")
-        if self._refused:
+        if self._stopped and self._resends_refused:
+            self._sent = False
+            return self.error("the server refused it", Refused)
+        if self._stopped or (code in _BROKE and not self.head and not self.curl.getinfo(pycurl.NUM_CONNECTS)):
             return self.error("the server closed the kept connection")
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return self.timeout()
@@ -288,6 +304,18 @@ class Stream(Sending):
     def _end(self, code: int, words: str) -> None:
         self._ended = (code, _lacking_files(code) or words)
         self._news()
+
+
+def _resends_only_refused(curl: pycurl.Curl) -> bool:
+    """Keeps libcurl from resending what the server may have seen. Returns whether that is possible.
+
+    For HTTP the option does nothing else: libcurl takes "receive" for a request that cannot be repeated.
+    """
+    try:
+        curl.setopt(pycurl.OPT_RTSP_REQUEST, pycurl.RTSPREQ_RECEIVE)
+    except pycurl.error:  # built without RTSP
+        return False
+    return _TELLS_REFUSED
 
 
 def _lacking_files(code: int) -> str:

@@ -186,7 +186,9 @@ class Transfers:
             ended(*_code(error))
 
     def cancel(self, curl: pycurl.Curl) -> None:
-        """Aborts a transfer without a callback, and closes its connection; does nothing if it has ended."""
+        """Aborts a transfer without a callback, and closes its connection unless others use it; does nothing if it has
+        ended.
+        """
         if self._running.pop(curl, None) is not None:
             self._multi.remove_handle(curl)
             if self._retired:

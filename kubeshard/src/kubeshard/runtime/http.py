@@ -12,7 +12,8 @@ Guaranteed:
 - after a request timed out, was cancelled or broke, its connection is not used for a later one;
 - a dead peer is detected: by TCP keepalive on a silent stream, by TCP_USER_TIMEOUT (4 s) if it no longer
   acknowledges, and the kernel does not keep resending a write of a process that died;
-- a request is sent once: whether to retry it is the caller's decision;
+- a request is sent once: whether to retry it is the caller's decision. Only what an HTTP/2 server refused, as it does
+  with requests that were on their way when it began to leave, is sent once more, over a new connection of its own;
 - the server's name is resolved for every new connection (those within one second share a lookup);
 - the server is verified against the authorities of the `Tls` settings and no others;
 - redirects, cookies, `.netrc` and the environment are ignored: exactly the given request is sent.
@@ -33,7 +34,7 @@ from urllib.parse import urlsplit
 import pycurl
 
 from kubeshard.runtime.blocking_calls import Call
-from kubeshard.runtime.curl_exchange import Exchange, Stream
+from kubeshard.runtime.curl_exchange import Exchange, Refused, Stream
 from kubeshard.runtime.curl_transfers import IDLE_CONNECTIONS, Sockets, Transfers
 from kubeshard.runtime.open_files import exhausted
 from kubeshard.runtime.tls import Tls
@@ -75,6 +76,10 @@ class HttpTransport:
         )  # the proxy resolves names, as with Go's clients
         self._sockets = Sockets()
         self._transfers: Transfers | None = None
+        self._streaming: Transfers | None = None
+        """Of streams: they outlive the requests, and libcurl must not take their connections for a sign that the server
+        cannot share one.
+        """
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._idle: list[Exchange] = []
@@ -86,12 +91,17 @@ class HttpTransport:
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """One exchange. Raises TransportTimeout after `request.timeout`, TransportError if the connection failed."""
-        transfers, loop = self._transfers or self._open(), asyncio.get_running_loop()
+        if (transfers := self._transfers) is None:
+            transfers = self._transfers = self._open()
+        loop = asyncio.get_running_loop()
         idle = self._idle
         exchange = idle.pop() if idle else Exchange(self._curl(shared=True))
         exchange.prepare(request, self._base_url + request.target, self._headers)
+        late = None if request.timeout is None else loop.time() + request.timeout
         try:
             answer = await exchange.run(transfers, loop, request.timeout)
+        except Refused:
+            return await self._again(request, loop, late)
         except BaseException:
             self._leave(transfers)
             raise
@@ -100,10 +110,22 @@ class HttpTransport:
             idle.append(exchange)  # to the list for its settings: `renew` starts a new one
         return answer
 
+    async def _again(
+        self, request: HttpRequest, loop: asyncio.AbstractEventLoop, late: float | None
+    ) -> HttpResponse:
+        """Once more, where no other request can have the server refuse this one."""
+        curl = self._curl(shared=False)
+        curl.setopt(pycurl.FRESH_CONNECT, 1)
+        curl.setopt(pycurl.FORBID_REUSE, 1)
+        exchange = Exchange(curl)
+        exchange.prepare(request, self._base_url + request.target, self._headers)
+        left = None if late is None else max(late - loop.time(), 0.0)
+        return await exchange.run(self._opened_for_streams(), loop, left)
+
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[Stream]:
-        """A streamed response. The connection is reused only if the body was read to its end."""
-        transfers = self._transfers or self._open()
+        """A streamed response. Its connection is used for a later stream only if the body was read to its end."""
+        transfers = self._opened_for_streams()
         stream = Stream(self._curl(shared=False), transfers)
         stream.prepare(request, self._base_url + request.target, self._headers)
         try:
@@ -130,7 +152,7 @@ class HttpTransport:
         reset happens when the process ends.
         """
         self._closed = True
-        for transfers in (*self._left, self._transfers):
+        for transfers in (self._streaming, self._transfers, *self._left):  # the other way round than `_leave`
             if transfers is not None:
                 transfers.halt()
         self._sockets.abort()
@@ -147,25 +169,29 @@ class HttpTransport:
     def _close(self) -> list[Call[None]]:
         self._closed = True
         self._idle = []
-        opened = [*self._left, *([self._transfers] if self._transfers is not None else [])]
-        self._left, self._transfers = [], None
-        return [transfers.close("the client is closed") for transfers in opened]
+        opened = (self._streaming, self._transfers, *self._left)
+        self._left, self._transfers, self._streaming = [], None, None
+        return [transfers.close("the client is closed") for transfers in opened if transfers is not None]
 
     def _leave(self, transfers: Transfers) -> None:
         if self._shares and transfers is self._transfers:
-            self._transfers = None
             self._left = [*(left for left in self._left if not left.closed), transfers]
+            self._transfers = None
             transfers.retire()
+
+    def _opened_for_streams(self) -> Transfers:
+        if self._streaming is None:
+            self._streaming = self._open()
+        return self._streaming
 
     def _open(self) -> Transfers:
         if self._closed:
             raise TransportClosed("the client is closed", sent=False)
         self._loop = asyncio.get_running_loop()
         try:
-            self._transfers = Transfers()
+            return Transfers()
         except (OSError, pycurl.error) as error:
             raise TransportError(exhausted() or str(error), sent=False) from error
-        return self._transfers
 
     def _curl(self, *, shared: bool) -> pycurl.Curl:
         curl = pycurl.Curl()

@@ -33,7 +33,7 @@ class TransportClosed(TransportError):
 
 
 class TransportTimeout(TransportError):
-    """No complete response within the request's deadline. The connection is closed and never reused."""
+    """No complete response within the request's deadline. No later request uses the connection."""
 
 
 class TransportUnverified(TransportError):
