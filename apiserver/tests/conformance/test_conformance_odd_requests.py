@@ -248,3 +248,13 @@ async def test_managed_fields_that_cannot_be_read_are_ignored(api, maps, element
     assert merged.status == 200, merged.text
     expected = owned(made) if kept is None else {("x", "Update", ""): {"f:data": kept}}
     assert owned(merged) == expected
+
+
+async def test_a_deprecated_version_warns_of_requests_that_it_does_not_serve_too(api, ns):
+    things = await shared(
+        api, "deprecated-odd", ns, SPEC, deprecated=True, deprecationWarning="it is deprecated"
+    )
+    for method in ("GET", "PUT"):
+        answer = await api.call(method, f"{things.path}/a/status", {})
+        assert answer.status == 404
+        assert answer.warnings == ["it is deprecated"]

@@ -159,11 +159,11 @@ class Front:
             if self.server.registry.is_builtin(path.group):
                 raise no_such_path()
             return page_not_found()
+        if resource.deprecation:
+            request.warnings.append(resource.deprecation)
         check_route(path, resource, attributes.verb, request.method)
         if request.is_large:
             await self._offload(request.read)
-        if resource.deprecation:
-            request.warnings.append(resource.deprecation)
         target = Target(resource, path.namespace, path.name, path.subresource)
         format_ = self._format(target, request)
         context = HandlerContext(self.server, self.gate, target, request, user)
