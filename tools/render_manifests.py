@@ -15,7 +15,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiments_dashboard import NAME, experiments
 from kubeshard.core.yaml_output import as_yaml
 from kubeshard.manifests.chart import chart
 from kubeshard.manifests.kustomization import kustomizations
@@ -23,8 +22,9 @@ from kubeshard.manifests.output import GENERATED
 from kubeshard.metrics.declared import tables
 from kubeshard.monitoring import dashboards, rules
 from kubeshard.sharding.crd import controller_ring_crd
-from webhosting_dashboard import NAME as WEBHOSTING
-from webhosting_dashboard import webhosting
+from kubeshard_lab.examples.webhosting.dashboard import NAME as WEBHOSTING
+from kubeshard_lab.examples.webhosting.dashboard import webhosting
+from kubeshard_lab.experiment.dashboard import NAME, experiments
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("deploy/helm", "deploy/kustomize", "deploy/monitoring")

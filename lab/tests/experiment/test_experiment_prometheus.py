@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from recorded import BEGAN, Recorded
 
-from experiments_dashboard import experiments
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, Transport, TransportError
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver.testing.child import Child
 from kubeshard_apiserver.testing.control_plane import free_port
+from kubeshard_lab.experiment.dashboard import experiments
 from kubeshard_lab.experiment.measuring.measurement import ask_all
 from kubeshard_lab.experiment.measuring.prometheus import Prometheus
 from kubeshard_lab.experiment.measuring.queries import RANGE, Query, Window

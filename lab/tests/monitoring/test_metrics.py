@@ -15,16 +15,16 @@ import pytest
 from prometheus_client import REGISTRY
 from scraping import scraped
 
-from experiments_dashboard import experiments
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.monitoring import ALERTS, METRICS, Definition, dashboards
 from kubeshard.monitoring.promql import by, expression
 from kubeshard_lab.examples.webhosting.api import Theme, Website
+from kubeshard_lab.examples.webhosting.dashboard import webhosting
 from kubeshard_lab.examples.webhosting.operator import StateMetrics
+from kubeshard_lab.experiment.dashboard import experiments
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
 from kubeshard_lab.virtual_time import run_virtual
 from scenes import begin
-from webhosting_dashboard import webhosting
 
 pytestmark = pytest.mark.quick
 
