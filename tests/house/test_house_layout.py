@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from importlib import import_module
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from zipfile import ZipFile
@@ -216,3 +217,14 @@ def test_the_pythons_that_are_claimed_are_those_that_ci_tests(distribution: Path
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
     assert claimed <= set(re.findall(r"^ +(3\.\d+)$", workflow, re.M))
     assert f"PYTHON: python{lowest}" in workflow
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=NAMES)
+def test_what_a_distribution_offers_by_name_is_there(distribution: Path) -> None:
+    project = tomllib.loads((distribution / "pyproject.toml").read_text())["project"]
+    offered = [*project.get("scripts", {}).values()]
+    offered += [place for group in project.get("entry-points", {}).values() for place in group.values()]
+    for place in offered:
+        module, _, attribute = place.partition(":")
+        found = import_module(module)
+        assert not attribute or hasattr(found, attribute), place
