@@ -122,5 +122,5 @@ def test_an_error_on_the_other_side_of_a_decided_or_does_not_count():
 def test_without_the_library_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cel_expr_python", None)
     cel_program._environment.cache_clear()
-    with pytest.raises(ConfigurationError, match=r"pip install '\.\[apiserver\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\./kubeshard\[apiserver\]'"):
         compile_expression("'only here' == ''", ("self",))
