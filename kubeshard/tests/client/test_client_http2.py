@@ -18,7 +18,7 @@ pytest.importorskip("cryptography")
 from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
 
 MANY = 40
-PATCH = HttpRequest("PATCH", "/", {}, b"{}", timeout=10.0)
+PATCH = HttpRequest("PATCH", "/", {}, b"{}", timeout=10.0, small=True)
 WATCH = HttpRequest("GET", "/", {}, timeout=10.0)
 
 PREFACE = len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")

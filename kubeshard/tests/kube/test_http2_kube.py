@@ -74,7 +74,9 @@ class Requests:
         self.transport = HttpTransport(f"https://127.0.0.1:{way.port}", config.tls)
 
     async def version(self, timeout: float = 10.0) -> int:
-        answer = await self.transport.request(HttpRequest("GET", "/version", self._headers, timeout=timeout))
+        answer = await self.transport.request(
+            HttpRequest("GET", "/version", self._headers, timeout=timeout, small=True)
+        )
         return answer.status
 
     def watch(self) -> AbstractAsyncContextManager[HttpStream]:

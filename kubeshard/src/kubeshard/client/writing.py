@@ -21,6 +21,7 @@ from kubeshard.client.requests import (
     patch_content_type,
     selectors,
     server_timeout,
+    sized,
 )
 from kubeshard.client.terminating_namespaces import is_terminating
 from kubeshard.client.view import View
@@ -409,6 +410,7 @@ class Writes(View):
             force=force,
             dryRun="All" if dry_run else None,
         )
+        request = sized(form, request)
         guard = self._guard(unfenced)
         try:
             with self._entered(dry_run):

@@ -60,8 +60,9 @@ class Refused(TransportError):
 class Sending:
     """The heads of request and response, and the end of a transfer. `curl` has its connection's options already."""
 
-    def __init__(self, curl: pycurl.Curl) -> None:
+    def __init__(self, curl: pycurl.Curl, *, shared: bool = False) -> None:
         self.curl = curl
+        self._shared = shared
         self.head: list[bytes] = []
         self._sent = False
         self._stopped = False
@@ -71,7 +72,7 @@ class Sending:
         self._set: tuple[dict[str, str], list[str]] | None = None
         """The headers that are already set on the handle, if they are in a dict."""
         curl.setopt(pycurl.PREREQFUNCTION, self._leaves)
-        self._resends_refused = _resends_only_refused(curl)
+        self._resends_refused = shared and _resends_only_refused(curl)
 
     def prepare(self, request: HttpRequest, url: str, headers: list[str]) -> None:
         """Raises TransportError for headers that cannot be sent."""
@@ -117,7 +118,7 @@ class Sending:
         if self._stopped and self._resends_refused:
             self._sent = False
             return self.error("the server refused it", Refused)
-        if self._stopped or (code in _BROKE and not self.head and not self.curl.getinfo(pycurl.NUM_CONNECTS)):
+        if self._stopped or (self._shared and code in _BROKE and not self.head and self._on_a_kept_one):
             return self.error("the server closed the kept connection")
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return self.timeout()
@@ -130,6 +131,10 @@ class Sending:
             words = "the URL of the proxy cannot be used"  # libcurl's message would include its password
         return self.error(words or "the connection broke")
 
+    @property
+    def _on_a_kept_one(self) -> bool:
+        return not self.curl.getinfo(pycurl.NUM_CONNECTS)
+
     def error(self, words: str, kind: type[TransportError] = TransportError) -> TransportError:
         return kind(f"{self._where()}: {words}", sent=self._sent)
 
@@ -141,12 +146,10 @@ class Sending:
 
 
 class Exchange(Sending):
-    """A request with a complete response. Reused until an error."""
+    """A request with a complete response. Reused until an error. `shared`: on a connection with others."""
 
-    def __init__(self, curl: pycurl.Curl) -> None:
-        super().__init__(curl)
-        self.shared = True
-        """Whether the answer came over a connection that may be shared."""
+    def __init__(self, curl: pycurl.Curl, *, shared: bool = False) -> None:
+        super().__init__(curl, shared=shared)
         self._body: list[bytes] = []
         self._ended: asyncio.Future[None] | None = None
         curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
@@ -167,7 +170,6 @@ class Exchange(Sending):
             if timer is not None:
                 timer.cancel()
             transfers.cancel(self.curl)
-        self.shared = self.head[0].startswith(b"HTTP/2")
         body = b"".join(self._body)
         self._body.clear()  # it may take long until the next request
         return HttpResponse(*_read_head(self.head), body)

@@ -1,14 +1,14 @@
 """The real `Transport`: HTTP over libcurl.
 
-Many small requests at the same time are cheapest on one connection, with HTTP/2: each takes a quarter less processor
-time than on connections of their own, because there are fewer handshakes and system calls. Lists and watches are
-different: a slow reader would fill the window that all share. So requests with a complete response share a connection
-if the server speaks HTTP/2, as kube-apiserver does, and every stream has its own. The price of sharing is that a dead
-connection takes all requests on it along. It takes no later one: what follows a request without an answer goes over a
-new connection.
+A request has a connection of its own while it lasts, a list or watch for as long as it is read. Only requests with
+small answers (`HttpRequest.small`) share one if the server speaks HTTP/2, as kube-apiserver does: a hundred writes at
+a time then take a quarter less processor time, because there are fewer handshakes and system calls. Large answers are
+kept off it: they would delay the others, and beside them libcurl 8.23 now and then leaves answers unread until the
+time-out. A dead connection takes all requests on it along, but no later one: what follows a request without an answer
+goes over a new connection.
 
 Guaranteed:
-- concurrent requests never wait for each other, and none waits for the reader of a stream;
+- requests never wait for a large answer or for the reader of a stream, nor, unless they share, for each other;
 - after a request timed out, was cancelled or broke, its connection is not used for a later one;
 - a dead peer is detected: by TCP keepalive on a silent stream, by TCP_USER_TIMEOUT (4 s) if it no longer
   acknowledges, and the kernel does not keep resending a write of a process that died;
@@ -76,56 +76,58 @@ class HttpTransport:
         )  # the proxy resolves names, as with Go's clients
         self._sockets = Sockets()
         self._transfers: Transfers | None = None
-        self._streaming: Transfers | None = None
-        """Of streams: they outlive the requests, and libcurl must not take their connections for a sign that the server
-        cannot share one.
-        """
+        self._sharing: Transfers | None = None
+        """Of the requests that share a connection."""
+        self._left: list[Transfers] = []
+        """Of such requests: those that no later one uses, until what they have begun has ended."""
+        self._shares = True
+        """Whether the server can share connections, as far as is known."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._idle: list[Exchange] = []
-        self._left: list[Transfers] = []
-        """Those that no later request uses, until what they have begun has ended."""
-        self._shares = True
-        """Whether requests share a connection, as far as is known: whether the last answer was one of HTTP/2."""
+        self._idle_sharing: list[Exchange] = []
         self.renew(tls)
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """One exchange. Raises TransportTimeout after `request.timeout`, TransportError if the connection failed."""
-        if (transfers := self._transfers) is None:
-            transfers = self._transfers = self._open()
-        loop = asyncio.get_running_loop()
+        if request.small and self._shares:
+            return await self._shared(request)
+        return await self._alone(request, request.timeout)
+
+    async def _alone(self, request: HttpRequest, timeout: float | None) -> HttpResponse:
+        transfers, loop = self._opened(), asyncio.get_running_loop()
         idle = self._idle
-        exchange = idle.pop() if idle else Exchange(self._curl(shared=True))
+        exchange = idle.pop() if idle else Exchange(self._curl(shared=False))
+        exchange.prepare(request, self._base_url + request.target, self._headers)
+        answer = await exchange.run(transfers, loop, timeout)
+        if len(idle) < IDLE_CONNECTIONS:
+            idle.append(exchange)  # to the list for its settings: `renew` starts a new one
+        return answer
+
+    async def _shared(self, request: HttpRequest) -> HttpResponse:
+        if (transfers := self._sharing) is None:
+            transfers = self._sharing = self._open()
+        loop = asyncio.get_running_loop()
+        idle = self._idle_sharing
+        exchange = idle.pop() if idle else Exchange(self._curl(shared=True), shared=True)
         exchange.prepare(request, self._base_url + request.target, self._headers)
         late = None if request.timeout is None else loop.time() + request.timeout
         try:
             answer = await exchange.run(transfers, loop, request.timeout)
         except Refused:
-            return await self._again(request, loop, late)
+            return await self._alone(request, None if late is None else max(late - loop.time(), 0.0))
         except BaseException:
             self._leave(transfers)
             raise
-        self._shares = exchange.shared
+        self._shares = exchange.head[0].startswith(b"HTTP/2")
         if len(idle) < IDLE_CONNECTIONS:
-            idle.append(exchange)  # to the list for its settings: `renew` starts a new one
+            idle.append(exchange)
         return answer
-
-    async def _again(
-        self, request: HttpRequest, loop: asyncio.AbstractEventLoop, late: float | None
-    ) -> HttpResponse:
-        """Once more, where no other request can have the server refuse this one."""
-        curl = self._curl(shared=False)
-        curl.setopt(pycurl.FRESH_CONNECT, 1)
-        curl.setopt(pycurl.FORBID_REUSE, 1)
-        exchange = Exchange(curl)
-        exchange.prepare(request, self._base_url + request.target, self._headers)
-        left = None if late is None else max(late - loop.time(), 0.0)
-        return await exchange.run(self._opened_for_streams(), loop, left)
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[Stream]:
-        """A streamed response. Its connection is used for a later stream only if the body was read to its end."""
-        transfers = self._opened_for_streams()
+        """A streamed response. The connection is reused only if the body was read to its end."""
+        transfers = self._opened()
         stream = Stream(self._curl(shared=False), transfers)
         stream.prepare(request, self._base_url + request.target, self._headers)
         try:
@@ -144,7 +146,7 @@ class HttpTransport:
         self._base_url, self._connect_to, host = _addressed(self._given_url, tls.server_name)
         # libcurl's own headers are switched off by their bare names.
         self._headers = ["Expect:", "Accept-Encoding: identity", *([f"Host: {host}"] if host else [])]
-        self._idle = []
+        self._idle, self._idle_sharing = [], []
 
     def abort(self) -> None:
         """Resets every connection so that the kernel discards undelivered data: from now on no earlier write
@@ -152,7 +154,7 @@ class HttpTransport:
         reset happens when the process ends.
         """
         self._closed = True
-        for transfers in (self._streaming, self._transfers, *self._left):  # the other way round than `_leave`
+        for transfers in (self._transfers, self._sharing, *self._left):  # the other way round than `_leave`
             if transfers is not None:
                 transfers.halt()
         self._sockets.abort()
@@ -168,21 +170,21 @@ class HttpTransport:
 
     def _close(self) -> list[Call[None]]:
         self._closed = True
-        self._idle = []
-        opened = (self._streaming, self._transfers, *self._left)
-        self._left, self._transfers, self._streaming = [], None, None
+        self._idle, self._idle_sharing = [], []
+        opened = (self._transfers, self._sharing, *self._left)
+        self._transfers, self._sharing, self._left = None, None, []
         return [transfers.close("the client is closed") for transfers in opened if transfers is not None]
 
     def _leave(self, transfers: Transfers) -> None:
-        if self._shares and transfers is self._transfers:
+        if transfers is self._sharing:
             self._left = [*(left for left in self._left if not left.closed), transfers]
-            self._transfers = None
+            self._sharing = None
             transfers.retire()
 
-    def _opened_for_streams(self) -> Transfers:
-        if self._streaming is None:
-            self._streaming = self._open()
-        return self._streaming
+    def _opened(self) -> Transfers:
+        if self._transfers is None:
+            self._transfers = self._open()
+        return self._transfers
 
     def _open(self) -> Transfers:
         if self._closed:
@@ -198,7 +200,7 @@ class HttpTransport:
         for option, value in (
             (pycurl.NOSIGNAL, 1),
             (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS if shared else pycurl.CURL_HTTP_VERSION_1_1),
-            (pycurl.PIPEWAIT, 1),
+            (pycurl.PIPEWAIT, shared),
             (pycurl.PATH_AS_IS, 1),
             (pycurl.USERAGENT, ""),
             (pycurl.PROXY, self._proxy),  # "": not the environment's

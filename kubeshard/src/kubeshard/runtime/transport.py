@@ -62,6 +62,8 @@ class HttpRequest(NamedTuple):
     """Seconds for the whole exchange (for a stream: until its headers); None waits forever."""
     idle_timeout: float | None = None
     """For a stream: seconds without a byte after which it ends with TransportTimeout; None: never."""
+    small: bool = False
+    """Whether the answer is known to be small. Such requests may share a connection."""
 
 
 class HttpResponse(NamedTuple):
