@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from functools import partial
 from pathlib import Path
 
@@ -100,6 +101,15 @@ def test_the_ci_passes_with_further_kinds_too(tmp_path: Path, options: tuple[str
 
 def works_or_ended(instance: Child) -> bool:
     return "Acquired the Lease" in instance.log.read_text() or not instance.running
+
+
+@pytest.mark.system
+def test_the_readme_installs_folders_of_the_clone_that_can_be_installed(tmp_path: Path) -> None:
+    project = made(tmp_path / "demo")
+    lines = re.findall(r"^pip install ([^#\n]*/[^#\n]*)", (project / "README.md").read_text(), re.MULTILINE)
+    folders = [project / folder for line in lines for folder in shlex.split(line)]
+    assert [folder.resolve() for folder in folders] == [ROOT / "kubeshard", ROOT / "apiserver"]
+    assert all("project" in tomllib.loads((folder / "pyproject.toml").read_text()) for folder in folders)
 
 
 @pytest.mark.parametrize(("name", "options"), PROJECTS)

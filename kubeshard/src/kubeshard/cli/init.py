@@ -124,7 +124,7 @@ def _clone(folder: Path) -> str:
     otherwise.
     """
     clone = Path(__file__).parents[4]
-    if (clone / "apiserver" / "pyproject.toml").is_file():
+    if all((clone / each / "pyproject.toml").is_file() for each in ("kubeshard", "apiserver")):
         return shlex.quote(os.path.relpath(clone, folder.resolve()))
     return "path/to/kubeshard"
 
