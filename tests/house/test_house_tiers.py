@@ -70,7 +70,7 @@ STEP = """set -uo pipefail
 BUDGET={budget}
 . {steps}
 step one {one}
-step two tests two
+step two tests {two}
 finish() {{ printf "%s\\n" "${{summary[@]}}"; exit "$failed"; }}
 finish
 """
@@ -78,19 +78,24 @@ finish
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("budget", "one", "said"),
+    ("budget", "one", "two", "said"),
     [
-        (9, "true", ["ok", "ok"]),
-        (9, "false", ["FAILED", "ok"]),
-        (1, "within sleep 9", ["NOT FINISHED", "NOT RUN"]),
-        (0, "true", ["NOT RUN", "NOT RUN"]),
+        (9, "true", "two", ["ok", "ok"]),
+        (9, "false", "two", ["FAILED", "ok"]),
+        (9, "true", "three 'PARTS=a b'", ["ok", "ok"]),
+        (9, "true", "three PARTS=a", ["ok", "FAILED"]),
+        (1, "within sleep 9", "two", ["NOT FINISHED", "NOT RUN"]),
+        (0, "true", "two", ["NOT RUN", "NOT RUN"]),
     ],
 )
-def test_a_run_that_did_not_finish_is_not_green(
-    budget: int, one: str, said: list[str], tmp_path: Path
+def test_a_run_that_did_not_finish_is_not_green_and_a_retry_is_of_the_same_tests(
+    budget: int, one: str, two: str, said: list[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "Makefile").write_text("two:\n\t@true\n")
-    script = STEP.format(budget=budget, one=one, steps=ROOT / ".ci" / "steps")
+    """`three` fails at first, and then unless it gets the same PARTS."""
+    (tmp_path / "Makefile").write_text(
+        'two:\n\t@true\nthree:\n\t@test -n "$(ARGS)" && test "$(PARTS)" = "a b"\n'
+    )
+    script = STEP.format(budget=budget, one=one, two=two, steps=ROOT / ".ci" / "steps")
     ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert [line[:12].strip() for line in ran.stdout.splitlines()[-2:]] == said
     assert ran.returncode == (said != ["ok", "ok"])
