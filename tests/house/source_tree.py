@@ -48,7 +48,7 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def sources(*below: Path) -> list[Path]:
-    """Returns the source files in these folders; by default, those that both distributions install."""
+    """Returns the source files in these folders; by default, those that the distributions install."""
     folders = below or PACKAGES
     return [
         path

@@ -56,7 +56,9 @@ def test_every_make_command_exists() -> None:
 
 
 def test_every_file_that_is_named_exists() -> None:
-    named = re.compile(r"`((?:src|tests|apiserver|tools|docs|examples|benchmarks)/[\w./-]+)`")
+    named = re.compile(
+        r"`((?:kubeshard|apiserver|lab|tests|tools|docs|examples|benchmarks|models|deploy)/[\w./-]+)`"
+    )
     in_none(lambda _, text: [path for path in named.findall(text) if not (ROOT / path).exists()])
 
 
