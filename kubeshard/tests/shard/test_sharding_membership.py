@@ -264,7 +264,7 @@ def test_a_ring_without_a_controllerring_says_how_strict_its_hand_over_is(
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("strict_handover", r"Sharding\(DeclaredRing\(strict_handover=...\)\)"),
+        ("strict_handover", r'Sharding\(DeclaredRing\("NAME", strict_handover=...\)\), from kubeshard.shard'),
         ("timing", r"lease=LeaseTerms\(timing=...\)"),
         ("sync_period", r"sharder=SharderSettings\(sync_period=...\)"),
     ],

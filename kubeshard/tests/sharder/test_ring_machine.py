@@ -398,3 +398,46 @@ def test_each_row_of_the_table_is_tried() -> None:
 
 
 ROWS = [line for line in (waiting.__doc__ or "").splitlines() if line.startswith("| ")][1:]
+
+
+def test_an_object_whose_assignment_never_began_is_scanned_again_after_a_crash() -> None:
+    story = Story("a", "b")
+    story.scanned(story.secrets, ScanPriority.NORMAL)
+    job = story.seen("x")
+    assert job is not None
+    assert story.secrets.delayed(job)
+    story.passes(ASSIGNMENT_DELAY)
+    assert story.secrets.due() == [(Do.PLACE, job)]
+    assert story.secrets.handled.since(job.key, story.now)
+    story.secrets.resume()
+    assert not story.secrets.handled.since(job.key, story.now)
+    work = story.secrets.schedule.due(ScanPriority.URGENT, story.now)
+    assert work is not None
+    assert work.scope is ScanScope.MISPLACED
+
+
+def test_a_dry_run_that_nobody_answers_is_done_again_after_a_crash() -> None:
+    story = Story("a", "b", probes=True)
+    job = story.seen("x")
+    assert job is not None
+    webhook = story.ring.webhook
+    assert webhook is not None
+    webhook.late(job, story.now)
+    story.passes(SOON)
+    assert webhook.take(story.now) == job
+    assert webhook.wake_at == math.inf
+    webhook.resume(story.now)
+    assert webhook.wake_at == story.now + SOON
+
+
+def test_what_turns_out_to_wait_when_it_is_tried_again_is_looked_at_by_a_scan() -> None:
+    story = Story("a", "b")
+    story.scanned(story.secrets, ScanPriority.NORMAL)
+    job = story.seen("x")
+    assert job is not None
+    story.secrets.failed(job, Unavailable("no"))
+    story.passes(2.0)
+    assert story.secrets.due() == [(Do.TRY_AGAIN, job)]
+    story.secrets.tried(job, MoveResult.WAITING)
+    story.passes(5.0)
+    assert story.secrets.schedule.due(ScanPriority.URGENT, story.now) is not None

@@ -208,3 +208,11 @@ def test_two_dry_runs_have_to_agree_and_further_ones_follow_until_the_webhook_is
     assert series.wake_at == math.inf
     series.late("y", now)
     assert series.take(now + SOON) == "y"
+
+
+def test_what_is_refused_while_it_waits_takes_no_more_room_each_time() -> None:
+    tried = retries()
+    for _ in range(1000):
+        tried.failed(key(1), 1, 0.0)
+    assert len(tried._order) == 1
+    assert tried.take(1.0) == [1]

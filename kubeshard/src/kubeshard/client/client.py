@@ -29,7 +29,7 @@ from kubeshard.client.connection import Connection, where
 from kubeshard.client.kubeconfig import load_config
 from kubeshard.client.limiter import Limiter
 from kubeshard.client.listing import ListStream
-from kubeshard.client.requests import JSON, accept, collection_path, object_path, query, selectors, sized
+from kubeshard.client.requests import JSON, accept, collection_path, object_path, query, selectors
 from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.status import error_of
 from kubeshard.client.view import View
@@ -83,8 +83,7 @@ class Reads(View):
     ) -> T:
         """One object, as it is now. Raises NotFound, UndecodableObject, WrongNamespace."""
         form = form_of(target)
-        path = object_path(form.kind, name, namespace, subresource)
-        request = sized(form, self._request("GET", path, accept(form)))
+        request = self._request("GET", object_path(form.kind, name, namespace, subresource), accept(form))
         return self._decoded(form, request, await self._connection.send(request), subresource)
 
     def list(

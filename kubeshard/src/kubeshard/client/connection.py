@@ -205,12 +205,12 @@ class Connection:
         self._present(attempts.used)
         if attempts.used.authorization is None and not self._repeated:
             return request
-        method, target, headers, body, timeout, idle, small = request  # `_replace` takes ten times as long
+        method, target, headers, body, timeout, idle = request  # `_replace` takes ten times as long
         if attempts.used.authorization is not None:
             headers = {**headers, "Authorization": attempts.used.authorization}
         if self._repeated:
             headers = RepeatedHeaders(headers, self._repeated)
-        return HttpRequest(method, target, headers, body, timeout, idle, small)
+        return HttpRequest(method, target, headers, body, timeout, idle)
 
     async def _credential(self, asked: Awaitable[R]) -> R:
         """Credentials that never worked are a user error; those that did may work again."""

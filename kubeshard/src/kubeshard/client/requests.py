@@ -13,7 +13,6 @@ from kubeshard.core.namespaces import ALL, AllNamespaces, namespace_of, namespac
 from kubeshard.core.objects import Form
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch
 from kubeshard.core.selectors import FieldSelector, Selector
-from kubeshard.runtime.transport import HttpRequest
 
 JSON = "application/json"
 _PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -83,11 +82,6 @@ def selectors(labels: Selector | None, fields: FieldSelector | None) -> dict[str
         if selector is not None and not isinstance(selector, wanted):
             raise TypeError(f"{name}={selector!r}: give {wanted.__name__}.parse({str(selector)!r})")
     return {"labelSelector": str(labels or ""), "fieldSelector": str(fields or "")}
-
-
-def sized(form: Form[Any], request: HttpRequest) -> HttpRequest:
-    """The request, which says that its answer is small if that has metadata only."""
-    return HttpRequest(*request[:6], True) if form.metadata_only else request
 
 
 def server_timeout(seconds: float | None) -> str | None:

@@ -21,7 +21,6 @@ from kubeshard.client.requests import (
     patch_content_type,
     selectors,
     server_timeout,
-    sized,
 )
 from kubeshard.client.terminating_namespaces import is_terminating
 from kubeshard.client.view import View
@@ -410,7 +409,6 @@ class Writes(View):
             force=force,
             dryRun="All" if dry_run else None,
         )
-        request = sized(form, request)
         guard = self._guard(unfenced)
         try:
             with self._entered(dry_run):

@@ -47,7 +47,7 @@ _INSTEAD = {
     },
     **{each.name: f"cache=CacheSettings({each.name}=...)" for each in fields(CacheSettings)},
 }
-"""Arguments of what groups them."""
+"""Where arguments that are grouped belong."""
 
 
 class Manager(ArgumentHints):

@@ -1,10 +1,7 @@
 """One request and its response on a libcurl handle: complete, or streamed.
 
-Guaranteed: a request is sent at most once. libcurl would resend it when a kept-alive connection turns out to be broken,
-and when an HTTP/2 server refused it; it calls back before every send, and the second one is prevented.
-
-An HTTP/2 server says which requests it has not begun and never will (RFC 9113, 8.7): those that were on their way when
-it began to leave, and those beyond its limit of concurrent ones. These fail with `Refused`.
+Guaranteed: a request is sent at most once. libcurl would resend it when a kept-alive connection turns out
+to be broken; it calls back before every send, and the second one is refused.
 """
 
 from __future__ import annotations
@@ -41,11 +38,6 @@ _MAY_LACK_FILES = frozenset(
 )
 """How libcurl says, among other things, that it could not open a socket or a file."""
 
-_BROKE = frozenset({pycurl.E_GOT_NOTHING, pycurl.E_RECV_ERROR, pycurl.E_SEND_ERROR})
-
-_TELLS_REFUSED = pycurl.version_info()[2] >= 0x080100
-"""Whether libcurl knows for certain which of the requests on a connection were refused."""
-
 _BUFFERED = 256 * 1024
 """Bytes of a stream that are buffered for a slow reader before back-pressure on the server."""
 
@@ -53,31 +45,25 @@ _RESOLUTION = 0.001
 """Seconds by which event loops call timers too early."""
 
 
-class Refused(TransportError):
-    """The server has not begun the request and never will, so it may be sent once more."""
-
-
 class Sending:
     """The heads of request and response, and the end of a transfer. `curl` has its connection's options already."""
 
-    def __init__(self, curl: pycurl.Curl, *, shared: bool = False) -> None:
+    def __init__(self, curl: pycurl.Curl) -> None:
         self.curl = curl
-        self._shared = shared
         self.head: list[bytes] = []
         self._sent = False
-        self._stopped = False
-        """Whether libcurl was kept from sending the request again."""
+        self._refused = False
+        """Whether libcurl tried to send the request again."""
         self._request = HttpRequest("GET", "/", {})
         self._method = ""
         self._set: tuple[dict[str, str], list[str]] | None = None
         """The headers that are already set on the handle, if they are in a dict."""
         curl.setopt(pycurl.PREREQFUNCTION, self._leaves)
-        self._resends_refused = shared and _resends_only_refused(curl)
 
     def prepare(self, request: HttpRequest, url: str, headers: list[str]) -> None:
         """Raises TransportError for headers that cannot be sent."""
         self._request = request
-        self._sent = self._stopped = False
+        self._sent = self._refused = False
         curl = self.curl
         if type(request.headers) is not dict or self._set != (request.headers, headers):
             self._set_headers(request.headers, headers)
@@ -104,7 +90,7 @@ class Sending:
     def _leaves(self, *_: object) -> int:
         """libcurl's call before the request is written to a connection."""
         if self._sent:
-            self._stopped = True
+            self._refused = True
             return pycurl.PREREQFUNC_ABORT
         self._sent = True
         self.head.clear()  # a proxy's response to CONNECT
@@ -115,10 +101,7 @@ class Sending:
         answered = self.curl.getinfo(pycurl.HTTP_CONNECTCODE)
         if not self._sent and answered >= 300:
             return self.error(f"the proxy answered {answered}")
-        if self._stopped and self._resends_refused:
-            self._sent = False
-            return self.error("the server refused it", Refused)
-        if self._stopped or (self._shared and code in _BROKE and not self.head and self._on_a_kept_one):
+        if self._refused:
             return self.error("the server closed the kept connection")
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return self.timeout()
@@ -131,10 +114,6 @@ class Sending:
             words = "the URL of the proxy cannot be used"  # libcurl's message would include its password
         return self.error(words or "the connection broke")
 
-    @property
-    def _on_a_kept_one(self) -> bool:
-        return not self.curl.getinfo(pycurl.NUM_CONNECTS)
-
     def error(self, words: str, kind: type[TransportError] = TransportError) -> TransportError:
         return kind(f"{self._where()}: {words}", sent=self._sent)
 
@@ -146,10 +125,10 @@ class Sending:
 
 
 class Exchange(Sending):
-    """A request with a complete response. Reused until an error. `shared`: on a connection with others."""
+    """A request with a complete response. Reused until an error."""
 
-    def __init__(self, curl: pycurl.Curl, *, shared: bool = False) -> None:
-        super().__init__(curl, shared=shared)
+    def __init__(self, curl: pycurl.Curl) -> None:
+        super().__init__(curl)
         self._body: list[bytes] = []
         self._ended: asyncio.Future[None] | None = None
         curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
@@ -306,18 +285,6 @@ class Stream(Sending):
     def _end(self, code: int, words: str) -> None:
         self._ended = (code, _lacking_files(code) or words)
         self._news()
-
-
-def _resends_only_refused(curl: pycurl.Curl) -> bool:
-    """Keeps libcurl from resending what the server may have seen. Returns whether that is possible.
-
-    For HTTP the option does nothing else: libcurl takes "receive" for a request that cannot be repeated.
-    """
-    try:
-        curl.setopt(pycurl.OPT_RTSP_REQUEST, pycurl.RTSPREQ_RECEIVE)
-    except pycurl.error:  # built without RTSP
-        return False
-    return _TELLS_REFUSED
 
 
 def _lacking_files(code: int) -> str:

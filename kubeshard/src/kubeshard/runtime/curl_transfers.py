@@ -167,15 +167,13 @@ class Transfers:
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._wake)
-        self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
+        self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_NOTHING)
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS)
         self._running: dict[Any, Ended] = {}
         self._sockets = readiness(self._loop, self._ready)
         self._timer: asyncio.Handle | None = None
         self._halted = False
-        self._retired = False
-        self.closed = False
-        self._closing: Call[None] | None = None
+        self._closed = False
 
     def start(self, curl: pycurl.Curl, ended: Ended) -> None:
         self._running[curl] = ended
@@ -186,13 +184,9 @@ class Transfers:
             ended(*_code(error))
 
     def cancel(self, curl: pycurl.Curl) -> None:
-        """Aborts a transfer without a callback, and closes its connection unless others use it; does nothing if it has
-        ended.
-        """
+        """Aborts a transfer without a callback, and closes its connection; does nothing if it has ended."""
         if self._running.pop(curl, None) is not None:
             self._multi.remove_handle(curl)
-            if self._retired:
-                self.retire()
 
     def resume(self, curl: pycurl.Curl) -> None:
         """Resumes a transfer that its receiver paused. Does not raise if it has ended."""
@@ -204,18 +198,10 @@ class Transfers:
         """Stops sending and receiving; call `close` afterwards. From any thread."""
         self._halted = True
 
-    def retire(self) -> None:
-        """Closes the connections once the transfers have ended; nothing is started after this."""
-        self._retired = True
-        if not self._running and not self.closed:
-            self._loop.call_soon(self.close, "")  # libcurl may be calling
-
     def close(self, why: str) -> Call[None]:
         """Ends every transfer, and closes all connections, in a thread: libcurl waits there for running DNS
         lookups, which cannot be interrupted.
         """
-        if self._closing is not None:
-            return self._closing
         running, self._running = self._running, {}
         for curl, ended in running.items():
             self._multi.remove_handle(curl)
@@ -223,20 +209,19 @@ class Transfers:
         if self._timer is not None:
             self._timer.cancel()
         self._sockets.close()
-        self.closed = True
-        self._closing = in_daemon(self._multi.close, "closing connections")
-        return self._closing
+        self._closed = True
+        return in_daemon(self._multi.close, "closing connections")
 
     def _watch(self, wanted: int, descriptor: int, _multi: object, _data: object) -> None:
         """libcurl's callback with the events that it waits for at a socket."""
-        if self.closed:  # in the thread that closes
+        if self._closed:  # in the thread that closes
             return
         # Its bits are those of `Readiness`, both ways.
         self._sockets.watch(descriptor, 0 if wanted == pycurl.POLL_REMOVE else wanted)
 
     def _wake(self, milliseconds: int) -> None:
         """libcurl's callback with the time at which it wants to be woken; negative: not at all."""
-        if self.closed:
+        if self._closed:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -264,8 +249,6 @@ class Transfers:
         if ended is not None:
             self._multi.remove_handle(curl)
             ended(code, words)
-            if self._retired:
-                self.retire()
 
 
 def _code(error: pycurl.error) -> tuple[int, str]:

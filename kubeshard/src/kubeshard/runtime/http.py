@@ -1,19 +1,11 @@
-"""The real `Transport`: HTTP over libcurl.
-
-A request has a connection of its own while it lasts, a list or watch for as long as it is read. Only requests with
-small answers (`HttpRequest.small`) share one if the server speaks HTTP/2, as kube-apiserver does: a hundred writes at
-a time then take a quarter less processor time, because there are fewer handshakes and system calls. Large answers are
-kept off it: they would delay the others, and beside them libcurl 8.23 now and then leaves answers unread until the
-time-out. A dead connection takes all requests on it along, but no later one: what follows a request without an answer
-goes over a new connection.
+"""The real `Transport`: HTTP/1.1 over libcurl.
 
 Guaranteed:
-- requests never wait for a large answer or for the reader of a stream, nor, unless they share, for each other;
-- after a request timed out, was cancelled or broke, its connection is not used for a later one;
+- concurrent requests never wait for each other: each has its own connection, idle ones are reused;
+- a connection whose request timed out, was cancelled or broke is closed and never reused;
 - a dead peer is detected: by TCP keepalive on a silent stream, by TCP_USER_TIMEOUT (4 s) if it no longer
   acknowledges, and the kernel does not keep resending a write of a process that died;
-- a request is sent once: whether to retry it is the caller's decision. Only what an HTTP/2 server refused, as it does
-  with requests that were on their way when it began to leave, is sent once more, over a new connection of its own;
+- a request is sent once: whether to retry it is the caller's decision;
 - the server's name is resolved for every new connection (those within one second share a lookup);
 - the server is verified against the authorities of the `Tls` settings and no others;
 - redirects, cookies, `.netrc` and the environment are ignored: exactly the given request is sent.
@@ -34,7 +26,7 @@ from urllib.parse import urlsplit
 import pycurl
 
 from kubeshard.runtime.blocking_calls import Call
-from kubeshard.runtime.curl_exchange import Exchange, Refused, Stream
+from kubeshard.runtime.curl_exchange import Exchange, Stream
 from kubeshard.runtime.curl_transfers import IDLE_CONNECTIONS, Sockets, Transfers
 from kubeshard.runtime.open_files import exhausted
 from kubeshard.runtime.tls import Tls
@@ -76,59 +68,27 @@ class HttpTransport:
         )  # the proxy resolves names, as with Go's clients
         self._sockets = Sockets()
         self._transfers: Transfers | None = None
-        self._sharing: Transfers | None = None
-        """Of the requests that share a connection."""
-        self._left: list[Transfers] = []
-        """Of such requests: those that no later one uses, until what they have begun has ended."""
-        self._shares = True
-        """Whether the server can share connections, as far as is known."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._idle: list[Exchange] = []
-        self._idle_sharing: list[Exchange] = []
         self.renew(tls)
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """One exchange. Raises TransportTimeout after `request.timeout`, TransportError if the connection failed."""
-        if request.small and self._shares:
-            return await self._shared(request)
-        return await self._alone(request, request.timeout)
-
-    async def _alone(self, request: HttpRequest, timeout: float | None) -> HttpResponse:
-        transfers, loop = self._opened(), asyncio.get_running_loop()
+        transfers, loop = self._transfers or self._open(), asyncio.get_running_loop()
         idle = self._idle
-        exchange = idle.pop() if idle else Exchange(self._curl(shared=False))
+        exchange = idle.pop() if idle else Exchange(self._curl())
         exchange.prepare(request, self._base_url + request.target, self._headers)
-        answer = await exchange.run(transfers, loop, timeout)
+        answer = await exchange.run(transfers, loop, request.timeout)
         if len(idle) < IDLE_CONNECTIONS:
             idle.append(exchange)  # to the list for its settings: `renew` starts a new one
-        return answer
-
-    async def _shared(self, request: HttpRequest) -> HttpResponse:
-        if (transfers := self._sharing) is None:
-            transfers = self._sharing = self._open()
-        loop = asyncio.get_running_loop()
-        idle = self._idle_sharing
-        exchange = idle.pop() if idle else Exchange(self._curl(shared=True), shared=True)
-        exchange.prepare(request, self._base_url + request.target, self._headers)
-        late = None if request.timeout is None else loop.time() + request.timeout
-        try:
-            answer = await exchange.run(transfers, loop, request.timeout)
-        except Refused:
-            return await self._alone(request, None if late is None else max(late - loop.time(), 0.0))
-        except BaseException:
-            self._leave(transfers)
-            raise
-        self._shares = exchange.head[0].startswith(b"HTTP/2")
-        if len(idle) < IDLE_CONNECTIONS:
-            idle.append(exchange)
         return answer
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[Stream]:
         """A streamed response. The connection is reused only if the body was read to its end."""
-        transfers = self._opened()
-        stream = Stream(self._curl(shared=False), transfers)
+        transfers = self._transfers or self._open()
+        stream = Stream(self._curl(), transfers)
         stream.prepare(request, self._base_url + request.target, self._headers)
         try:
             await stream.begin()
@@ -146,7 +106,7 @@ class HttpTransport:
         self._base_url, self._connect_to, host = _addressed(self._given_url, tls.server_name)
         # libcurl's own headers are switched off by their bare names.
         self._headers = ["Expect:", "Accept-Encoding: identity", *([f"Host: {host}"] if host else [])]
-        self._idle, self._idle_sharing = [], []
+        self._idle = []
 
     def abort(self) -> None:
         """Resets every connection so that the kernel discards undelivered data: from now on no earlier write
@@ -154,9 +114,8 @@ class HttpTransport:
         reset happens when the process ends.
         """
         self._closed = True
-        for transfers in (self._transfers, self._sharing, *self._left):  # the other way round than `_leave`
-            if transfers is not None:
-                transfers.halt()
+        if (transfers := self._transfers) is not None:
+            transfers.halt()
         self._sockets.abort()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._close)
@@ -165,42 +124,30 @@ class HttpTransport:
         """Closes all connections; exchanges in progress, and later ones, fail. Connections may outlive this by as long
         as a DNS lookup takes.
         """
-        if closing := self._close():
-            await asyncio.wait(map(asyncio.wrap_future, closing), timeout=_CLOSING)
+        if (closing := self._close()) is not None:
+            await asyncio.wait([asyncio.wrap_future(closing)], timeout=_CLOSING)
 
-    def _close(self) -> list[Call[None]]:
+    def _close(self) -> Call[None] | None:
         self._closed = True
-        self._idle, self._idle_sharing = [], []
-        opened = (self._transfers, self._sharing, *self._left)
-        self._transfers, self._sharing, self._left = None, None, []
-        return [transfers.close("the client is closed") for transfers in opened if transfers is not None]
-
-    def _leave(self, transfers: Transfers) -> None:
-        if transfers is self._sharing:
-            self._left = [*(left for left in self._left if not left.closed), transfers]
-            self._sharing = None
-            transfers.retire()
-
-    def _opened(self) -> Transfers:
-        if self._transfers is None:
-            self._transfers = self._open()
-        return self._transfers
+        self._idle = []
+        transfers, self._transfers = self._transfers, None
+        return transfers.close("the client is closed") if transfers is not None else None
 
     def _open(self) -> Transfers:
         if self._closed:
             raise TransportClosed("the client is closed", sent=False)
         self._loop = asyncio.get_running_loop()
         try:
-            return Transfers()
+            self._transfers = Transfers()
         except (OSError, pycurl.error) as error:
             raise TransportError(exhausted() or str(error), sent=False) from error
+        return self._transfers
 
-    def _curl(self, *, shared: bool) -> pycurl.Curl:
+    def _curl(self) -> pycurl.Curl:
         curl = pycurl.Curl()
         for option, value in (
             (pycurl.NOSIGNAL, 1),
-            (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS if shared else pycurl.CURL_HTTP_VERSION_1_1),
-            (pycurl.PIPEWAIT, shared),
+            (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
             (pycurl.PATH_AS_IS, 1),
             (pycurl.USERAGENT, ""),
             (pycurl.PROXY, self._proxy),  # "": not the environment's

@@ -33,7 +33,7 @@ class TransportClosed(TransportError):
 
 
 class TransportTimeout(TransportError):
-    """No complete response within the request's deadline. No later request uses the connection."""
+    """No complete response within the request's deadline. The connection is closed and never reused."""
 
 
 class TransportUnverified(TransportError):
@@ -62,8 +62,6 @@ class HttpRequest(NamedTuple):
     """Seconds for the whole exchange (for a stream: until its headers); None waits forever."""
     idle_timeout: float | None = None
     """For a stream: seconds without a byte after which it ends with TransportTimeout; None: never."""
-    small: bool = False
-    """Whether the answer is known to be small. Such requests may share a connection."""
 
 
 class HttpResponse(NamedTuple):

@@ -42,6 +42,8 @@ class DeclaredRing:
 
     def __post_init__(self) -> None:
         check_ring_name(self.name)
+        if self.resources is not None:
+            object.__setattr__(self, "resources", tuple(self.resources))
         if self.namespace_selector is not None:
             try:
                 Selector.from_label_selector(self.namespace_selector)

@@ -82,11 +82,17 @@ _log = get_logger("kubeshard.shard")
 
 
 _INSTEAD = {
-    **{each.name: f"Sharding(DeclaredRing({each.name}=...))" for each in fields(DeclaredRing)[1:]},
-    **{each.name: f"lease=LeaseTerms({each.name}=...)" for each in fields(LeaseTerms)},
-    **{each.name: f"sharder=SharderSettings({each.name}=...)" for each in fields(SharderSettings)},
+    **{
+        each.name: f'Sharding(DeclaredRing("NAME", {each.name}=...)), from kubeshard.shard'
+        for each in fields(DeclaredRing)[1:]
+    },
+    **{each.name: f"lease=LeaseTerms({each.name}=...), from kubeshard.shard" for each in fields(LeaseTerms)},
+    **{
+        each.name: f"sharder=SharderSettings({each.name}=...), from kubeshard.shard"
+        for each in fields(SharderSettings)
+    },
 }
-"""Arguments of what groups them."""
+"""Where arguments that are grouped belong."""
 
 
 class Sharding(ArgumentHints):

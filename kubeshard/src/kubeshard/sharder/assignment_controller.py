@@ -58,7 +58,7 @@ from kubeshard.sharder.tasks import BoundedTaskGroup, StartLimit
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.ring import Ring
-from kubeshard.sharding.ring_machine import RingMachine
+from kubeshard.sharding.ring_machine import Do, Job, RingMachine
 from kubeshard.sharding.scans import RETRY_FIRST, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
@@ -309,13 +309,18 @@ class Assignments(Reconciler[ControllerRing]):
         async with BoundedTaskGroup(self._config.concurrent_moves + AT_ONCE_OF_WAITING) as tasks:
             while True:
                 for what, job in sync.due():
-                    asked = (
-                        self._permissions.one_refused(sync)
-                        if job is None
-                        else self._mover.do(sync, what, job)
-                    )
-                    await tasks.start(asked)
+                    await tasks.start(self._do(sync, what, job))
                 await sync.attended()
+
+    async def _do(self, sync: ResourceSync, what: Do, job: Job | None) -> None:
+        """A crash costs only the object that it is about, not those that are looked at beside it."""
+        try:
+            if job is None:
+                await self._permissions.one_refused(sync)
+            else:
+                await self._mover.do(sync, what, job)
+        except Exception as error:
+            sync.crashed(what.name.lower().replace("_", " "), error)
 
     def _stop(self, name: str) -> None:
         self._syncs.pop(name).stop()

@@ -9,7 +9,7 @@ and the patch: this module backs off from a server that throttles, and then deci
 Objects are taken from a dead shard only with a proof of its death that was started after the object was read.
 `docs/design/taking-from-the-dead.md` explains why such a patch cannot take an object from a shard that works again.
 A controlled object leaves a live shard only if its owner, as it was read after the decision, is where the object goes:
-another sharder, which knows better which shards live, may have given the owner to a third one (`live_reads`).
+another sharder, which knows better which shards live, may have given the owner to a third one (`sharder.owners`).
 
 A movement is counted only when the response names the target; a failure of one object (deleted, changed, rejected)
 does not affect others. After a conflict: read again, decide again, at most 5 times, from the 4th on guarded by a

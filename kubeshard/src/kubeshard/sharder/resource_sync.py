@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from kubeshard.runtime.loop import set_within
-from kubeshard.sharder.tasks import supervised
+from kubeshard.runtime.notices import Notices
+from kubeshard.sharder.tasks import LOGGED_EVERY, supervised, tell_crash
 from kubeshard.sharding.ring_machine import ResourceMachine, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
 
@@ -30,6 +31,7 @@ class ResourceSync(ResourceMachine):
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._changed = asyncio.Event()
         self._attention = asyncio.Event()
+        self._crashes = Notices(of.ring.clock, every=LOGGED_EVERY)
         super().__init__(of, entry, sync_period)
 
     def start(self, work: Callable[[], Awaitable[None]], what: str) -> None:
@@ -48,6 +50,14 @@ class ResourceSync(ResourceMachine):
         task = self._group.create_task(going, name=f"{what} of {self}")
         self._tasks[task] = None
         task.add_done_callback(lambda task: self._tasks.pop(task, None))
+
+    def crashed(self, what: str, error: Exception) -> None:
+        """Tells of a crash that costs no other work."""
+        self.ring.metrics.add("crashes", self.entry.resource, what)
+        if (before := self._crashes.held_back(what, type(error).__name__)) is not None:
+            fields = {"ring": self.ring.name, "resource": self.entry.resource}
+            tell_crash(error, what, crashes_before=before, **fields)
+        self.missed()
 
     def close(self) -> None:
         super().close()

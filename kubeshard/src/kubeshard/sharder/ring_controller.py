@@ -2,7 +2,7 @@
 
 Guaranteed: the webhook configuration is what `webhook_config` renders, even after another client edited or deleted
 it, within the bounds of `webhook_registration`; a field that another manager owns is left to it, and reported as
-Ready=False like the reference does; so is a finding (`ring_conditions`) because of which
+Ready=False like the reference does; so is a finding (`sharding.conditions`) because of which
 something is not sharded. A new finding is also reported as an event. The status is written whatever becomes of the
 webhook; one that another client changes is put right within the bound of `Repairs`, which an event tells.
 

@@ -131,7 +131,7 @@ CONCURRENT_MOVES = 100
 SHORTEST_DRAIN_TIMEOUT = 60.0
 """A drain that is pending for so many seconds is stuck: a shard is not evicted earlier."""
 MASS_FAILURE_GRACE = 45.0
-"""Default seconds for which shards are not given up when many of a ring fail at once (`circuit_breaker`): longer than a
+"""Default seconds for which shards are not given up when many of a ring fail at once (`take_overs`): longer than a
 process that is restarted under its name may wait for its predecessor's Lease, which is twice a lease duration.
 """
 

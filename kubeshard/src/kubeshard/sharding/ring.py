@@ -99,7 +99,7 @@ class OwnerKinds(Protocol):
 
 
 class Chains(Protocol):
-    """What controls the objects that control others: `owner_chains.OwnerChains`."""
+    """What controls the objects that control others: `sharder.owners.OwnerChains`."""
 
     @property
     def known(self) -> Controllers: ...

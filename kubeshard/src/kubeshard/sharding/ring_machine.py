@@ -74,6 +74,7 @@ from kubeshard.sharding.waiting import (
 LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
 CONTROLLED_FIRST = 3.0
 TOLD_TOGETHER = 1.0
+LOOKED_AT_AGAIN = 5.0
 """Seconds for which news of refusals are collected."""
 
 
@@ -467,12 +468,20 @@ class ResourceMachine:
             self.of.drained(self.entry.resource, job.decision)
         if result is MoveResult.MOVED or result is MoveResult.DRAINED:
             self._ask_for(self.retries.succeeded(now))
+        elif result is MoveResult.WAITING:  # for a proof, or for its owner: only scans see that
+            lives = job.decision.source in self.ring.available
+            self.request(ScanScope.CONTROLLED if lives else ScanScope.MISPLACED, now + LOOKED_AT_AGAIN)
         self.attend()
 
     def resume(self) -> None:
         """Nobody does what was `due` before: whoever did crashed, or begins."""
-        self.placing = 0
-        self.retries.resume(self.ring.clock.monotonic())
+        now = self.ring.clock.monotonic()
+        self.retries.resume(now)
+        if self.of.webhook is not None and self._is_probed:
+            self.of.webhook.resume(now)
+        if self.placing:  # jobs that never began, of which nobody tells the end
+            self.placing, self.handled = 0, HandledObjects()
+            self.missed()
 
     def placed(self) -> None:
         """The assignment of a delayed object has ended."""
@@ -482,7 +491,7 @@ class ResourceMachine:
 
     def probed(self, *, called: bool) -> None:
         """The end of a dry run. `called`: the webhook was called, or nobody can know."""
-        if self.of.webhook is not None:
+        if self.of.webhook is not None and self.open:
             self.of.webhook.answered(self.ring.clock.monotonic(), called=called)
             self.of.tell_webhook()
             self.attend()
@@ -490,6 +499,9 @@ class ResourceMachine:
     def due(self) -> list[Command]:
         """What is to be done now."""
         now, webhook = self.ring.clock.monotonic(), self.of.webhook
+        if self._tell_at <= now:  # before anything is taken: what this raises loses nothing
+            self._tell_at = math.inf
+            self.of.tell_waiting()
         taken = self.delays.take(now, self.of.at_once - self.placing)
         self.placing += len(taken)
         for key, _, _ in taken:
@@ -501,9 +513,6 @@ class ResourceMachine:
             commands.append((Do.ASK, None))
         if webhook is not None and self._is_probed and (about := webhook.take(now)) is not None:
             commands.append((Do.PROBE, about))
-        if self._tell_at <= now:
-            self._tell_at = math.inf
-            self.of.tell_waiting()
         return commands
 
     @property

@@ -426,7 +426,8 @@ class Retries(Generic[J]):
             self._due.pop(key, None)
             self._backoff.forget(key)
         elif key in self._jobs:
-            self._schedule(key, self._due[key] if key in self._due else now + self._backoff.when(key))
+            at = self._due[key] = self._due[key] if key in self._due else now + self._backoff.when(key)
+            heappush(self._order, (at, key))
 
     def resume(self, now: float) -> None:
         """What was taken was not tried to its end."""
@@ -457,8 +458,9 @@ class Retries(Generic[J]):
         return math.inf
 
     def _schedule(self, key: Key, at: float) -> None:
-        self._due[key] = at = min(at, self._due.get(key, at))
-        if key not in self._under_way:
+        before = self._due.get(key, math.inf)
+        self._due[key] = min(at, before)
+        if at < before and key not in self._under_way:
             heappush(self._order, (at, key))
 
 
@@ -502,6 +504,11 @@ class WebhookSeries(Generic[J]):
             return None
         self._due = math.inf
         return self.about
+
+    def resume(self, now: float) -> None:
+        """Nobody answers the dry run that was taken last, if any."""
+        if self.about is not None and self._due == math.inf:
+            self._due = now + SOON
 
     def answered(self, now: float, *, called: bool) -> None:
         """`called`: the webhook was called, or nobody can know."""
