@@ -302,15 +302,23 @@ def _named(one: list[Any]) -> dict[str, Any]:
     return dict(zip(("status", "headers", "body"), one[2:], strict=True))
 
 
+_ABSENT = object()
+"""Beside null, which is a value."""
+
+
 def _differences(ours: Any, recorded: Any, place: str) -> Iterator[tuple[str, str]]:
     if isinstance(ours, dict) and isinstance(recorded, dict):
         for key in sorted({*ours, *recorded}):
-            yield from _differences(ours.get(key), recorded.get(key), f"{place}.{key}")
+            yield from _differences(ours.get(key, _ABSENT), recorded.get(key, _ABSENT), f"{place}.{key}")
     elif isinstance(ours, list) and isinstance(recorded, list) and len(ours) == len(recorded):
         for number, (one, other) in enumerate(zip(ours, recorded, strict=True)):
             yield from _differences(one, other, f"{place}[{number}]")
     elif ours != recorded or type(ours) is not type(recorded):
-        yield place, f"{json.dumps(ours)} is recorded as {json.dumps(recorded)}"
+        yield place, f"{_shown(ours)} is recorded as {_shown(recorded)}"
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is _ABSENT else json.dumps(value)
 
 
 class Known(NamedTuple):
@@ -322,8 +330,18 @@ class Known(NamedTuple):
 
 
 def known_differences() -> list[Known]:
-    entries = tomllib.loads((FOLDER / "differences.toml").read_text())["difference"]
-    return [Known(one["reason"], re.compile(one["place"]), frozenset(one["cases"])) for one in entries]
+    return [known(one) for one in tomllib.loads((FOLDER / "differences.toml").read_text())["difference"]]
+
+
+def known(entry: Mapping[str, Any]) -> Known:
+    """Raises ValueError for a place that hides more than it names: anything, other requests, or the status, which an
+    entry has to give a `status = true` for.
+    """
+    place = re.compile(entry["place"])
+    for hidden in ("", "requests", *(() if entry.get("status") else ("status",))):
+        if place.search(hidden):
+            raise ValueError(f"the place {entry['place']!r} hides {hidden or 'anything'}: {entry['reason']}")
+    return Known(entry["reason"], place, frozenset(entry["cases"]))
 
 
 def complaints(case: str, found: Sequence[Difference], known: Iterable[Known]) -> list[str]:

@@ -72,6 +72,29 @@ async def test_nothing_is_created_in_a_terminating_namespace(api, ns, maps):
     }
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("bindings", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}}, 'bindings "a"'),
+        ("pods/a/binding", {"metadata": {"name": "b"}}, 'pods "a"'),
+        ("pods/a/eviction", {"metadata": {"name": "b"}}, 'pods "a"'),
+        ("serviceaccounts/a/token", {"spec": {"audiences": []}}, 'serviceaccounts "a"'),
+    ],
+)
+async def test_bindings_evictions_and_tokens_are_new_in_a_namespace_too(api, ns, path, body, told):
+    missing = await api.create(f"{NAMESPACES}/missing-{ns}/{path}", body)
+    assert (missing.refusal, missing.message) == (
+        (404, "NotFound"),
+        f'namespaces "missing-{ns}" not found',
+    )
+    await api.delete(f"{NAMESPACES}/{ns}")
+    refused = await api.create(f"{NAMESPACES}/{ns}/{path}", body)
+    assert refused.refusal == (403, "Forbidden")
+    assert refused.message == (
+        f"{told} is forbidden: unable to create new content in namespace {ns} because it is being terminated"
+    )
+
+
 async def test_apply_creates_nothing_in_a_terminating_namespace(api, ns, maps):
     await api.delete(f"{NAMESPACES}/{ns}")
     assert (await api.apply(f"{maps}/a", config_map())).refusal == (403, "Forbidden")

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import pytest
 from conformance_api import until
 from conformance_recording import (
     Difference,
@@ -16,6 +17,7 @@ from conformance_recording import (
     case_id,
     complaints,
     differences,
+    known,
     known_differences,
 )
 
@@ -83,11 +85,27 @@ def test_a_case_that_asks_something_else_than_when_it_was_recorded_says_what_to_
 
 def test_a_difference_passes_only_if_the_table_has_it_and_the_table_only_while_there_is_one() -> None:
     found = [Difference("body.message", "GET /a: body.message: it is ours")]
-    known = Known("other words", re.compile(r"\.message$"), frozenset({"a: b"}))
-    assert complaints("a: b", found, [known]) == []
-    assert complaints("a: c", found, [known]) == ["GET /a: body.message: it is ours"]
-    (gone,) = complaints("a: b", [], [known])
+    words = Known("other words", re.compile(r"\.message$"), frozenset({"a: b"}))
+    assert complaints("a: b", found, [words]) == []
+    assert complaints("a: c", found, [words]) == ["GET /a: body.message: it is ours"]
+    (gone,) = complaints("a: b", [], [words])
     assert gone.endswith("other words")
+
+
+@pytest.mark.parametrize("place", ["", ".*", "e", "^requests$", "^status$", "^status|^body"])
+def test_a_place_of_the_table_hides_no_other_place(place: str) -> None:
+    entry = {"reason": "other words", "place": place, "cases": ["a: b"]}
+    with pytest.raises(ValueError, match="hides"):
+        known(entry)
+
+
+def test_a_place_of_the_table_is_the_status_if_it_says_so() -> None:
+    assert known({"reason": "another code", "place": "^status$", "status": True, "cases": ["a: b"]}).cases
+
+
+def test_null_and_nothing_are_told_apart() -> None:
+    (found,) = differences(tape({"a": None}), tape({}))
+    assert (found.place, found.text) == ("body.a", "GET /api/v1/things: body.a: null is recorded as nothing")
 
 
 def test_a_case_has_one_name_on_all_servers() -> None:
@@ -96,8 +114,8 @@ def test_a_case_has_one_name_on_all_servers() -> None:
 
 
 def test_all_cases_of_the_table_are_recorded_and_have_a_reason() -> None:
-    known = known_differences()
-    assert all(len(one.reason) > 10 and one.cases for one in known)
-    listed = {case for one in known for case in one.cases}
+    entries = known_differences()
+    assert all(len(one.reason) > 10 and one.cases for one in entries)
+    listed = {case for one in entries for case in one.cases}
     areas = {case.partition(": ")[0] for case in listed}
     assert listed <= {f"{area}: {case}" for area in areas for case in Recordings(area).cases}

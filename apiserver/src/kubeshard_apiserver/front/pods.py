@@ -88,9 +88,11 @@ def _received(context: HandlerContext, kind: Kind) -> Steps[tuple[Target, WriteO
     options = context.write_options("CreateOptions")
     asked = Target(_resource(kind), target.namespace, target.name, target.subresource)
     body, _ = context.server.writes.received(asked, request.decode(kind.kind, kind.api_version), options)
-    if target.subresource and body["metadata"].get("name") != target.name:
+    name = body["metadata"].get("name", "")
+    about = target if target.subresource else replace(target, name=name)
+    context.server.writes.check_accepts_new(about, about.name)
+    if about.name != name:
         raise bad_request(f"name in URL does not match name in {kind.kind} object")
-    about = target if target.subresource else replace(target, name=body["metadata"].get("name", ""))
     body = with_metadata(body, namespace=target.namespace)
     body = yield from context.server.admission.asking(about, body, options, asked.resource.strategy)
     return target, options, body

@@ -65,6 +65,7 @@ def token_request(context: HandlerContext) -> Steps[Answer]:
     body = context.request.decode(_KIND.kind, _KIND.api_version)
     asked = Target(_resource(), target.namespace, "", target.subresource)
     obj, warnings = server.writes.received(asked, body, options)
+    server.writes.check_accepts_new(target, target.name)
     meta, spec = obj["metadata"], obj["spec"]
     if meta.get("name", target.name) != target.name:
         problem = "must match the service account name if specified"

@@ -164,9 +164,7 @@ class Writes:
             meta.pop(field, None)
         if strategy.kind.namespaced:
             meta["namespace"] = target.namespace
-            namespace = self._store.get(NAMESPACES, Key("", target.namespace))
-            name = meta.get("name") or meta.get("generateName") or ""
-            check_accepts_new(namespace, target.namespace, resource, name)
+            self.check_accepts_new(target, meta.get("name") or meta.get("generateName") or "")
         asked = target if target.name else replace(target, name=meta.get("name") or "")
         strategy.admit(obj, None, self._model.rng.token)
         left = yield from self._admission.mutate(Attributes("CREATE", asked, obj, None, options))
@@ -239,6 +237,13 @@ class Writes:
         if resource == DEFINITIONS and not target.subresource:
             self._definitions.defined(stored)
         return Answer(200, (yield from self._model.converting(lambda: in_version(target.resource, stored))))
+
+    def check_accepts_new(self, target: Target, name: str) -> None:
+        """Raises NotFound if the namespace does not exist, Forbidden if it is being deleted. As on the real server,
+        bindings, evictions and tokens are new, too.
+        """
+        namespace = self._store.get(NAMESPACES, Key("", target.namespace))
+        check_accepts_new(namespace, target.namespace, target.group_resource, name)
 
     def received(self, target: Target, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
         """Decodes a body as a create does, and returns it with warnings; for kinds that are not stored."""
