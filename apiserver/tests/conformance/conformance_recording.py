@@ -30,7 +30,7 @@ HEADERS = ("content-type", "warning", "retry-after", "www-authenticate", "locati
 
 MADE_UP = frozenset({"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort", "continue", "token"})
 DOCUMENTS = ("/metrics", "/version", "/apis")
-"""Beside those of OpenAPI: large, or about the whole server, and other in detail (docs/apiserver.md)."""
+"""Left out beside those of OpenAPI: large, or about the whole server, and other in detail (docs/apiserver.md)."""
 
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
@@ -172,11 +172,8 @@ class _Names:
         path, _, query = one.target.partition("?")
         self._of_all = self._own not in path
         target = self._text(path) + self._text(_QUERY.sub(self._given, f"?{query}" if query else ""))
-        body = (
-            None
-            if path.rstrip("/") in DOCUMENTS or path.startswith("/openapi/")
-            else self._body(headers, one.body)
-        )
+        is_document = path.rstrip("/") in DOCUMENTS or path.startswith("/openapi/")
+        body = None if is_document and one.status < 300 else self._body(headers, one.body)
         return [one.method, target, one.status, headers, body]
 
     def _given(self, found: re.Match[str]) -> str:

@@ -27,17 +27,24 @@ JSON = {"content-type": "application/json", "date": "today"}
 UIDS = ("5f8ae0a4-3a3c-4d52-8b1b-0d5f6a4f8a11", "0b0bb1a4-3a3c-4d52-8b1b-0d5f6a4f8a22")
 
 
-def tape(*bodies: Any, target: str = "/api/v1/things") -> list[Any]:
+def tape(*bodies: Any, target: str = "/api/v1/things", status: int = 200) -> list[Any]:
     """What is told of a case that was answered this."""
     made = Tape("case-1")
     for body in bodies:
-        made.note(HttpRequest("GET", target, {}), HttpResponse(200, JSON, json.dumps(body).encode()))
+        made.note(HttpRequest("GET", target, {}), HttpResponse(status, JSON, json.dumps(body).encode()))
     return made.told()
 
 
 def thing(uid: str, version: int, **fields: Any) -> dict[str, Any]:
     made = "2026-01-01T00:00:00Z"
     return {"metadata": {"uid": uid, "resourceVersion": str(version), "creationTimestamp": made, **fields}}
+
+
+def test_a_document_is_left_out_and_its_refusal_is_not() -> None:
+    def told(status: int) -> Any:
+        return tape({"a": 1}, target="/version", status=status)[0][-1]
+
+    assert (told(200), told(403)) == (None, {"a": 1})
 
 
 def test_what_a_server_makes_up_is_no_difference() -> None:
