@@ -126,7 +126,7 @@ def test_a_name_with_dots_and_its_label_keys_are_escaped_everywhere() -> None:
     answer = ShardAdmission(rings, SystemClock())(review.request)
     patched = apply_json_patch({"metadata": {"name": "foo"}}, answer.patch)
     assert patched["metadata"]["labels"] == {f"shard.alpha.sharding.timebertt.dev/{name}": "shard"}
-    rings.inputs.metrics.of('a"b\\c').calculated()
+    rings.inputs.metrics.of('a"b\\c').add("ring_calculations")
     assert f'controllerring="{name}"' in generate_latest(registry).decode()
     assert 'controllerring="a\\"b\\\\c"' in generate_latest(registry).decode()
 

@@ -26,9 +26,9 @@ from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.reclaiming import PATIENCE, reclaim
 from kubeshard.shard.settings import LeaseTerms
 from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, Takeover
-from kubeshard.sharder.assignment_controller import CONTROLLED_FIRST
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.ring_machine import CONTROLLED_FIRST
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 from kubeshard_lab.simulation.faults.injection import Conditions, Rule
