@@ -14,7 +14,7 @@ from kubeshard.controller import Controller
 from kubeshard.core import Namespace, ObjectMeta
 from kubeshard.manager import Manager
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
-from kubeshard.shard import Sharding
+from kubeshard.shard import DeclaredRing, Sharding
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch, definition
@@ -188,7 +188,8 @@ async def ring_of_a_resource_that_is_not_served(world: SimulatedCluster) -> Proc
     await world.install()
     await world.make_ring(resources=[RingResource(group="sim.example", resource="thinks")])
     process = world.sharder("x0")
-    world.shard("s0", Touch(), sharding={"resources": [RingResource(group="sim.example", resource="things")]})
+    declared = DeclaredRing(world.ring, [RingResource(group="sim.example", resource="things")])
+    world.shard("s0", Touch(), sharding={"ring": declared})
     return process
 
 
