@@ -9,6 +9,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard_apiserver import ApiServer, Front, InMemoryTransport
 from kubeshard_apiserver.cli.command import apiserver
+from kubeshard_apiserver.verbs.shard_selectors import fnv1a
 
 
 def gates(text: str) -> frozenset[str]:
@@ -45,3 +46,17 @@ async def test_without_the_feature_the_parameter_is_ignored() -> None:
         listed = await client.raw("GET", "/api/v1/configmaps?shardSelector=bad")
     assert b'"a"' in listed.body
     assert b"shardInfo" not in listed.body
+
+
+@pytest.mark.parametrize(
+    ("names", "ranges"),
+    [
+        ([f"team-{number}" for number in range(1, 10)], 1),
+        ([f"tenant-{number:03}" for number in range(1000)], 17),
+    ],
+    ids=["team-1 to team-9", "tenant-000 to tenant-999"],
+)
+def test_names_that_differ_in_their_last_characters_are_in_few_of_1024_ranges(
+    names: list[str], ranges: int
+) -> None:
+    assert len({fnv1a(name) >> 54 for name in names}) == ranges
