@@ -177,7 +177,8 @@ async def test_on_an_overloaded_api_server_leases_are_renewed_with_the_schema_on
 
 
 async def create(client: Client, number: int) -> None:
-    await client.create(ConfigMap(metadata=ObjectMeta(name=f"busy-{number}", namespace="default")))
+    patient = client.with_timeout(30.0)  # longer than the test needs them
+    await patient.create(ConfigMap(metadata=ObjectMeta(name=f"busy-{number}", namespace="default")))
 
 
 async def is_renewed(client: Client, within: float) -> bool:
