@@ -126,6 +126,7 @@ def small_control_plane() -> Iterator[ControlPlane]:
         yield kube
 
 
+@pytest.mark.nightly  # one run in four does not overload the API server for long enough
 async def test_on_an_overloaded_api_server_leases_are_renewed_with_the_schema_only(
     small_control_plane: ControlPlane,
 ) -> None:
