@@ -7,9 +7,9 @@ import pytest
 
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core.hash_ranges import fnv1a
 from kubeshard_apiserver import ApiServer, Front, InMemoryTransport
 from kubeshard_apiserver.cli.command import apiserver
-from kubeshard_apiserver.verbs.shard_selectors import fnv1a
 
 
 def gates(text: str) -> frozenset[str]:

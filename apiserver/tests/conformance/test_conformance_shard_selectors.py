@@ -8,10 +8,11 @@ import pytest
 from conformance_api import Api
 from conformance_kinds import site
 
+from kubeshard.core.hash_ranges import fnv1a
 from kubeshard_apiserver import ApiServer, Identity, User
 from kubeshard_apiserver.resources.admission_plugins import ADMISSION_PLUGINS
 from kubeshard_apiserver.testing.control_plane import ControlPlane
-from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH, fnv1a
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 
 LOW, MIDDLE, HIGH = "0x0000000000000000", "0x8000000000000000", "0x10000000000000000"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

@@ -22,6 +22,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
+from kubeshard.core.hash_ranges import HASHES, HashRange, fnv1a
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.status import internal
 
@@ -29,21 +30,6 @@ SHARDED_LIST_AND_WATCH = "ShardedListAndWatch"
 """The feature gate, which is off by default in 1.36 and 1.37. Without it, servers ignore the parameter."""
 
 FIELDS = ("object.metadata.uid", "object.metadata.namespace")
-_OFFSET, _PRIME, _END = 0xCBF29CE484222325, 0x100000001B3, 1 << 64
-
-
-def fnv1a(text: str) -> int:
-    """The 64-bit FNV-1a hash of the text in UTF-8."""
-    found = _OFFSET
-    for byte in text.encode():
-        found = (found ^ byte) * _PRIME % _END
-    return found
-
-
-class Range(NamedTuple):
-    start: int
-    end: int
-    """Exclusive."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +37,7 @@ class ShardRanges:
     """A selector. `str` is what the server echoes."""
 
     field: str
-    ranges: tuple[Range, ...]
+    ranges: tuple[HashRange, ...]
 
     def selects(self, obj: Object) -> bool:
         hashed = fnv1a(obj["metadata"].get(self.field.rpartition(".")[2], ""))
@@ -95,7 +81,7 @@ class _Reader:
         self._words = [*(word for word in found if word.kind != "space"), _Word("end", "<EOF>")]
         self._at = 0
 
-    def calls(self) -> list[tuple[str, Range]]:
+    def calls(self) -> list[tuple[str, HashRange]]:
         found = self._alternatives()
         if self._ahead.kind != "end":
             if self._ahead.text == "&&":
@@ -106,13 +92,13 @@ class _Reader:
     def _refuse_rest(self) -> NoReturn:
         _refuse_syntax(f"extraneous input '{self._ahead.text}' expecting <EOF>")
 
-    def _alternatives(self) -> list[tuple[str, Range]]:
+    def _alternatives(self) -> list[tuple[str, HashRange]]:
         found = self._alternative()
         while self._took("||"):
             found += self._alternative()
         return found
 
-    def _alternative(self) -> list[tuple[str, Range]]:
+    def _alternative(self) -> list[tuple[str, HashRange]]:
         if self._took("("):
             found = self._alternatives()
             self._expect(")")
@@ -175,7 +161,7 @@ class _Reader:
         return self._words[self._at]
 
 
-def _range(arguments: list[_Word]) -> tuple[str, Range]:
+def _range(arguments: list[_Word]) -> tuple[str, HashRange]:
     if len(arguments) != 3:
         _refuse(f"shardRange() requires exactly 3 arguments, got {len(arguments)}")
     field, start, end = arguments
@@ -183,7 +169,7 @@ def _range(arguments: list[_Word]) -> tuple[str, Range]:
         _refuse("shardRange() first argument: expected field path (e.g. object.metadata.uid)")
     if field.text not in FIELDS:
         _refuse(f'unsupported field path "{field.text}"; supported: {", ".join(FIELDS)}')
-    found = Range(_number(start, "hexStart"), _number(end, "hexEnd"))
+    found = HashRange(_number(start, "hexStart"), _number(end, "hexEnd"))
     if found.start >= found.end:
         _refuse(f"shard range start {start.text} must be less than end {end.text}")
     return field.text, found
@@ -202,8 +188,8 @@ def _number(given: _Word, name: str) -> int:
     if odd := re.search(r"[^0-9a-f]", digits):
         _refuse(f'{name}: invalid hex character "{odd[0]}" in "{text}"')
     number = int(digits, 16)
-    if len(digits) == 17 and number != _END:
-        _refuse(f"{name}: 17-digit hex value must be '0x{_END:x}' (2^64), got \"{text}\"")
+    if len(digits) == 17 and number != HASHES:
+        _refuse(f"{name}: 17-digit hex value must be '0x{HASHES:x}' (2^64), got \"{text}\"")
     if len(digits) < 16:
         meant = f"0x{number:016x}"
         _refuse(f'{name} must be a 0x-prefixed 16-digit hex value, got "{text}" (did you mean "{meant}"?)')

@@ -1,0 +1,132 @@
+"""Hash ranges: a share of the objects of a kind, as the API server selects it (`shardSelector`, KEP-5866).
+
+An object is in the share if the 64-bit FNV-1a hash of its uid, or of its namespace, is in one of the ranges. Both stay
+the same for an object's whole life, so an object never moves from one range to another. API servers that do not know
+the parameter ignore it; whoever asks for a share checks what it gets with `selects`, which computes the same.
+
+Guaranteed: sets of ranges that contain the same hashes are equal. Not guaranteed: that names spread evenly. FNV-1a
+mixes the last characters of a text only into the middle of the hash, so namespaces that are numbered are neighbours;
+uids are random.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from kubeshard.core.objects import ObjectMeta
+
+HashedField = Literal["uid", "namespace"]
+HASHED_FIELDS: tuple[HashedField, ...] = get_args(HashedField)
+
+HASHES = 1 << 64
+"""How many hashes there are: the end of the last range."""
+
+_OFFSET, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, HASHES - 1
+
+
+def fnv1a(text: str) -> int:
+    """The 64-bit FNV-1a hash of the text in UTF-8, as API servers compute it."""
+    found = _OFFSET
+    for byte in text.encode():
+        found = (found ^ byte) * _PRIME & _MASK
+    return found
+
+
+class HashRange(NamedTuple):
+    """The hashes from `start` up to but not including `end`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class HashRanges:
+    """A set of hashes of one field: ascending ranges with gaps between them. Make it with `of`.
+
+    `str` is the value of the parameter `shardSelector`; without any ranges, which no server takes, it is empty.
+    """
+
+    field: HashedField
+    ranges: tuple[HashRange, ...] = ()
+
+    @classmethod
+    def of(cls, field: HashedField, ranges: Iterable[tuple[int, int]]) -> HashRanges:
+        """The union of the ranges, in any order. Raises ValueError for a range without hashes, or beyond 64 bits."""
+        joined: list[HashRange] = []
+        for start, end in sorted(ranges):
+            if not 0 <= start < end <= HASHES:
+                raise ValueError(f"{start:#x} to {end:#x} is not a range of 64-bit hashes")
+            if joined and start <= joined[-1].end:
+                joined[-1] = HashRange(joined[-1].start, max(end, joined[-1].end))
+            else:
+                joined.append(HashRange(start, end))
+        return cls(field, tuple(joined))
+
+    @classmethod
+    def everything(cls, field: HashedField) -> HashRanges:
+        return cls(field, (HashRange(0, HASHES),))
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+    def __contains__(self, hashed: int) -> bool:
+        at = bisect_right(self.ranges, (hashed, HASHES)) - 1
+        return at >= 0 and hashed < self.ranges[at].end
+
+    def __or__(self, other: HashRanges) -> HashRanges:
+        """The hashes in either. Both have to be of the same field."""
+        self._same_field(other)
+        return HashRanges.of(self.field, (*self.ranges, *other.ranges))
+
+    def __and__(self, other: HashRanges) -> HashRanges:
+        """The hashes in both."""
+        self._same_field(other)
+        return HashRanges.of(self.field, _common(self.ranges, other.ranges))
+
+    def __sub__(self, other: HashRanges) -> HashRanges:
+        """The hashes here that are not in the other."""
+        self._same_field(other)
+        return HashRanges.of(self.field, _common(self.ranges, _gaps(other.ranges)))
+
+    def selects(self, metadata: ObjectMeta) -> bool:
+        """Whether the object is in the share."""
+        return self.hash_of(metadata) in self
+
+    def hash_of(self, metadata: ObjectMeta) -> int:
+        """The hash that decides about the object."""
+        return fnv1a(metadata.uid if self.field == "uid" else metadata.namespace)
+
+    def __str__(self) -> str:
+        field = f"object.metadata.{self.field}"
+        return " || ".join(
+            f"shardRange({field}, '0x{start:016x}', '0x{end:016x}')" for start, end in self.ranges
+        )
+
+    def _same_field(self, other: HashRanges) -> None:
+        if self.field != other.field:
+            raise ValueError(f"ranges of {self.field} and of {other.field} have nothing in common")
+
+
+def _common(left: Iterable[HashRange], right: Iterable[HashRange]) -> Iterator[HashRange]:
+    """What is in both, of ascending ranges with gaps."""
+    for start, end in left:
+        for other in right:
+            if other.start >= end:
+                break
+            if other.end > start:
+                yield HashRange(max(start, other.start), min(end, other.end))
+
+
+def _gaps(ranges: Iterable[HashRange]) -> list[HashRange]:
+    """What is between ascending ranges, and on both sides of them."""
+    found, start = [], 0
+    for begin, end in ranges:
+        if start < begin:
+            found.append(HashRange(start, begin))
+        start = end
+    if start < HASHES:
+        found.append(HashRange(start, HASHES))
+    return found
