@@ -1,6 +1,6 @@
 """Builds the programs of a control plane from their Go modules.
 
-    python tools/build_control_plane.py [PROGRAM ...]    # `make kube`; without names: all
+    python tools/build_control_plane.py [--release RELEASE] [PROGRAM ...]    # `make kube`; without names: all
 
 Guaranteed: existing programs are not built again; a program appears in the cache folder only when it is complete, so an
 interrupted build leaves nothing half-done; versions and checksums are those of the go.mod and go.sum files next to this
@@ -9,6 +9,7 @@ one. Needs Go 1.26 or newer and access to Go modules; nothing is installed outsi
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -23,7 +24,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubeshard.core.errors import ConfigurationError, KubeshardError
-from kubeshard_apiserver.testing.assets import ASSETS_VARIABLE, RELEASE, cache_folder
+from kubeshard_apiserver.testing.assets import (
+    ASSETS_VARIABLE,
+    CORE_PROGRAMS,
+    OTHER_RELEASES,
+    RELEASE,
+    cache_folder,
+)
 
 _MODULES = Path(__file__).parent / "control_plane"
 _GO_NEEDED = (1, 26)
@@ -49,6 +56,9 @@ PROGRAMS: Mapping[str, Program] = {
 }
 
 
+OF_OTHER_RELEASES = CORE_PROGRAMS
+"""What is built of them."""
+
 _HELM = "helm.sh/helm/v3/pkg/chartutil"
 
 
@@ -56,32 +66,39 @@ class BuildFailed(KubeshardError):
     """`go build` failed. The message contains the end of its output."""
 
 
-def build(programs: Sequence[str] = tuple(PROGRAMS)) -> Path:
-    """Build the missing ones of `programs` and return the folder. Prints progress. Raises ConfigurationError,
-    BuildFailed.
+def build(programs: Sequence[str] = (), release: str = RELEASE) -> Path:
+    """Build the missing ones of `programs`, by default all, and return the folder. Prints progress. Raises
+    ConfigurationError, BuildFailed.
     """
-    if unknown := [name for name in programs if name not in PROGRAMS]:
-        raise ConfigurationError(f"no such program: {', '.join(unknown)} (there are {', '.join(PROGRAMS)})")
-    folder = cache_folder()
-    missing = [name for name in programs if not os.access(folder / name, os.X_OK)]
+    if release not in (RELEASE, *OTHER_RELEASES):
+        known = ", ".join((RELEASE, *OTHER_RELEASES))
+        raise ConfigurationError(f"no such release: {release} (there are {known})")
+    available = tuple(PROGRAMS) if release == RELEASE else OF_OTHER_RELEASES
+    if unknown := [name for name in programs if name not in available]:
+        raise ConfigurationError(f"no such program: {', '.join(unknown)} (there are {', '.join(available)})")
+    folder = cache_folder(release)
+    missing = [name for name in programs or available if not os.access(folder / name, os.X_OK)]
     if not missing:
-        print(f"the control plane {RELEASE} is complete in {folder}")
+        print(f"the control plane {release} is complete in {folder}")
         return folder
     go = _go()
     minutes = sum(PROGRAMS[name].minutes for name in missing)
-    print(f"building {', '.join(missing)} ({RELEASE}) into {folder}")
+    print(f"building {', '.join(missing)} ({release}) into {folder}")
     print(f"the first time this takes about {minutes:.0f} minutes on two cores; later it is there")
     folder.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(missing, 1):
         began = time.monotonic()
         print(f"[{number}/{len(missing)}] {name} ...", end=" ", flush=True)
-        _build(go, name, folder)
+        _build(go, name, folder, release)
         print(f"{time.monotonic() - began:.0f} s", flush=True)
     return folder
 
 
-def _build(go: str, name: str, folder: Path) -> None:
+def _build(go: str, name: str, folder: Path, release: str) -> None:
     program = PROGRAMS[name]
+    module = program.module
+    if release != RELEASE and module == "kubernetes":
+        module += "-" + release.removeprefix("v").rpartition(".")[0]
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-", ignore_cleanup_errors=True) as workplace:
         target = Path(workplace) / name
         command = [
@@ -89,7 +106,7 @@ def _build(go: str, name: str, folder: Path) -> None:
             "build",
             "-trimpath",
             "-mod=readonly",
-            f"-ldflags={_linker_flags()}",
+            f"-ldflags={_linker_flags(release)}",
             "-o",
             str(target),
             program.package,
@@ -98,7 +115,7 @@ def _build(go: str, name: str, folder: Path) -> None:
         with output.open("wb") as sink, _interrupt_later() as interrupted:
             compiler = subprocess.Popen(  # noqa: S603 - go
                 command,
-                cwd=_MODULES / program.module,
+                cwd=_MODULES / module,
                 env={**os.environ, **_GO_ENVIRONMENT, "GOTMPDIR": workplace},
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -150,10 +167,10 @@ def _end(compiler: subprocess.Popen[bytes]) -> None:
         compiler.wait()
 
 
-def _linker_flags() -> str:
+def _linker_flags(release: str) -> str:
     """Flags that set the version: without one, the server reports v0.0.0, which misleads clients."""
-    major, minor, _ = RELEASE.removeprefix("v").split(".")
-    values = {"gitVersion": RELEASE, "gitMajor": major, "gitMinor": minor}
+    major, minor, _ = release.removeprefix("v").split(".")
+    values = {"gitVersion": release, "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     known = [f"{package}.{name}={value}" for package in packages for name, value in values.items()]
     # For which version Helm renders charts, if no cluster says.
@@ -178,8 +195,14 @@ def _go() -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Builds the programs of a control plane from their Go modules."
+    )
+    parser.add_argument("--release", default=RELEASE, help=f"one of {RELEASE}, {', '.join(OTHER_RELEASES)}")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="only these")
+    given = parser.parse_args()
     try:
-        build(sys.argv[1:] or tuple(PROGRAMS))
+        build(given.programs, given.release)
     except KeyboardInterrupt:
         sys.exit("\ninterrupted; what was finished stays")
     except KubeshardError as error:

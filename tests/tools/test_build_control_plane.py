@@ -27,16 +27,23 @@ class Go:
     def __init__(self, folder: Path) -> None:
         self._program = folder / "go"
         self._builds = folder / "builds"
+        self._places = folder / "places"
         self.does(COMPILES)
 
     def does(self, build: str, version: str = "go1.26.1") -> None:
         self._program.write_text(
             f'#!/bin/sh\nif [ "$1" = version ]; then echo "go version {version} linux/amd64"; exit; fi\n'
             f'echo "$@" >> {self._builds}\n'
+            f'basename "$PWD" >> {self._places}\n'
             'while [ "$1" != -o ]; do shift; done; target=$2\n'
             f"{build}\n"
         )
         self._program.chmod(0o755)
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders of the modules that were built."""
+        return self._places.read_text().splitlines()
 
     @property
     def builds(self) -> list[str]:
@@ -65,6 +72,22 @@ def test_every_program_is_linked_with_its_release(go: Go) -> None:
     for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
         assert f"-X {package}.gitVersion={RELEASE}" in go.builds[0]
         assert f"-X {package}.gitMajor=1" in go.builds[0]
+
+
+def test_another_release_is_built_beside_it_from_its_own_modules(go: Go) -> None:
+    folder = build(release="v1.37.2")
+    assert folder == cache_folder("v1.37.2") != cache_folder()
+    assert {path.name for path in folder.iterdir()} == {"etcd", "kube-apiserver", "kubectl"}
+    assert "component-base/version.gitVersion=v1.37.2" in go.builds[1]
+    assert go.folders == ["etcd", "kubernetes-1.37", "kubernetes-1.37"]
+    with pytest.raises(
+        ConfigurationError, match=r"no such release: v1\.2\.3 \(there are v1\.36\.\d, v1\.37\.2\)"
+    ):
+        build(release="v1.2.3")
+    with pytest.raises(
+        ConfigurationError, match=r"no such program: helm \(there are etcd, kube-apiserver, kubectl\)"
+    ):
+        build(["helm"], release="v1.37.2")
 
 
 def test_what_is_there_is_not_built_again(go: Go, capsys: pytest.CaptureFixture[str]) -> None:

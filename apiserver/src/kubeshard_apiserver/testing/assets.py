@@ -16,13 +16,16 @@ RELEASE = "v1.36.3"
 """The Kubernetes release that is built and that the tests are written for."""
 
 CORE_PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
+OTHER_RELEASES = ("v1.37.2",)
+"""Releases of which the core programs are built on demand (`make kube RELEASE=...`)."""
+
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 
 
-def cache_folder() -> Path:
-    """The folder for the binaries of this release. It may not exist yet."""
+def cache_folder(release: str = RELEASE) -> Path:
+    """The folder for the binaries of the release. It may not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "kubeshard" / "kube" / RELEASE
+    return Path(base) / "kubeshard" / "kube" / release
 
 
 def find_assets(programs: Iterable[str] = CORE_PROGRAMS) -> Path:
