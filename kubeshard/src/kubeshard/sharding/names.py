@@ -96,6 +96,14 @@ UNRELEASED_ANNOTATION = "alpha.sharding.timebertt.dev/unreleased"
 For people, who find it in a condition of the ring. Not used for decisions; shards in Go do not have it.
 """
 
+OWNED_RANGES_ANNOTATION = "alpha.sharding.timebertt.dev/owned-ranges"
+"""On the Lease of a shard of a ring that is sharded by ranges: what it works on (`assignment.Report`), written with the
+renewals. From these the coordinator writes an assignment anew that was deleted or edited.
+"""
+
+WEIGHT_ANNOTATION = "alpha.sharding.timebertt.dev/weight"
+"""On the same: how much the shard gets, as a number in proportion to the others'. Without it 1; with 0 nothing."""
+
 SHARDER_LABEL = "alpha.sharding.timebertt.dev/sharder"
 """The label of the Lease of a sharder inside an operator, `sharder-<ring>`, with its ring. For people and tools."""
 
@@ -144,6 +152,13 @@ def shard_label(ring: str) -> str:
 def drain_label(ring: str) -> str:
     """Key of the label that asks an object's shard to release it."""
     return DRAIN_LABEL_PREFIX + ring
+
+
+def assignment_name(ring: str) -> str:
+    """Name of the ConfigMap with the ring's assignment by ranges (`assignment`), next to the shards' Leases. It has the
+    label `RING_LABEL`.
+    """
+    return f"ranges-{ring}"
 
 
 def inside_election(ring: str) -> str:

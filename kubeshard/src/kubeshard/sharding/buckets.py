@@ -1,0 +1,88 @@
+"""Buckets: the parts into which a ring that is sharded by ranges divides its objects.
+
+The bucket of an object is the top bits of the hash of its uid or its namespace, so a bucket is a range of hashes that
+the API server can select, and neighbouring buckets make one range. An object never changes its bucket.
+
+    buckets = Buckets(1024, "uid")
+    buckets.of(obj.metadata)            683
+    str(buckets.ranges({682, 683}))     the selector of both: one range
+
+A ring has its buckets for life: with another count or field each object would be somewhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kubeshard.core.hash_ranges import HASHED_FIELDS, HASHES, HashedField, HashRanges
+from kubeshard.core.objects import ObjectMeta
+
+MOST_BUCKETS = 2048
+"""A change of all of them at once is still one patch: the API server takes 10 000 operations."""
+
+_RUN = re.compile(r"([0-9]{1,4})-([0-9]{1,4})")
+
+
+class Run(NamedTuple):
+    """Neighbouring buckets, from the first up to and including the last."""
+
+    first: int
+    last: int
+
+    @property
+    def buckets(self) -> range:
+        return range(self.first, self.last + 1)
+
+
+def runs_of(buckets: Iterable[int]) -> list[Run]:
+    """The fewest runs with exactly these buckets, ascending."""
+    runs: list[Run] = []
+    for bucket in sorted(set(buckets)):
+        if runs and runs[-1].last == bucket - 1:
+            runs[-1] = Run(runs[-1].first, bucket)
+        else:
+            runs.append(Run(bucket, bucket))
+    return runs
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """How many there are, a power of two, and what is hashed. Raises ValueError for anything else."""
+
+    count: int = 1024
+    by: HashedField = "uid"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= MOST_BUCKETS or self.count & (self.count - 1):
+            raise ValueError(f"{self.count} buckets: not a power of two up to {MOST_BUCKETS}")
+        if self.by not in HASHED_FIELDS:
+            raise ValueError(f"by {self.by!r}: not one of {', '.join(HASHED_FIELDS)}")
+
+    @property
+    def all(self) -> Run:
+        return Run(0, self.count - 1)
+
+    def of(self, metadata: ObjectMeta) -> int:
+        """The object's bucket."""
+        return HashRanges(self.by).hash_of(metadata) * self.count // HASHES
+
+    def ranges(self, buckets: Iterable[int]) -> HashRanges:
+        """The hashes of these buckets."""
+        size = HASHES // self.count
+        return HashRanges.of(self.by, ((first * size, (last + 1) * size) for first, last in runs_of(buckets)))
+
+    def key(self, run: Run) -> str:
+        """The run as a text whose order is that of the buckets: `0000-0341`."""
+        width = len(str(self.count - 1))
+        return f"{run.first:0{width}}-{run.last:0{width}}"
+
+    def run(self, key: str) -> Run:
+        """The inverse of `key`. Raises ValueError for any other text."""
+        if match := _RUN.fullmatch(key):
+            run = Run(int(match[1]), int(match[2]))
+            if run.first <= run.last < self.count and key == self.key(run):
+                return run
+        raise ValueError(f"{key!r} is not a run of the {self.count} buckets, such as {self.key(self.all)}")

@@ -1,0 +1,71 @@
+"""A bucket is a range of hashes, and each object is in one."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.sharding.buckets import MOST_BUCKETS, Buckets, Run, runs_of
+
+COUNTS = st.integers(0, 11).map(lambda power: 1 << power)
+
+
+@given(COUNTS, st.uuids())
+def test_the_api_server_selects_an_object_with_its_bucket_and_with_no_other(count: int, uid: object) -> None:
+    buckets, metadata = Buckets(count), ObjectMeta(uid=str(uid), namespace="any")
+    bucket = buckets.of(metadata)
+    assert 0 <= bucket < count
+    assert buckets.ranges([bucket]).selects(metadata)
+    assert not buckets.ranges(set(range(count)) - {bucket}).selects(metadata)
+
+
+def test_everything_in_a_namespace_is_in_one_bucket_if_that_is_hashed() -> None:
+    buckets = Buckets(1024, "namespace")
+    assert buckets.of(ObjectMeta(uid="1", namespace="a")) == buckets.of(ObjectMeta(uid="2", namespace="a"))
+    assert buckets.of(ObjectMeta(uid="1", namespace="a")) == 0xAF63DC4C8601EC8C >> 54
+
+
+def test_neighbouring_buckets_are_one_range() -> None:
+    assert len(Buckets(1024).ranges([7, 5, 6, 1000]).ranges) == 2
+    assert Buckets(1024).ranges(range(1024)).ranges == ((0, 1 << 64),)
+
+
+@given(st.sets(st.integers(0, 63)))
+def test_runs_are_the_fewest_that_contain_the_buckets(buckets: set[int]) -> None:
+    runs = runs_of(buckets)
+    assert [bucket for run in runs for bucket in run.buckets] == sorted(buckets)
+    assert all(before.last + 1 < after.first for before, after in pairwise(runs))
+
+
+def test_a_run_is_written_so_that_texts_are_in_the_order_of_the_buckets() -> None:
+    assert Buckets(1024).key(Run(7, 341)) == "0007-0341"
+    assert Buckets(16).key(Run(7, 15)) == "07-15"
+    assert Buckets(1).key(Run(0, 0)) == "0-0"
+
+
+@given(COUNTS.flatmap(lambda count: st.tuples(st.just(count), *[st.integers(0, count - 1)] * 2)))
+def test_a_run_is_read_as_it_was_written(drawn: tuple[int, int, int]) -> None:
+    count, *ends = drawn
+    run = Run(min(ends), max(ends))
+    assert Buckets(count).run(Buckets(count).key(run)) == run
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "0-5", "0000-1024", "0005-0004", "-001-0003", "0000_0003", "0000-0003 ", "٠٠٠٠-0003"]
+)
+def test_only_what_would_be_written_is_read_as_a_run(text: str) -> None:
+    with pytest.raises(ValueError, match="not a run of the 1024 buckets"):
+        Buckets(1024).run(text)
+
+
+@pytest.mark.parametrize("count", [0, -4, 3, 1000, MOST_BUCKETS * 2])
+def test_buckets_that_are_no_ranges_of_the_same_size_are_refused(count: int) -> None:
+    with pytest.raises(ValueError, match="power of two"):
+        Buckets(count)
+
+
+def test_only_what_the_api_server_hashes_can_be_hashed() -> None:
+    with pytest.raises(ValueError, match="uid, namespace"):
+        Buckets(1024, "name")  # type: ignore[arg-type]
