@@ -8,17 +8,16 @@
 | `both` | yes | yes: no service, no webhook (docs/in-manager-sharding.md) |
 | `sharder` | no | yes |
 
-It combines everything that a shard needs: identity, a Lease on its own thread with a kernel watchdog, filtered caches,
-predicate, drain acknowledgement, fenced writes, and the release when the controllers have stopped. The parts can also
-be used separately; `docs/shard-in-any-language.md` explains each.
+It combines everything that a shard needs: identity, a Lease on its own thread with a kernel watchdog, the delivery of
+its objects (`delivery`), fenced writes, and the release when the controllers have stopped. The parts can also be used
+separately; `docs/shard-in-any-language.md` explains each.
 
 For guarantees see the modules of this package. Not guaranteed: that a change of the ring's resources is noticed;
 restart the shards after it.
 
 RBAC: `get` on `controllerrings` (not with `resources`); `get`, `create`, `update`, `watch` on `leases` in the shard's
-namespace; `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that they
-control; and what the controllers need. `create` and `patch` on `events` in the shard's namespace, to report kinds that
-cannot be read. Candidates also need that of `kubeshard.sharder.in_manager`.
+namespace; what the delivery and the controllers need. `create` and `patch` on `events` in the shard's namespace, to
+report kinds that cannot be read. Candidates also need that of `kubeshard.sharder.in_manager`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import fields
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
@@ -42,8 +41,8 @@ from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import READ, Grant
-from kubeshard.core.kinds import GroupKind, GroupResource, Kind
-from kubeshard.core.namespaces import ALL, AllNamespaces
+from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.selectors import Selector
 from kubeshard.leases.former import until_free
 from kubeshard.leases.held_lease import Gate, HeldLease
@@ -59,11 +58,10 @@ from kubeshard.shard.declared_resources import (
     find_ring,
     undeclared_resources,
 )
-from kubeshard.shard.handover import Handovers, shard_predicate
+from kubeshard.shard.delivery import Delivery, Member, Share
 from kubeshard.shard.identity import ShardIdentity, check_shard_name, identify
-from kubeshard.shard.label_restorer import LabelRestorer
+from kubeshard.shard.label_delivery import Labels
 from kubeshard.shard.metrics import ShardMetrics
-from kubeshard.shard.reclaiming import Reclaiming, clear
 from kubeshard.shard.settings import DeclaredRing, LeaseTerms, SharderSettings
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease
 from kubeshard.sharding.api import ControllerRing
@@ -145,6 +143,7 @@ class Sharding(ArgumentHints):
         self.objects_in = objects_in
         self._replaces = replaces
         self._handover = self._declares.handover
+        self._delivery: Delivery = Labels()
         self._prepared: _Prepared | None = None
         self._held: HeldShardLease | None = None
         self._shared: HeldLease | None = None
@@ -188,17 +187,30 @@ class Sharding(ArgumentHints):
             refused=lambda: objects.refused_writes,
             unfenced=lambda: objects.unfenced_writes,
         )
-        declared = self.declared_ring(controllers)
-        self._prepared = _Prepared(shard, resources, kinds, client, objects, declared, metrics)
-        if self._is_shard:
-            self._prepared.warn_about_idle_resources(controllers)
-        else:
-            self._prepared.refuse_shares(controllers)
+        for entry in resources.entries:
+            if entry.main:
+                metrics.of_resource(entry.resource)
+        member = Member(
+            shard=shard,
+            resources=resources,
+            kinds=kinds,
+            home=client,
+            objects=objects,
+            objects_in=self.objects_in,
+            looks_for_ring=self._declares.resources is None,
+            request_bound=self._timing.request_bound,
+            check=self._check,
+            metrics=metrics,
+        )
+        share = self._delivery.begin(member, controllers) if self._is_shard else None
+        self._prepared = _Prepared(member, share, self.declared_ring(controllers))
+        if share is None:
+            refuse_shares(resources, controllers)
 
     @property
     def shard(self) -> ShardIdentity:
         """The identity of this process. It is known after `prepare`."""
-        return self._ready.shard
+        return self._ready.member.shard
 
     @property
     def named(self) -> str:
@@ -211,7 +223,6 @@ class Sharding(ArgumentHints):
         a shard only has rights on objects in the namespaces that the manager reads.
         """
         controllers = list(controllers)
-        rights = ("get", "list", "watch", "patch")
         yield Grant.on(Lease, "get", "create", "update", "watch", namespace=self._namespace or None)
         yield Grant.on(EVENTS, "create", "patch", namespace=self._namespace or None)
         ring = (
@@ -223,8 +234,7 @@ class Sharding(ArgumentHints):
         read: defaultdict[GroupResource, set[str | AllNamespaces]] = defaultdict(set)
         for watch in (watch for each in controllers for watch in each.all_watches if self.mode == "shard"):
             read[watch.form.kind.group_resource].update(places(watch, scope_of))
-        for resource in sharded:
-            yield from (Grant.on(resource, *rights, namespace=place) for place in read.get(resource, (ALL,)))
+        yield from self._delivery.grants(self._namespace or "", sharded, read)
         if self._declares.resources is None:
             yield Grant.on(ControllerRing, "get")
         if isinstance(self._replaces, LeaderElection):
@@ -240,23 +250,19 @@ class Sharding(ArgumentHints):
             yield Grant.on(ControllerRing, *READ)
 
     def scopes(self, cluster: str) -> Mapping[GroupKind, Scope]:
-        """The scopes of all kinds of the ring, main and controlled, in the cluster of the objects: filtered by the
-        shard label.
-        """
-        if not self._is_shard or cluster != self.objects_in:
-            return {}
-        mine = Scope(labels=Selector.equals(self.shard.label, self.shard.name))
-        return dict.fromkeys(self._ready.kinds, mine)
+        """The scopes of all kinds of the ring, main and controlled, in the cluster of the objects."""
+        share = self._ready.share
+        return {} if share is None or cluster != self.objects_in else share.scopes()
 
     def client(self, client: Client, cluster: str) -> Client:
         """`client` with fenced writes, each of which ends within `LeaseTiming.request_bound`. In clusters other than
-        that of the objects, no write starts without the Lease, but objects there do not have the shard's label.
+        that of the objects, no write starts without the Lease, but objects there belong to no shard.
         """
-        if not self._is_shard:
-            return client.with_timeout(self._timing.request_bound)
-        sharded = self._ready.resources if cluster == self.objects_in else RingResources(())
-        fence = ShardFence(self.shard, sharded, self._ready.kinds.values(), self._check)
-        return client.with_timeout(self._timing.request_bound).fenced(fence)
+        share, client = self._ready.share, client.with_timeout(self._timing.request_bound)
+        if share is None:
+            return client
+        there = ShardFence(self.shard, RingResources(()), (), self._check)
+        return client.fenced(share.fence() if cluster == self.objects_in else there)
 
     @property
     def about(self) -> ObjectReference | None:
@@ -282,7 +288,7 @@ class Sharding(ArgumentHints):
         shard's metrics.
         """
         if self._is_shard:
-            metrics.registry.register(self._ready.metrics)
+            metrics.registry.register(self._ready.member.metrics)
         if self.mode == "shard":
             return ()
         # A shard that uses a sharder service does not need it.
@@ -294,10 +300,10 @@ class Sharding(ArgumentHints):
             InManagerSharder(
                 self.ring,
                 self._ready.declared,
-                self._ready.client,
+                self._ready.member.home,
                 # Patches of a former sharder are safe, and the process goes on as a shard.
                 self._election(inside_election(self.ring), watchdog=False),
-                objects=self._ready.objects,
+                objects=self._ready.member.objects,
                 objects_in=self.objects_in,
                 events=events,
                 metrics=metrics,
@@ -313,28 +319,21 @@ class Sharding(ArgumentHints):
         )
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any] | None:
-        """Adds predicate and wrapper to a controller of a main kind, and the wrapper to one of a controlled kind, whose
-        objects are moved but never drained. Others are returned unchanged. In a process that is not a shard, it returns
-        None for controllers of the ring.
+        """A controller of the ring as a shard runs it, or None in a process that is not a shard. Others are returned
+        unchanged.
         """
-        primary, resources = controller.primary_watch, self._ready.resources
-        resource = primary.form.kind.group_resource
-        if resource not in resources or cluster != self.objects_in:
+        resource, ready = controller.primary_watch.form.kind.group_resource, self._ready
+        if resource not in ready.member.resources or cluster != self.objects_in:
             return controller
-        if not self._is_shard:
-            return None
-        if resources.entry(resource).main:
-            controller = controller.filtered(shard_predicate(self.ring, self.shard.name, primary.when))
-        handovers = self._ready.handovers
-        return controller.guarded(handovers.sharded, undecodable=handovers.draining)
+        return None if ready.share is None else ready.share.wrap(controller)
 
     def gate(self, controller: Controller[Any], cluster: str) -> Gate | None:
-        """Closed until the objects of the ring's kinds that the controller watches have been reclaimed."""
-        resource = controller.primary_watch.form.kind.group_resource
-        if not self._is_shard or resource not in self._ready.resources or cluster != self.objects_in:
+        """Closed until the controller may begin with what is delivered of the ring's kinds that it watches."""
+        resource, ready = controller.primary_watch.form.kind.group_resource, self._ready
+        if ready.share is None or resource not in ready.member.resources or cluster != self.objects_in:
             return None
         watched = {watch.form.kind.group_kind for watch in controller.all_watches}
-        return self._ready.reclaiming.gate(watched & self._ready.kinds.keys())
+        return ready.share.gate(watched & ready.member.kinds.keys())
 
     @property
     def grant_to_replace(self) -> Grant:
@@ -353,7 +352,7 @@ class Sharding(ArgumentHints):
         """Enters when nobody has the right that the ring replaces; with a Lease that has to be held while this process
         works, if there is one.
         """
-        client = self._ready.client
+        client = self._ready.member.home
         if isinstance(self._replaces, LeaderElection):
             async with self._replaces.held_by_group(client, f"ring/{self.ring}") as held:
                 yield held
@@ -369,16 +368,15 @@ class Sharding(ArgumentHints):
         caches: Mapping[str, Cache],
         refused: Callable[[str], None] = lambda why: None,
     ) -> AsyncIterator[Right]:
-        """Holds the Lease during the block, and reclaims all objects with the shard's name if necessary; meanwhile the
-        gates of controllers are closed. See `ShardLease.held` and `reclaim`. A process that is not a shard needs no
-        Lease. What `replaces` names comes first.
+        """Holds the Lease during the block, in which objects are delivered. See `ShardLease.held` and `Share.working`.
+        A process that is not a shard needs no Lease. What `replaces` names comes first.
         """
         async with self._after_the_former() as shared:
             self._shared = shared
-            if not self._is_shard:
+            if (share := self._ready.share) is None:
                 yield shared or _NothingToLose()
                 return
-            async with self._held_as_shard(health, caches, refused) as held:
+            async with self._held_as_shard(share, health, caches, refused) as held:
                 if shared is None:
                     yield held
                     return
@@ -393,17 +391,21 @@ class Sharding(ArgumentHints):
 
     @asynccontextmanager
     async def _held_as_shard(
-        self, health: HealthGate, caches: Mapping[str, Cache], refused: Callable[[str], None]
+        self,
+        share: Share,
+        health: HealthGate,
+        caches: Mapping[str, Cache],
+        refused: Callable[[str], None],
     ) -> AsyncIterator[HeldShardLease]:
-        prepared = self._ready
+        member = self._ready.member
         lease = ShardLease(
-            prepared.shard,
-            prepared.client,
+            member.shard,
+            member.home,
             timing=self._timing,
             takeover=self._terms.takeover,
             keep_on_stop=self._terms.keep_on_stop,
             strict_handover=self._handover not in ("", "false"),
-            metrics=prepared.metrics,
+            metrics=member.metrics,
         )
         loop = asyncio.get_running_loop()
 
@@ -414,42 +416,8 @@ class Sharding(ArgumentHints):
         rewound = partial(here, caches[HOME_CLUSTER].distrust)
         async with lease.held(health, rewound, partial(here, refused)) as held:
             self._held = held
-            prepared.handovers.cannot_release = held.cannot_release
-            if not held.returning:
-                prepared.reclaiming.reclaimed(prepared.kinds.keys())
-                taking_back = asyncio.create_task(
-                    self._take_back(prepared, caches[self.objects_in]), name="taking back"
-                )
-                try:
-                    yield held
-                finally:
-                    taking_back.cancel()
-                    await asyncio.wait([taking_back])
-                return
-            async with asyncio.TaskGroup() as tasks:
-                cache = caches[self.objects_in]
-                reclaiming = tasks.create_task(self._reclaim(prepared, held, cache), name="reclaiming")
+            async with share.working(held, caches):
                 yield held
-                reclaiming.cancel()
-
-    async def _take_back(self, prepared: _Prepared, cache: Cache) -> None:
-        for kind in prepared.kinds.values():
-            for informer in cache.informers_of(kind):
-                prepared.handovers.losses.follow(informer, self.objects_in)
-        objects = prepared.objects.with_timeout(self._timing.request_bound).checked(self._check)
-        home = prepared.client if self._declares.resources is None else None
-        await prepared.label_restorer.run(home, objects, cache)
-
-    async def _reclaim(self, prepared: _Prepared, held: HeldShardLease, cache: Cache) -> None:
-        """Runs if the name had been given up. Until it is done, what leaves may have been taken with good reason."""
-        client = self.client(prepared.objects, self.objects_in)
-        places = prepared.places(cache)
-        prepared.reclaiming.reclaimed(prepared.kinds.keys() - {kind.group_kind for kind, _ in places})
-        waited_for = await prepared.reclaiming.reclaim(client, prepared.shard, places)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._take_back(prepared, cache), name="taking back")
-            await clear(client, prepared.shard, waited_for)
-            held.objects_reclaimed()
 
     @property
     def _ready(self) -> _Prepared:
@@ -462,7 +430,7 @@ class Sharding(ArgumentHints):
 
     def _election(self, name: str, *, watchdog: bool = True) -> LeaderElection:
         shared = {each.name: getattr(self._timing, each.name) for each in fields(ElectionTiming)}
-        world = self._ready.client.world
+        world = self._ready.member.home.world
         return LeaderElection(
             name=name,
             namespace=self.shard.namespace,
@@ -485,75 +453,25 @@ class Sharding(ArgumentHints):
             self._shared.check()
 
 
-class _Prepared:
-    """What a process knows about its ring and itself once it has read the ring."""
+class _Prepared(NamedTuple):
+    """What is known once the ring has been read. `share` is None in a process that is not a shard."""
 
-    def __init__(
-        self,
-        shard: ShardIdentity,
-        resources: RingResources,
-        kinds: Mapping[GroupKind, Kind],
-        client: Client,
-        objects: Client,
-        declared: ControllerRing | None,
-        metrics: ShardMetrics,
-    ) -> None:
-        self.shard = shard
-        self.declared = declared
-        self.metrics = metrics
-        for entry in resources.entries:
-            if entry.main:
-                metrics.of_resource(entry.resource)
-        self.resources = resources
-        self.kinds = kinds
-        self.handovers = Handovers(
-            shard.label,
-            shard.drain,
-            shard.name,
-            lambda kind: kind.group_resource in resources,
-            client.world.clock,
-            metrics.acknowledged,
-        )
-        self.reclaiming = Reclaiming()
-        self.label_restorer = LabelRestorer(shard, resources, self.handovers.losses, client.world.clock)
-        self.client = client
-        self.objects = objects
-        """The client of the cluster with the ring's objects."""
+    member: Member
+    share: Share | None
+    declared: ControllerRing | None
 
-    def places(self, cache: Cache) -> list[tuple[Kind, str | AllNamespaces]]:
-        """The kinds and namespaces in which this process sees objects of the ring."""
-        return [
-            (kind, namespace or ALL)
-            for kind in self.kinds.values()
-            for namespace in {part for i in cache.informers_of(kind) for part in i.scope.parts(kind)}
-        ]
 
-    def refuse_shares(self, controllers: Sequence[Controller[Any]]) -> None:
-        """For a process that is not a shard: raises ConfigurationError for a controller that would run here but reads
-        kinds of which a shard only sees its share.
-        """
-        for controller in controllers:
-            primary, *others = (watch.form.kind.group_resource for watch in controller.all_watches)
-            if primary not in self.resources and (
-                shared := [each for each in others if each in self.resources]
-            ):
-                raise ConfigurationError(
-                    f"controller {controller.name} is not sharded but watches {', '.join(map(str, shared))}, of which "
-                    "a process in the mode sharder has no share: take the mode both"
-                )
-
-    def warn_about_idle_resources(self, controllers: Sequence[Controller[Any]]) -> None:
-        """Warns about main resources without a controller: their objects are assigned to us, but no drain would be
-        acknowledged.
-        """
-        reconciled = {controller.primary_watch.form.kind.group_resource for controller in controllers}
-        for entry in self.resources.entries:
-            if entry.main and entry.resource not in reconciled:
-                _log.warning(
-                    "No controller here reconciles a main resource of the ring; its objects will never be drained",
-                    ring=self.shard.ring,
-                    resource=str(entry.resource),
-                )
+def refuse_shares(resources: RingResources, controllers: Sequence[Controller[Any]]) -> None:
+    """For a process that is not a shard: raises ConfigurationError for a controller that would run here but reads kinds
+    of which a shard only sees its share.
+    """
+    for controller in controllers:
+        primary, *others = (watch.form.kind.group_resource for watch in controller.all_watches)
+        if primary not in resources and (shared := [each for each in others if each in resources]):
+            raise ConfigurationError(
+                f"controller {controller.name} is not sharded but watches {', '.join(map(str, shared))}, of which "
+                "a process in the mode sharder has no share: take the mode both"
+            )
 
 
 async def _lose_with(held: HeldLease, shared: HeldLease) -> None:

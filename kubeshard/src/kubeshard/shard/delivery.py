@@ -1,0 +1,105 @@
+"""How the objects of a ring reach its shards: what differs between labels on objects and hash ranges.
+
+A membership (`sharding`) has an identity, a Lease and an election whatever the delivery is. A `Delivery` says which
+objects this process reads, which it may write, when a run of one may start, and what it does for that while it holds
+its Lease.
+
+Guaranteed by each delivery: no two shards of a ring work on one object at the same time, as far as their Leases can
+tell. A third one would have to provide what `Share` has; nothing else of a membership knows how objects are shared out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.scope import Scope
+from kubeshard.client.client import Client
+from kubeshard.client.fence import Fence
+from kubeshard.controller.controller import Controller
+from kubeshard.core.grants import Grant
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.namespaces import ALL, AllNamespaces
+from kubeshard.leases.held_lease import Gate
+from kubeshard.shard.identity import ShardIdentity
+from kubeshard.shard.metrics import ShardMetrics
+from kubeshard.shard.shard_lease import HeldShardLease
+from kubeshard.sharding.ring_resources import RingResources
+
+Places = Mapping[GroupResource, Iterable[str | AllNamespaces]]
+"""The namespaces in which a process reads each resource of its ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What a shard's process knows about its ring and itself once it has read the ring."""
+
+    shard: ShardIdentity
+    resources: RingResources
+    kinds: Mapping[GroupKind, Kind]
+    home: Client
+    objects: Client
+    """The client of the cluster with the ring's objects."""
+    objects_in: str
+    """The name of that cluster."""
+    looks_for_ring: bool
+    """Whether a ControllerRing counts."""
+    request_bound: float
+    """The maximum duration of a write."""
+    check: Callable[[], None]
+    """Raises NotOurs when no write may start, because the Lease is not held."""
+    metrics: ShardMetrics
+
+    @property
+    def client(self) -> Client:
+        """A client of the cluster with the ring's objects, whose writes need the Lease only."""
+        return self.objects.with_timeout(self.request_bound).checked(self.check)
+
+    def places(self, cache: Cache) -> list[tuple[Kind, str | AllNamespaces]]:
+        """The kinds and namespaces in which this process sees objects of the ring."""
+        return [
+            (kind, namespace or ALL)
+            for kind in self.kinds.values()
+            for namespace in {part for i in cache.informers_of(kind) for part in i.scope.parts(kind)}
+        ]
+
+
+class Share(Protocol):
+    """What is delivered to one process. Methods are called in this order."""
+
+    def scopes(self) -> Mapping[GroupKind, Scope]:
+        """The kinds of which this process only caches its own share."""
+        ...
+
+    def fence(self) -> Fence:
+        """What proves in each write that the object is this shard's."""
+        ...
+
+    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
+        """A controller of the ring as a shard runs it."""
+        ...
+
+    def gate(self, kinds: Iterable[GroupKind]) -> Gate | None:
+        """Closed while a controller that reads these kinds of the ring has to wait."""
+        ...
+
+    def working(self, held: HeldShardLease, caches: Mapping[str, Cache]) -> AbstractAsyncContextManager[None]:
+        """Entered when the Lease is held, and left when it has to be given up or is lost."""
+        ...
+
+
+class Delivery(Protocol):
+    """One way in which objects are delivered, as the program declares it."""
+
+    def grants(self, namespace: str, resources: Iterable[GroupResource], read: Places) -> Iterator[Grant]:
+        """The RBAC rules of a process, beyond those of its Lease and its controllers. `namespace`: that of the Leases;
+        "": that of the process. `read`: where it reads objects of the ring as a shard.
+        """
+        ...
+
+    def begin(self, member: Member, controllers: Sequence[Controller[Any]]) -> Share:
+        """Raises ConfigurationError for a ring or controllers that cannot be shared out like that."""
+        ...

@@ -1,0 +1,133 @@
+"""The delivery by labels: each object carries the name of its shard, which a sharder writes.
+
+| part | module |
+|---|---|
+| caches of the objects with this shard's label | here |
+| each write proves the label | `shard_lease.ShardFence` |
+| drains are acknowledged, first runs read live | `handover` |
+| objects of a name that had been given up are reclaimed | `reclaiming` |
+| labels that others take away are put back | `label_restorer` |
+
+RBAC: `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that they control.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.scope import Scope
+from kubeshard.controller.controller import Controller
+from kubeshard.core.grants import Grant
+from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.selectors import Selector
+from kubeshard.leases.held_lease import Gate
+from kubeshard.runtime.logs import get_logger
+from kubeshard.shard.delivery import Member, Places
+from kubeshard.shard.handover import Handovers, shard_predicate
+from kubeshard.shard.label_restorer import LabelRestorer
+from kubeshard.shard.reclaiming import Reclaiming, clear
+from kubeshard.shard.shard_lease import HeldShardLease, ShardFence
+
+_log = get_logger("kubeshard.shard")
+
+
+class Labels:
+    """The `Delivery`."""
+
+    def grants(self, namespace: str, resources: Iterable[GroupResource], read: Places) -> Iterator[Grant]:
+        for resource in resources:
+            for place in read.get(resource, (ALL,)):
+                yield Grant.on(resource, "get", "list", "watch", "patch", namespace=place)
+
+    def begin(self, member: Member, controllers: Sequence[Controller[Any]]) -> LabelledShare:
+        """Warns about main resources without a controller: their objects are assigned to us, but no drain would be
+        acknowledged.
+        """
+        reconciled = {controller.primary_watch.form.kind.group_resource for controller in controllers}
+        for entry in member.resources.entries:
+            if entry.main and entry.resource not in reconciled:
+                _log.warning(
+                    "No controller here reconciles a main resource of the ring; its objects will never be drained",
+                    ring=member.shard.ring,
+                    resource=str(entry.resource),
+                )
+        return LabelledShare(member)
+
+
+class LabelledShare:
+    """The `Share`."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        shard, resources, clock = member.shard, member.resources, member.home.world.clock
+        self._handovers = Handovers(
+            shard.label,
+            shard.drain,
+            shard.name,
+            lambda kind: kind.group_resource in resources,
+            clock,
+            member.metrics.acknowledged,
+        )
+        self._reclaiming = Reclaiming()
+        self._label_restorer = LabelRestorer(shard, resources, self._handovers.losses, clock)
+
+    def scopes(self) -> Mapping[GroupKind, Scope]:
+        shard = self._member.shard
+        return dict.fromkeys(self._member.kinds, Scope(labels=Selector.equals(shard.label, shard.name)))
+
+    def fence(self) -> ShardFence:
+        member = self._member
+        return ShardFence(member.shard, member.resources, member.kinds.values(), member.check)
+
+    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
+        """Adds predicate and wrapper to a controller of a main kind, and the wrapper to one of a controlled kind, whose
+        objects are moved but never drained.
+        """
+        primary, shard = controller.primary_watch, self._member.shard
+        if self._member.resources.entry(primary.form.kind.group_resource).main:
+            controller = controller.filtered(shard_predicate(shard.ring, shard.name, primary.when))
+        return controller.guarded(self._handovers.sharded, undecodable=self._handovers.draining)
+
+    def gate(self, kinds: Iterable[GroupKind]) -> Gate:
+        """Closed until the objects of the kinds have been reclaimed."""
+        return self._reclaiming.gate(kinds)
+
+    @asynccontextmanager
+    async def working(self, held: HeldShardLease, caches: Mapping[str, Cache]) -> AsyncIterator[None]:
+        """Reclaims all objects with the shard's name if necessary; meanwhile the gates of controllers are closed."""
+        self._handovers.cannot_release = held.cannot_release
+        cache = caches[self._member.objects_in]
+        if held.returning:
+            working = self._reclaim(held, cache)
+        else:
+            self._reclaiming.reclaimed(self._member.kinds.keys())
+            working = self._take_back(cache)
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(working, name="label delivery")
+            yield
+            task.cancel()
+
+    async def _take_back(self, cache: Cache) -> None:
+        member = self._member
+        for kind in member.kinds.values():
+            for informer in cache.informers_of(kind):
+                self._handovers.losses.follow(informer, member.objects_in)
+        home = member.home if member.looks_for_ring else None
+        await self._label_restorer.run(home, member.client, cache)
+
+    async def _reclaim(self, held: HeldShardLease, cache: Cache) -> None:
+        """Runs if the name had been given up. Until it is done, what leaves may have been taken with good reason."""
+        member = self._member
+        client = member.objects.with_timeout(member.request_bound).fenced(self.fence())
+        places = member.places(cache)
+        self._reclaiming.reclaimed(member.kinds.keys() - {kind.group_kind for kind, _ in places})
+        waited_for = await self._reclaiming.reclaim(client, member.shard, places)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._take_back(cache), name="taking back")
+            await clear(client, member.shard, waited_for)
+            held.objects_reclaimed()
