@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -19,16 +21,10 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.repairs import EVERY, FREE
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.dead_shards import DeadShardProofs
-from kubeshard.sharder.lease_controller import (
-    HELD_BACK,
-    LABEL_PATIENCE,
-    RELABEL,
-    RELABEL_CHANGED,
-    ShardLeases,
-)
+from kubeshard.sharder.lease_controller import LABEL_PATIENCE, ShardLeases
 from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharding.lease_machine import HELD_BACK, RELABEL, RELABEL_CHANGED, LeasesOfRing
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
-from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.sharding.take_overs import BreakerState, CircuitBreaker
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
@@ -48,7 +44,9 @@ class World:
         self.observer = LeaseObserver(self.client, self.clock)
         self.rings = {"ring"}
         ring = self.ring = SmallRing(clock=self.clock).ring
-        rings: Any = SimpleNamespace(get=lambda name: ring if name in self.rings else None)
+        rings: Any = SimpleNamespace(
+            get=lambda name: ring if name in self.rings else None, subscribed=lambda _: nullcontext()
+        )
         self.controller = ShardLeases(rings, self.observer, self.clock)
         self.events: list[str] = []
         self.ctx: Any = SimpleNamespace(
@@ -76,8 +74,10 @@ class World:
         self.observer.observe(await self.client.get(Lease, name, "ns"))
 
     async def tend(self, key: Key = A) -> float | None:
-        result = await self.controller.gone(self.ctx, key)
-        return result.requeue_after if result else None
+        """Returns the seconds until it is tended again, if that needs no event."""
+        await self.controller.gone(self.ctx, key)
+        at = self.controller.machine.wake_at
+        return at - self.clock.monotonic() if at < math.inf else None
 
     def dead(self) -> Dead:
         rings: Any = SimpleNamespace(has_ended=lambda ring, shard: True)
@@ -222,8 +222,7 @@ async def test_a_lease_is_taken_though_its_ring_is_created_anew_meanwhile() -> N
 
     def created(request: HttpRequest) -> None:
         if request.method == "PUT":
-            rings: Any = SimpleNamespace(get=lambda name: anew)
-            world.controller._rings = rings
+            world.controller.machine.ring = lambda name: anew
 
     world.api.faults.append(created)
     await world.tend()
@@ -594,16 +593,18 @@ async def test_others_have_their_turn_while_it_is_looked_whether_the_shards_of_m
     None
 ):
     world, rings, turns = World(), [SmallRing() for _ in range(50)], list[int]()
-    others, breakers = 0, world.controller._breakers
+    others, machine = 0, world.controller.machine
     for small in rings:
-        breakers[small.ring] = CircuitBreaker(60.0)
-        breakers[small.ring].state = BreakerState.WAITING
+        machine._breakers[small.ring] = CircuitBreaker(60.0)
+        machine._breakers[small.ring].state = BreakerState.WAITING
+        machine._judged_again[small.ring] = HELD_BACK
 
-    def judge(ring: Ring) -> CircuitBreaker:
+    def judge(ring: LeasesOfRing) -> CircuitBreaker:
         turns.append(others)
-        return breakers[ring]
+        del machine._judged_again[ring]
+        return machine._breakers[ring]
 
-    world.controller._judge = judge  # type: ignore[method-assign]
+    machine._judge = judge  # type: ignore[method-assign]
     running = asyncio.create_task(world.controller.run(lambda *_, **__: None))
     await asyncio.sleep(HELD_BACK - 0.001)
     while len(turns) < len(rings):
@@ -624,8 +625,8 @@ async def test_what_a_ring_costs_that_is_judged_does_not_depend_on_the_reports_a
     world = World()
     world.shard()
     await world.see()
-    world.controller._reported = Reports({A: (0.0, 0.0)})
-    world.controller._judge(world.ring)
+    world.controller.machine._reported = Reports({A: (0.0, 0.0)})
+    world.controller.machine._judge(world.ring)
 
 
 @virtual_time

@@ -14,7 +14,7 @@ from kubeshard.core import Key, MergePatch, partial_kinds
 from kubeshard.core.times import second_time
 from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder import lease_controller
+from kubeshard.sharding import lease_machine
 from kubeshard.sharding.names import SHARDER_IDENTITY
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
 from kubeshard_lab.simulation.processes import refusal
@@ -105,7 +105,7 @@ async def test_the_objects_of_a_shard_that_has_ended_are_reassigned_within_five_
 async def test_a_kubelet_is_asked_again_when_its_answer_is_due_and_not_at_the_next_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lease_controller, "POLL_INTERVAL", 0.7)
+    monkeypatch.setattr(lease_machine, "POLL_INTERVAL", 0.7)
     async with at_work() as node:
         asked: list[float] = []
 
@@ -118,7 +118,7 @@ async def test_a_kubelet_is_asked_again_when_its_answer_is_due_and_not_at_the_ne
         node.world.processes["s0"].kill()
         await node.report("s0", {"waiting": {"reason": "CrashLoopBackOff"}}, node.ended())
         await node.world.until(lambda: node.holder("s0") == SHARDER_IDENTITY, within=10.0)
-        assert asked[-1] - asked[0] < lease_controller.CONFIRMED + 0.1
+        assert asked[-1] - asked[0] < lease_machine.CONFIRMED + 0.1
 
 
 @virtual_time

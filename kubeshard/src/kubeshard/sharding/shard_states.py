@@ -13,9 +13,8 @@ shard. A new Lease counts from its first observation. How certain it is that the
 | yes | to_expired <= 0 | expired | yes |
 | yes | else | ready | yes |
 
-evaluated from top to bottom, boundaries inclusive. `sharder.lease_controller` takes over a Lease whose holder is
-uncertain. `unknown` is never computed; it is the state of an
-unrecognised label.
+evaluated from top to bottom, boundaries inclusive. `lease_machine` takes over a Lease whose holder is uncertain.
+`unknown` is never computed; it is the state of an unrecognised label.
 
 Guaranteed:
 - Older versions of a Lease never replace newer ones, in whatever order watch events and quorum reads arrive; and a
