@@ -183,21 +183,32 @@ def plan(
     if not key:
         return Decision(Action.NOTHING, source=source, reason=NOT_ASSIGNABLE)
     target = view.hashring.owner(key)
+    asked = source != target and source in view.available and _is_asked(view, entry, meta, key, draining)
+    return place(source, target, view.available, main=entry.main, asked=asked, key=key)
+
+
+def place(
+    source: str,
+    target: str,
+    available: Container[str],
+    *,
+    main: bool = True,
+    asked: bool = False,
+    key: str = "",
+) -> Decision:
+    """The rows of the table that follow the key, for whatever has a shard: an object, or a bucket of them. `asked`:
+    whether its shard, or that of its owner, is asked to release it.
+    """
     if not target:
         return Decision(Action.NOTHING, source=source, reason=NO_SHARD, key=key)
     if source == target:
         return Decision(Action.NOTHING, target, source, ALREADY_ASSIGNED, key)
     if not source:
         return Decision(Action.ASSIGN, target, source, ASSIGNING, key)
-    if source not in view.available:
-        return Decision(Action.MOVE, target, source, key=key)
-    if not entry.main:
-        if key in draining:
-            return Decision(Action.WAIT, target, source, OWNER_DRAIN_PENDING, key)
-        return Decision(Action.MOVE, target, source, key=key)
-    if meta.has_label(view.drain_label):
-        return Decision(Action.WAIT, target, source, DRAIN_PENDING, key)
-    return Decision(Action.DRAIN, target, source, key=key)
+    action, reason = _leave(source, available, main, asked), ""
+    if action is Action.WAIT:
+        reason = DRAIN_PENDING if main else OWNER_DRAIN_PENDING
+    return Decision(action, target, source, reason, key)
 
 
 def not_sharded(decision: Decision, meta: ObjectMeta) -> str:
@@ -233,14 +244,23 @@ def _released(
         key = ""
     except ControllerUnknown:
         return Decision(Action.LOOK_UP, source=source, reason=OWNER_UNKNOWN)
-    if source not in view.available:
-        return Decision(Action.MOVE, "", source, RING_DELETED, key)
-    if entry.main:
-        asked = meta.has_label(view.drain_label)
-        return Decision(Action.WAIT if asked else Action.DRAIN, "", source, RING_DELETED, key)
-    if key and key in draining:
-        return Decision(Action.WAIT, "", source, OWNER_DRAIN_PENDING, key)
-    return Decision(Action.MOVE, "", source, RING_DELETED, key)
+    asked = source in view.available and _is_asked(view, entry, meta, key, draining)
+    action, reason = _leave(source, view.available, entry.main, asked), RING_DELETED
+    if action is Action.WAIT and not entry.main:
+        reason = OWNER_DRAIN_PENDING
+    return Decision(action, "", source, reason, key)
+
+
+def _is_asked(view: RingView, entry: RingEntry, meta: ObjectMeta, key: str, draining: Container[str]) -> bool:
+    return meta.has_label(view.drain_label) if entry.main else bool(key) and key in draining
+
+
+def _leave(source: str, available: Container[str], main: bool, asked: bool) -> Action:
+    if source not in available:
+        return Action.MOVE
+    if asked:
+        return Action.WAIT
+    return Action.DRAIN if main else Action.MOVE
 
 
 def hash_key(view: RingView, entry: RingEntry, type_: TypeMeta, meta: ObjectMeta, namespace: str = "") -> str:
