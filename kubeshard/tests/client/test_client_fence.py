@@ -3,6 +3,7 @@ from dataclasses import dataclass
 import pytest
 from aiohttp import web
 
+from kubeshard.client.label_fence import LabelFence
 from kubeshard.core import (
     ApplyPatch,
     ConfigMap,
@@ -29,7 +30,7 @@ class Widget(KubeObject, group="example.com", version="v1", complete=True):
 
 
 @dataclass
-class Fence:
+class Fence(LabelFence):
     label_key: str = LABEL
     shard: str = "me"
     lost: bool = False

@@ -12,6 +12,7 @@ from desiring import DEFINITIONS, NAMESPACE, App, Tenant, Widget, World, app, co
 
 from kubeshard import when
 from kubeshard.client import Client
+from kubeshard.client.label_fence import LabelFence
 from kubeshard.controller import Applied, Context, Controller, Watch
 from kubeshard.core import ConfigMap, Kind, KubeObject, MergePatch, NotOurs, ObjectMeta
 from kubeshard.manager import Manager
@@ -126,7 +127,7 @@ async def test_one_line_names_all_objects_that_failed(caplog: pytest.LogCaptureF
 LABEL = "shard.alpha.sharding.timebertt.dev/ring"
 
 
-class Shard:
+class Shard(LabelFence):
     """The fence of a shard of a ring whose main kind is App, with one controlled kind."""
 
     label_key = LABEL

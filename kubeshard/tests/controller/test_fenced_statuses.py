@@ -11,6 +11,7 @@ from app_cluster import App, AppCluster, AppStatus, Recording, app, app_cluster
 
 from kubeshard import Condition, Context, Controller, Finalizer
 from kubeshard.client import Client, ClusterConfig
+from kubeshard.client.label_fence import LabelFence
 from kubeshard.core import MergePatch, ObjectMeta
 from kubeshard.core.kinds import Kind
 from kubeshard_lab.virtual_time import virtual_time
@@ -18,7 +19,7 @@ from kubeshard_lab.virtual_time import virtual_time
 LABEL, MINE, BUCKET = "shard.example.com/ring", "me", "example.com/bucket"
 
 
-class Fence:
+class Fence(LabelFence):
     label_key, shard = LABEL, MINE
 
     def covers(self, kind: Kind) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from kubeshard import ALL
 from kubeshard.client import Changed
 from kubeshard.client.discovery import Discovery
+from kubeshard.client.label_fence import LabelFence
 from kubeshard.client.write_records import WriteRecord
 from kubeshard.core import (
     AlreadyExists,
@@ -36,7 +37,7 @@ from kubeshard.core.patches import add, test
 LABEL = "shard.example.com/ring"
 
 
-class Fence:
+class Fence(LabelFence):
     label_key = LABEL
     shard = "me"
 

@@ -1,104 +1,28 @@
-"""Fenced writes: a shard writes an object only while the object's shard label names it.
+"""Fenced writes: a process writes while it may, and a shard writes an object only while the object is its own.
 
-Guaranteed, for objects of which the label says who may write them (`Fence.by_label`): the API server itself compares
-the label, or the resourceVersion at which the label was read, within the write; a late write (a paused process, a
-packet in a partition) is refused however late it arrives. The error is `NotOurs` (the label names another shard, the
-lease deadline has passed) or `Conflict` (the object changed since it was read). For everything else: no write starts
-after the lease deadline.
-
-The label is that of the written object itself. Owner and children are labelled one by one: between a hand-over of
-the owner and that of a child, a fence proves that the child is still ours, and says nothing about its owner. A write
-that is right only while the owner is ours has to be one to the owner.
-
-How each write proves it:
-
-| write | proof |
-|---|---|
-| create | an object that follows another one is stamped with our label (`Fence.stamps`) |
-| replace | resourceVersion, and our label, in the object |
-| JSON patch | a `test` of the label before the operations, evaluated on the live object |
-| merge patch, apply with `base` | the base's resourceVersion is sent along; the base has our label |
-| apply without `base`, not forced | our label is applied too: another shard's label is a field conflict |
-| delete | uid and resourceVersion of an object that has our label |
-
-An object of a covered kind whose label does not say who may write it is written by version: it has to be the `base`,
-whatever its label is. If it is one that we would stamp, the write takes the label over, so that our cache shows it. Of
-two shards that do so at the same time, one gets a Conflict.
-
-Not guaranteed: `delete_collection`, which is only narrowed to our label (the server selects first and deletes
-later); apply without `base` on an object that has no shard's label at that moment, which claims it; requests sent
-with `raw`; writes marked `unfenced`; and a create that is delayed on the network for longer than the request's own
-bound, because there is nothing for the server to compare. Within that bound a controller's object stays busy
-(`kubeshard.controller.in_flight`).
+A `Fence` is asked before each write, and adds to those of objects that belong to shards a `Proof` that the API server
+checks within the write. There are two: by the label that names an object's shard (`kubeshard.client.label_fence`), and,
+where nothing on the object names it, by the object's version (`kubeshard.client.version_fence`). What each guarantees
+for each verb stands there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, Protocol, TypeVar
 
-import msgspec
-
 from kubeshard.client.requests import Patch
-from kubeshard.core.errors import ApiError, Conflict, Invalid, NotOurs
+from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import Kind
-from kubeshard.core.objects import KubeObject, ObjectMeta, OwnerReference
-from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, add, pointer
-from kubeshard.core.patches import test as test_of
+from kubeshard.core.objects import KubeObject, ObjectMeta
+from kubeshard.core.selectors import Selector
 
 T = TypeVar("T", bound=KubeObject)
 
 
-class Fence(Protocol):
-    """A shard's permission to write. `label_key` is the ring's shard label, `shard` its value for this shard."""
-
-    @property
-    def label_key(self) -> str: ...
-
-    @property
-    def shard(self) -> str: ...
-
-    def covers(self, kind: Kind) -> bool:
-        """Whether objects of the kind belong to shards: the ring's main and controlled kinds."""
-        ...
-
-    def by_label(self, kind: Kind, meta: ObjectMeta) -> bool:
-        """Whether the label of such an object of a covered kind says which shard may write it. If not, no sharder may
-        be able to change the label.
-        """
-        ...
-
-    def stamps(self, kind: Kind, meta: ObjectMeta) -> bool:
-        """Whether such an object of a covered kind follows another one, so that it gets our label when we create it."""
-        ...
-
-    def check(self) -> None:
-        """Raises NotOurs once the local lease deadline has passed or the lease is lost. Called before every
-        write.
-        """
-        ...
-
-
-def stamped(fence: Fence, obj: T) -> T:
-    """The object to create: with our label if it follows another one, without any if it belongs to nobody. Raises
-    NotOurs if its label says that another shard has to write it.
-    """
-    kind, meta = type(obj).KIND, obj.metadata
-    label, stamps = meta.label(fence.label_key), fence.stamps(kind, meta)
-    if label and label != fence.shard and fence.by_label(kind, meta):
-        raise _not_ours(fence, kind, obj)
-    if stamps:
-        labels = {**(meta.labels or {}), fence.label_key: fence.shard}
-    elif label and not fence.by_label(kind, meta):
-        labels = {key: value for key, value in (meta.labels or {}).items() if key != fence.label_key}
-    else:
-        return obj
-    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, labels=labels))
-
-
 class Standing(Enum):
-    """What an object of a covered kind, as read from the server, is to a shard."""
+    """What an object of a kind that belongs to shards, as read from the server, is to a shard."""
 
     OURS = auto()
     """Our caches show it, unless they lag behind."""
@@ -110,128 +34,70 @@ class Standing(Enum):
     """It follows nobody, and no cache of a shard shows it."""
 
 
-def standing(fence: Fence, kind: Kind, meta: ObjectMeta) -> Standing:
-    ours, by_label = meta.label(fence.label_key) == fence.shard, fence.by_label(kind, meta)
-    if not by_label and not fence.stamps(kind, meta):
-        return Standing.NOBODYS
-    if ours:
-        return Standing.OURS
-    return Standing.ANOTHERS if by_label else Standing.TO_TAKE_OVER
+class Fence(Protocol):
+    """A process's permission to write."""
+
+    def check(self) -> None:
+        """Raises NotOurs once no write may start any more. Called before every write."""
+        ...
+
+    def proof(self, kind: Kind) -> Proof | None:
+        """What writes of objects of the kind carry; None if these objects do not belong to shards."""
+        ...
 
 
-def require_ours(fence: Fence, kind: Kind, obj: KubeObject) -> bool:
-    """Whether the label proves that we may write it; if not, its version has to. Raises NotOurs if the label names
-    another shard, ValueError unless it was read from the server.
+class Proof(Protocol):
+    """That an object of one kind is this shard's. Each method raises NotOurs if it is known not to be, and ValueError
+    if what is given cannot prove it.
     """
+
+    def standing(self, meta: ObjectMeta) -> Standing: ...
+
+    def created(self, obj: T) -> T:
+        """The object to create."""
+        ...
+
+    def require(self, obj: KubeObject) -> None:
+        """Whether an object may be replaced or deleted as it was read."""
+        ...
+
+    def deleting(self, meta: ObjectMeta) -> None:
+        """Whether an object may be deleted, of which `meta` has name, namespace, uid and version."""
+        ...
+
+    def patched(
+        self, patch: Patch, base: KubeObject | None, *, subresource: str | None, force: bool
+    ) -> Patch:
+        """The patch with its proof. `base`: the object as read."""
+        ...
+
+    def refusal(self, patch: Patch, error: ApiError) -> ApiError:
+        """The error for the server's refusal of such a patch: another one if the proof failed."""
+        ...
+
+    def collection(self, selector: Selector) -> Selector:
+        """The selector for deleting a collection."""
+        ...
+
+
+class WhileAllowed:
+    """The fence of a process that does not share objects with others: it may write all of them, or none."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self.check = check
+
+    def proof(self, kind: Kind) -> None:
+        return None
+
+
+def require_as_read(kind: Kind, obj: KubeObject) -> None:
+    """Raises ValueError unless the object was read from the server."""
     if not obj.metadata.resource_version:
         raise ValueError(
             f"{kind} {obj.key}: a fenced write needs the object as read, with its resourceVersion"
         )
-    if obj.metadata.label(fence.label_key) == fence.shard:
-        return True
-    if fence.by_label(kind, obj.metadata):
-        raise _not_ours(fence, kind, obj)
-    return False
 
 
-def fenced_patch(
-    fence: Fence, kind: Kind, patch: Patch, base: KubeObject | None, *, subresource: str | None, force: bool
-) -> Patch:
-    """The patch with its proof. Raises NotOurs for a base that is not ours, ValueError if no proof is
-    possible.
-    """
-    if base is not None and not require_ours(fence, kind, base):
-        return _by_version(fence, kind, patch, base.metadata, subresource=subresource, force=force)
-    match patch:
-        case JsonPatch(ops):
-            return JsonPatch([test_of(pointer("metadata", "labels", fence.label_key), fence.shard), *ops])
-        case MergePatch(body) if base is not None:
-            return MergePatch(_with_metadata(body, resourceVersion=base.metadata.resource_version))
-        case ApplyPatch(body) if base is not None:
-            versioned = _with_metadata(body, resourceVersion=base.metadata.resource_version)
-            return ApplyPatch(_labelled(fence, versioned))
-        # A write to the status cannot change labels, and force would take the label over.
-        case ApplyPatch(body) if subresource is None and not force:
-            return ApplyPatch(_labelled(fence, body))
-    raise ValueError(
-        f"{kind} is sharded: pass base=<the object as read>, use a JSON patch, or pass unfenced=True"
-    )
-
-
-def _by_version(
-    fence: Fence, kind: Kind, patch: Patch, base: ObjectMeta, *, subresource: str | None, force: bool
-) -> Patch:
-    """The patch of exactly this version of an object without our label. It takes the label over if the object, as it
-    becomes, follows another one.
-    """
-    version = base.resource_version
-    match patch:
-        case JsonPatch(ops):
-            proof: list[Mapping[str, Any]] = [test_of(pointer("metadata", "resourceVersion"), version)]
-            if subresource is None and fence.stamps(kind, base):
-                labels = {**(base.labels or {}), fence.label_key: fence.shard}
-                proof.append(add(pointer("metadata", "labels"), labels))
-            return JsonPatch([*proof, *ops])
-        case MergePatch(body):
-            body = _with_metadata(body, resourceVersion=version)
-            takes = subresource is None and fence.stamps(kind, _changed(base, body["metadata"]))
-            return MergePatch(_labelled(fence, body) if takes else body)
-        case ApplyPatch(body):
-            body = _with_metadata(body, resourceVersion=version)
-            takes = subresource is None and fence.stamps(kind, _changed(base, body["metadata"]))
-            if not force and base.has_label(fence.label_key):
-                takes = False  # it would be a conflict with who has set the label
-            return ApplyPatch(_labelled(fence, body) if takes else body)
-
-
-def _changed(base: ObjectMeta, changes: Mapping[str, Any]) -> ObjectMeta:
-    """What tells to whom the object belongs, after a patch."""
-    annotations = {**(base.annotations or {}), **(changes.get("annotations") or {})}
-    owners = base.owner_references
-    if (given := changes.get("ownerReferences")) is not None:
-        owners = msgspec.convert(given, tuple[OwnerReference, ...])
-    return ObjectMeta(
-        name=base.name,
-        namespace=base.namespace,
-        annotations={key: value for key, value in annotations.items() if value is not None},
-        owner_references=owners,
-    )
-
-
-def refusal(fence: Fence, patch: Patch, error: ApiError) -> ApiError:
-    """The error for the server's refusal of a fenced patch: NotOurs if the proof failed, otherwise the same
-    error.
-    """
-    match patch:
-        case JsonPatch() if type(error) is Invalid and not error.causes:
-            problem = f"the object does not carry {fence.label_key}={fence.shard} (or another test failed)"
-        case ApplyPatch() if isinstance(error, Conflict) and _names_label(fence, error):
-            problem = f"the object has another shard's {fence.label_key}"
-        case _:
-            return error
-    return NotOurs(
-        f"{problem}: {error.message}",
-        code=error.code,
-        reason=error.reason,
-        details=error.details,
-    )
-
-
-def _with_metadata(body: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+def with_metadata(body: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    """The body of a patch with these fields in its metadata."""
     return {**body, "metadata": {**(body.get("metadata") or {}), **fields}}
-
-
-def _labelled(fence: Fence, body: Mapping[str, Any]) -> dict[str, Any]:
-    # Apply removes what the manager applied before and leaves out now: the label must always be among the
-    # fields.
-    labels = (body.get("metadata") or {}).get("labels") or {}
-    return _with_metadata(body, labels={**labels, fence.label_key: fence.shard})
-
-
-def _names_label(fence: Fence, error: ApiError) -> bool:
-    return any(fence.label_key in str(cause.get("field", "")) for cause in error.causes)
-
-
-def _not_ours(fence: Fence, kind: Kind, obj: KubeObject) -> NotOurs:
-    label = obj.metadata.label(fence.label_key)
-    return NotOurs(f"{kind} {obj.key} belongs to {label or 'no shard'}, not to {fence.shard}: not written")

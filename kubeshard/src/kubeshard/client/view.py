@@ -100,7 +100,7 @@ class View:
         return self._view(_check=check)
 
     def fenced(self, fence: Fence) -> Self:
-        """Writes include a proof that the object still belongs to this shard: see `kubeshard.client.fence`."""
+        """Each write is preceded by the fence's check, and includes its proof: see `kubeshard.client.fence`."""
         return self._view(_fence=fence)
 
     def on_write(self, callback: WriteObserver) -> Self:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
 from kubeshard.client.connection import Connection, Guard
-from kubeshard.client.fence import Fence, Standing, fenced_patch, refusal, require_ours, stamped, standing
+from kubeshard.client.fence import Proof, Standing
 from kubeshard.client.requests import (
     JSON,
     Patch,
@@ -42,7 +42,7 @@ from kubeshard.core.encoding import encode, to_json
 from kubeshard.core.errors import ApiError, Forbidden, Invalid, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind, split_api_version
 from kubeshard.core.namespaces import namespace_of
-from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of, metadata_only
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, form_of, metadata_only
 from kubeshard.core.patches import ApplyPatch, JsonPatch
 from kubeshard.core.selectors import FieldSelector, Selector
 
@@ -105,10 +105,8 @@ class Writes(View):
         """What the object, as read or about to be created, is to the shard that this view is fenced for. None if its
         kind is not sharded.
         """
-        kind = type(obj).KIND
-        if self._fence is None or not self._fence.covers(kind):
-            return None
-        return standing(self._fence, kind, obj.metadata)
+        proof = None if self._fence is None else self._fence.proof(type(obj).KIND)
+        return None if proof is None else proof.standing(obj.metadata)
 
     async def create(
         self, obj: T, *, dry_run: bool = False, field_manager: str | None = None, unfenced: bool = False
@@ -122,9 +120,9 @@ class Writes(View):
             )
         form = form_of(type(obj))
         with self._counts:
-            fence = self._enter_fence(form.kind, unfenced)
-            if fence is not None:
-                obj = stamped(fence, obj)
+            proof = self._enter_fence(form.kind, unfenced)
+            if proof is not None:
+                obj = proof.created(obj)
             namespace = obj.metadata.namespace
             path = creation_path(form.kind, obj.metadata.name, namespace)
             if self._spares:
@@ -172,9 +170,9 @@ class Writes(View):
             )
         form = form_of(type(obj))
         with self._counts:
-            fence = self._enter_fence(form.kind, unfenced)
-            if fence is not None:
-                require_ours(fence, form.kind, obj)
+            proof = self._enter_fence(form.kind, unfenced)
+            if proof is not None:
+                proof.require(obj)
             path = object_path(form.kind, obj.metadata.name, obj.metadata.namespace, subresource)
             return await self._write(
                 form,
@@ -212,9 +210,9 @@ class Writes(View):
         form, content_type = form_of(target), patch_content_type(patch)
         path = object_path(form.kind, name, namespace, subresource)
         with self._counts:
-            fence = self._enter_fence(form.kind, unfenced)
-            if fence is not None:
-                patch = fenced_patch(fence, form.kind, patch, base, subresource=subresource, force=force)
+            proof = self._enter_fence(form.kind, unfenced)
+            if proof is not None:
+                patch = proof.patched(patch, base, subresource=subresource, force=force)
             body = to_json(patch.ops if isinstance(patch, JsonPatch) else patch.body, form.kind.kind)
             try:
                 return await self._write(
@@ -233,7 +231,7 @@ class Writes(View):
                 )
             except ApiError as error:
                 raise (
-                    refusal(fence, patch, error) if fence is not None else _test_failure(patch, error)
+                    proof.refusal(patch, error) if proof is not None else _test_failure(patch, error)
                 ) from error
 
     @overload
@@ -285,9 +283,17 @@ class Writes(View):
         """
         kind = form_of(target).kind
         with self._counts:
-            fence = self._enter_fence(kind, unfenced)
-        if fence is not None and not (uid and resource_version):
-            raise ValueError(f"{kind} is sharded: use delete_object, or pass uid and resource_version")
+            proof = self._enter_fence(kind, unfenced)
+            if proof is not None:
+                if not (uid and resource_version):
+                    raise ValueError(
+                        f"{kind} is sharded: use delete_object, or pass uid and resource_version"
+                    )
+                proof.deleting(
+                    ObjectMeta(
+                        name=name, namespace=namespace or "", uid=uid, resource_version=resource_version
+                    )
+                )
         options = DeleteOptions(
             preconditions=Preconditions(uid=uid, resource_version=resource_version)
             if uid or resource_version
@@ -319,9 +325,10 @@ class Writes(View):
         """
         form = metadata_only(kind) if kind is not None else form_of(type(obj))
         meta = obj.metadata
-        if self._fence is not None and self._fence.covers(form.kind) and not options.get("unfenced"):
+        proof = None if self._fence is None else self._fence.proof(form.kind)
+        if proof is not None and not options.get("unfenced"):
             with self._counts:
-                require_ours(self._fence, form.kind, obj)
+                proof.require(obj)
         version = meta.resource_version or None
         await self.delete(
             form, meta.name, meta.namespace, uid=meta.uid or None, resource_version=version, **options
@@ -342,10 +349,10 @@ class Writes(View):
         RBAC: `deletecollection`.
         """
         kind = form_of(target).kind
-        fence = self._enter_fence(kind, unfenced)
+        proof = self._enter_fence(kind, unfenced)
         selector = label_selector or Selector()
-        if fence is not None:
-            selector &= Selector.equals(fence.label_key, fence.shard)
+        if proof is not None:
+            selector = proof.collection(selector)
         options = DeleteOptions(propagation_policy=propagation, dry_run=("All",) if dry_run else ())
         request = self._request(
             "DELETE",
@@ -358,15 +365,15 @@ class Writes(View):
         with self._entered(dry_run, COLLECTION_TIMEOUT):
             await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT), self._guard(unfenced))
 
-    def _enter_fence(self, kind: Kind, unfenced: bool) -> Fence | None:
-        """The fence if it covers the kind. Raises NotOurs if this shard may no longer write."""
+    def _enter_fence(self, kind: Kind, unfenced: bool) -> Proof | None:
+        """What writes of the kind have to prove. Raises NotOurs if this process may no longer write."""
         if self._fence is None:
             return None
         if unfenced:
             self._counts.unfenced[str(kind)] += 1
             return None
         self._fence.check()
-        return self._fence if self._fence.covers(kind) else None
+        return self._fence.proof(kind)
 
     def _guard(self, unfenced: bool) -> Guard | None:
         """Called before each attempt: a write that waited for credentials or a throttling server may be too

@@ -38,7 +38,6 @@ from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_dns_subdomain
-from kubeshard.core.objects import ObjectMeta
 from kubeshard.leases.claim import Claim, GroupClaim
 from kubeshard.leases.former import until_free
 from kubeshard.leases.held_lease import HeldLease
@@ -60,24 +59,15 @@ class ElectionTiming(Timing):
 
 
 class LeaderFence:
-    """Refuses writes while this process does not lead, even just before the work is cancelled. Covers no kind:
-    objects do not carry the leader's name, so the server does not reject a late write.
+    """Refuses writes while this process does not lead, even just before the work is cancelled. Objects do not carry the
+    leader's name, so the server does not reject a late write.
     """
-
-    label_key = ""
-    shard = ""
 
     def __init__(self) -> None:
         self.leadership: HeldLease | None = None
 
-    def covers(self, kind: Kind) -> bool:
-        return False
-
-    def by_label(self, kind: Kind, meta: ObjectMeta) -> bool:
-        return False
-
-    def stamps(self, kind: Kind, meta: ObjectMeta) -> bool:
-        return False
+    def proof(self, kind: Kind) -> None:
+        return None
 
     def check(self) -> None:
         if self.leadership is None:

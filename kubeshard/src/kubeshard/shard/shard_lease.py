@@ -51,6 +51,7 @@ from enum import Enum
 from msgspec.structs import replace
 
 from kubeshard.client.client import Client
+from kubeshard.client.label_fence import LabelFence
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import Kind
@@ -374,9 +375,10 @@ class ShardLease:
             yield held
 
 
-class ShardFence:
-    """The `kubeshard.client.fence.Fence` of one shard. `resources` are those of the ring, `kinds` their kinds, as far
-    as they are known. `check` is `HeldShardLease.check`, or anything else that raises NotOurs in time.
+class ShardFence(LabelFence):
+    """The `kubeshard.client.fence.Fence` of one shard in a ring with labels. `resources` are those of the ring, `kinds`
+    their kinds, as far as they are known. `check` is `HeldShardLease.check`, or anything else that raises NotOurs in
+    time.
     """
 
     def __init__(

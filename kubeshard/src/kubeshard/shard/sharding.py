@@ -33,6 +33,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
+from kubeshard.client.fence import WhileAllowed
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.event_series import ObjectReference
@@ -63,7 +64,7 @@ from kubeshard.shard.identity import ShardIdentity, check_shard_name, identify
 from kubeshard.shard.label_delivery import Labels
 from kubeshard.shard.metrics import ShardMetrics
 from kubeshard.shard.settings import DeclaredRing, LeaseTerms, SharderSettings
-from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease
+from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import (
     RING_LABEL,
@@ -261,8 +262,7 @@ class Sharding(ArgumentHints):
         share, client = self._ready.share, client.with_timeout(self._timing.request_bound)
         if share is None:
             return client
-        there = ShardFence(self.shard, RingResources(()), (), self._check)
-        return client.fenced(share.fence() if cluster == self.objects_in else there)
+        return client.fenced(share.fence() if cluster == self.objects_in else WhileAllowed(self._check))
 
     @property
     def about(self) -> ObjectReference | None:
