@@ -29,7 +29,15 @@ from kubeshard.client.connection import Connection, where
 from kubeshard.client.kubeconfig import load_config
 from kubeshard.client.limiter import Limiter
 from kubeshard.client.listing import ListStream
-from kubeshard.client.requests import JSON, accept, collection_path, object_path, query, selectors
+from kubeshard.client.requests import (
+    JSON,
+    accept,
+    accept_list,
+    collection_path,
+    object_path,
+    query,
+    selectors,
+)
 from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.status import error_of
 from kubeshard.client.view import View
@@ -106,7 +114,7 @@ class Reads(View):
             self._connection,
             form,
             collection_path(form.kind, namespace),
-            self._headers(),
+            self._headers(accept_list(form)),
             label_selector=label_selector,
             field_selector=field_selector,
             page_size=page_size,
@@ -179,7 +187,7 @@ class Reads(View):
                 "resourceVersionMatch": "NotOlderThan" if send_initial_events else None,
             }
         )
-        headers = {**self._headers(), "Accept": accept(form)}
+        headers = self._headers(accept(form))
         opening = max(LIST_TIMEOUT, idle_timeout or 0.0)
         request = HttpRequest("GET", target_path, headers, None, opening, idle_timeout)
         return WatchStream(self._connection, form, request)

@@ -86,7 +86,9 @@ class Connection:
         self._limiter = limiter
         self._retry = retry
         self._credentials = _credentials(config, self.clock)
-        self.impersonate = {name: one for name, one in config.impersonate.items() if isinstance(one, str)}
+        self.impersonate = tuple(
+            (name, one) for name, one in config.impersonate.items() if isinstance(one, str)
+        )
         """Headers of one line each, with which requests are made; `_repeated` are added when they are sent."""
         self._repeated = tuple(
             (name, value)
@@ -131,7 +133,8 @@ class Connection:
         """
         if self._limiter is not None:
             await self._limiter.acquire()
-        await self._credential(self._credentials.current())
+        if self._credentials.at_hand is None:
+            await self._credential(self._credentials.current())
 
     async def send(self, request: HttpRequest, guard: Guard | None = None) -> bytes:
         """The body of a JSON response with status 2xx. Raises ApiError by cause, ConfigurationError for
@@ -200,14 +203,18 @@ class Connection:
         if self._patient and self._limiter is not None:
             await self._limiter.acquire()
         attempts.made += 1
-        attempts.used = await self._credential(self._credentials.current())
+        used = self._credentials.at_hand
+        if used is None:
+            used = await self._credential(self._credentials.current())
+        attempts.used = used
         self._seen.authenticated = True
-        self._present(attempts.used)
-        if attempts.used.authorization is None and not self._repeated:
+        if used is not self._seen.presented:
+            self._present(used)
+        if used.authorization is None and not self._repeated:
             return request
         method, target, headers, body, timeout, idle = request  # `_replace` takes ten times as long
-        if attempts.used.authorization is not None:
-            headers = {**headers, "Authorization": attempts.used.authorization}
+        if used.authorization is not None:
+            headers = {**headers, "Authorization": used.authorization}
         if self._repeated:
             headers = RepeatedHeaders(headers, self._repeated)
         return HttpRequest(method, target, headers, body, timeout, idle)
@@ -224,8 +231,6 @@ class Connection:
     def _present(self, credential: Credential) -> None:
         """Uses a client certificate or an authority that changed, on new connections."""
         seen = self._seen
-        if credential is seen.presented:
-            return
         tls = credential.tls or self.config.tls
         if credential.certificate is not None:
             certificate, key = credential.certificate
@@ -281,7 +286,9 @@ class Connection:
             self._seen.unverified = ""
         for observer in self.observers:
             observer(request.method, self._host, code, self.clock.monotonic() - started)
-        for quoted in _WARNING.findall(warning) if warning and self._heeds_warnings else ():
+        if not warning or not self._heeds_warnings:
+            return
+        for quoted in _WARNING.findall(warning):
             text = _ESCAPED.sub(r"\1", quoted)
             if text not in self._seen.warnings and len(self._seen.warnings) < _WARNINGS_REMEMBERED:
                 self._seen.warnings.add(text)

@@ -51,6 +51,11 @@ ANONYMOUS = Credential()
 
 
 class Credentials(Protocol):
+    @property
+    def at_hand(self) -> Credential | None:
+        """What `current` would return without waiting or reading anything; None if it would not."""
+        ...
+
     async def current(self) -> Credential:
         """What to send now. Raises ConfigurationError if there is none."""
         ...
@@ -70,10 +75,10 @@ class FixedCredentials:
     """
 
     def __init__(self, authorization: str | None = None) -> None:
-        self._credential = Credential(authorization)
+        self.at_hand = Credential(authorization)
 
     async def current(self) -> Credential:
-        return self._credential
+        return self.at_hand
 
     async def renew(self, rejected: Credential) -> bool:
         return False
@@ -92,10 +97,12 @@ class TokenFileCredentials:
         self._known = False
         self._read_at = 0.0
 
+    @property
+    def at_hand(self) -> Credential | None:
+        return self._credential if self._known and not self._is_old() else None
+
     async def current(self) -> Credential:
-        if not self._known or self._credential is None or self._is_old():
-            return self._read()
-        return self._credential
+        return self.at_hand or self._read()
 
     async def renew(self, rejected: Credential) -> bool:
         return self._read() != rejected
@@ -141,6 +148,15 @@ class FollowedCredentials:
         self._wrapped: Credential | None = None
         self._credential = ANONYMOUS
         """What is made of `_wrapped`."""
+
+    @property
+    def at_hand(self) -> Credential | None:
+        old = self._clock.monotonic() - self._read_at >= FILES_AGE
+        return (
+            None
+            if old or self._wrapped is None or self._inner.at_hand is not self._wrapped
+            else self._credential
+        )
 
     async def current(self) -> Credential:
         if self._clock.monotonic() - self._read_at >= FILES_AGE:
@@ -224,10 +240,10 @@ class ExecCredentials:
         return False
 
     async def current(self) -> Credential:
-        if (valid := self._valid()) is not None:
+        if (valid := self.at_hand) is not None:
             return valid
         async with self._running:
-            return self._valid() or await self._renewed()
+            return self.at_hand or await self._renewed()
 
     async def renew(self, rejected: Credential) -> bool:
         async with self._running:
@@ -235,7 +251,8 @@ class ExecCredentials:
                 await self._renewed()
             return self._credential != rejected
 
-    def _valid(self) -> Credential | None:
+    @property
+    def at_hand(self) -> Credential | None:
         if self._expires is not None and self._clock.wall() >= self._expires - EXPIRY_MARGIN:
             return None
         return self._credential

@@ -12,7 +12,7 @@ arrive.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from kubeshard.client.connection import Connection, broken
-from kubeshard.client.requests import accept_list, query, selectors
+from kubeshard.client.requests import query, selectors
 from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, decoder
 from kubeshard.core.errors import Gone, UnexpectedResponse
 from kubeshard.core.objects import Form, KubeObject, Struct
@@ -46,7 +46,7 @@ class ListStream(Generic[T]):
         connection: Connection,
         form: Form[T],
         path: str,
-        headers: dict[str, str],
+        headers: Mapping[str, str],
         *,
         label_selector: Selector | None,
         field_selector: FieldSelector | None,
@@ -58,7 +58,7 @@ class ListStream(Generic[T]):
         self._connection = connection
         self._form = form
         self._path = path
-        self._headers = {**headers, "Accept": accept_list(form)}
+        self._headers = headers
         self._selectors = selectors(label_selector, field_selector)
         self._page_size = page_size
         self._from_version = resource_version

@@ -30,6 +30,22 @@ def accept_list(form: Form[Any]) -> str:
     return _PARTIAL_LIST if form.metadata_only else JSON
 
 
+@lru_cache(maxsize=256)
+def write_query(timeout: float | None, field_manager: str | None, force: bool, dry_run: bool) -> str:
+    """The query of a write. Cached: nearly all writes of a client have the same."""
+    given = {"timeout": server_timeout(timeout), "fieldManager": field_manager, "force": force}
+    return query({**given, "dryRun": "All" if dry_run else None})
+
+
+@lru_cache(maxsize=256)
+def headers(
+    user_agent: str, more: tuple[tuple[str, str], ...], accept: str, content_type: str | None
+) -> Mapping[str, str]:
+    """The headers of a request. Cached as well."""
+    given = {"User-Agent": user_agent, **dict(more), "Accept": accept}
+    return given if content_type is None else {**given, "Content-Type": content_type}
+
+
 def patch_content_type(patch: Patch) -> str:
     """Raises TypeError for anything but a patch: a plain mapping is ambiguous."""
     match patch:

@@ -6,13 +6,15 @@ change it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Self, TypeVar
 
 from kubeshard.client.config import ClusterConfig
 from kubeshard.client.connection import Connection, Guard, Observer, where
 from kubeshard.client.discovery import Discovery
 from kubeshard.client.fence import Fence
-from kubeshard.client.requests import JSON, query
+from kubeshard.client.requests import JSON, headers
 from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.terminating_namespaces import TerminatingNamespaces
 from kubeshard.client.write_records import WriteLedger, WriteObserver
@@ -151,35 +153,38 @@ class View:
         view.__dict__.update(self.__dict__, **changes)
         return view
 
-    def _headers(self) -> dict[str, str]:
-        return {"User-Agent": self._user_agent, **self._connection.impersonate}
+    def _headers(self, accept: str, content_type: str | None = None) -> Mapping[str, str]:
+        return headers(self._user_agent, self._connection.impersonate, accept, content_type)
 
     def _request(
-        self,
-        method: str,
-        path: str,
-        accept: str,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        **parameters: str | bool | None,
+        self, method: str, target: str, accept: str, body: bytes | None = None, content_type: str = JSON
     ) -> HttpRequest:
-        headers = {**self._headers(), "Accept": accept}
-        if body is not None:
-            headers["Content-Type"] = content_type
-        return HttpRequest(method, path + query(parameters), headers, body, self._timeout)
+        given = self._headers(accept, None if body is None else content_type)
+        return HttpRequest(method, target, given, body, self._timeout)
 
     def _decoded(self, form: Form[T], request: HttpRequest, body: bytes, subresource: str | None) -> T:
-        try:
-            got: TypeMeta = decoder(TypeMeta).decode(body)
-        except UNREADABLE as error:
-            raise UnexpectedResponse(
-                f"{where(request)}: the response is not a JSON object: {error}"
-            ) from error
-        # Subresources other than status return their own kinds (Scale, TokenRequest).
-        expected = {form.kind.kind, "PartialObjectMetadata"} if form.metadata_only else {form.kind.kind}
-        if subresource in (None, "status") and got.kind not in expected:
-            raise UnexpectedResponse(f"{where(request)}: asked for {form.kind}, got {got.kind or 'no kind'}")
+        if not body.startswith(_usual_heads(form)):
+            try:
+                got: TypeMeta = decoder(TypeMeta).decode(body)
+            except UNREADABLE as error:
+                raise UnexpectedResponse(
+                    f"{where(request)}: the response is not a JSON object: {error}"
+                ) from error
+            # Subresources other than status return their own kinds (Scale, TokenRequest).
+            expected = {form.kind.kind, "PartialObjectMetadata"} if form.metadata_only else {form.kind.kind}
+            if subresource in (None, "status") and got.kind not in expected:
+                raise UnexpectedResponse(
+                    f"{where(request)}: asked for {form.kind}, got {got.kind or 'no kind'}"
+                )
         return decode(form, body)
 
     async def _discover(self, path: str, accept: str) -> bytes:
         return await self._connection.send(self._request("GET", path, accept))
+
+
+@lru_cache(maxsize=1024)
+def _usual_heads(form: Form[Any]) -> tuple[bytes, ...]:
+    """How an API server begins an object of the form: its kind need not be looked for in all of it."""
+    kinds = (form.kind.kind, "PartialObjectMetadata") if form.metadata_only else (form.kind.kind,)
+    versions = ("", *(f'"apiVersion":"{version}",' for version in (form.kind.api_version, "meta.k8s.io/v1")))
+    return tuple(f'{{{version}"kind":"{kind}",'.encode() for kind in kinds for version in versions)

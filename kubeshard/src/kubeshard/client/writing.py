@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
@@ -19,8 +18,10 @@ from kubeshard.client.requests import (
     creation_path,
     object_path,
     patch_content_type,
+    query,
     selectors,
     server_timeout,
+    write_query,
 )
 from kubeshard.client.terminating_namespaces import is_terminating
 from kubeshard.client.view import View
@@ -45,12 +46,11 @@ from kubeshard.core.namespaces import namespace_of
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, form_of, metadata_only
 from kubeshard.core.patches import ApplyPatch, JsonPatch
 from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.runtime.transport import HttpRequest
 
 T = TypeVar("T", bound=KubeObject)
 
 COLLECTION_TIMEOUT = 60.0
-
-_NOT_ENTERED: AbstractContextManager[None] = nullcontext()
 
 
 @dataclass(slots=True)
@@ -303,9 +303,10 @@ class Writes(View):
             dry_run=("All",) if dry_run else (),
         )
         path = object_path(kind, name, namespace)
-        request = self._request("DELETE", path, JSON, options.encode(), timeout=server_timeout(self._timeout))
+        path += query({"timeout": server_timeout(self._timeout)})
+        request = self._request("DELETE", path, JSON, options.encode())
         try:
-            with self._counts, self._entered(dry_run):
+            with self._counts, entered(None if dry_run else self._ledger, math.ceil(self._timeout)):
                 answer = await self._connection.send(request, self._guard(unfenced))
         except BaseException as error:
             if not dry_run and not is_known(error):
@@ -354,15 +355,10 @@ class Writes(View):
         if proof is not None:
             selector = proof.collection(selector)
         options = DeleteOptions(propagation_policy=propagation, dry_run=("All",) if dry_run else ())
-        request = self._request(
-            "DELETE",
-            kind.path(namespace_of(kind, "", namespace)),
-            JSON,
-            options.encode(),
-            timeout=server_timeout(COLLECTION_TIMEOUT),
-            **selectors(selector, field_selector),
-        )
-        with self._entered(dry_run, COLLECTION_TIMEOUT):
+        chosen = {"timeout": server_timeout(COLLECTION_TIMEOUT), **selectors(selector, field_selector)}
+        path = kind.path(namespace_of(kind, "", namespace)) + query(chosen)
+        request = self._request("DELETE", path, JSON, options.encode())
+        with entered(None if dry_run else self._ledger, COLLECTION_TIMEOUT):
             await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT), self._guard(unfenced))
 
     def _enter_fence(self, kind: Kind, unfenced: bool) -> Proof | None:
@@ -405,21 +401,15 @@ class Writes(View):
         subresource: str | None = None,
         unfenced: bool,
     ) -> T:
-        request = self._request(
-            method,
-            path,
-            accept(form),
-            body,
-            content_type,
-            timeout=server_timeout(self._timeout),
-            fieldManager=field_manager or self._field_manager,
-            force=force,
-            dryRun="All" if dry_run else None,
-        )
+        target = path + write_query(self._timeout, field_manager or self._field_manager, force, dry_run)
+        request = HttpRequest(method, target, self._headers(accept(form), content_type), body, self._timeout)
         guard = self._guard(unfenced)
         try:
-            with self._entered(dry_run):
+            if self._ledger is None or dry_run:  # as `entered` does, at no cost
                 answer = await self._connection.send(request, guard)
+            else:
+                with entered(self._ledger, math.ceil(self._timeout)):
+                    answer = await self._connection.send(request, guard)
         except BaseException as error:
             if not dry_run and not is_known(error):
                 self._tell(record_of_lost(form.kind, name, namespace, None, deleted=False))
@@ -434,11 +424,6 @@ class Writes(View):
     def _tell(self, record: WriteRecord) -> None:
         for observer in self._write_observers:
             observer(record)
-
-    def _entered(self, dry_run: bool, seconds: float | None = None) -> AbstractContextManager[None]:
-        if dry_run or self._ledger is None:
-            return _NOT_ENTERED
-        return entered(self._ledger, math.ceil(seconds or self._timeout))
 
 
 def _test_failure(patch: Patch, error: ApiError) -> ApiError:

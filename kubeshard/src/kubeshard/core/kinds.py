@@ -10,6 +10,7 @@ They are tuples because every read, write and event uses them as dict keys.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -72,18 +73,23 @@ class Kind(NamedTuple):
         For a namespaced kind without a namespace it is the path of all namespaces, which only list and watch
         support.
         """
-        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        if namespace and self.namespaced:
-            base += f"/namespaces/{_quoted(namespace)}"
-        base += f"/{self.plural}"
+        path = _collection(self, namespace)
         if name is not None:
-            base += f"/{_quoted(name)}"
+            path += f"/{_quoted(name)}"
         if subresource is not None:
-            base += f"/{subresource}"
-        return base
+            path += f"/{subresource}"
+        return path
 
     def __str__(self) -> str:
         return f"{self.kind}.{self.version}.{self.group}" if self.group else f"{self.kind}.{self.version}"
+
+
+@lru_cache(maxsize=1024)
+def _collection(kind: Kind, namespace: str | None) -> str:
+    base = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    if namespace and kind.namespaced:
+        base += f"/namespaces/{_quoted(namespace)}"
+    return f"{base}/{kind.plural}"
 
 
 _PLAIN = re.compile("[A-Za-z0-9_.~-]*")

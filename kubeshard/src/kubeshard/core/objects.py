@@ -448,6 +448,7 @@ def _form_of(target: Any) -> Form[Any]:
     return Form(kind, target, issubclass(target, PartialObject))
 
 
+@lru_cache(maxsize=1024)
 def metadata_only(target: type[KubeObject] | Kind) -> Form[PartialObject]:
     """The metadata form of a kind: lists and watches transfer and store only `metadata`."""
     kind = target if isinstance(target, Kind) else form_of(target).kind

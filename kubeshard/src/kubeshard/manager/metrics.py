@@ -35,7 +35,7 @@ from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.metrics import TriggerStep
 from kubeshard.controller.outcomes import Ending, Outcome
 from kubeshard.leases.renewer import RENEWAL_FAILURES, RenewalFailure
-from kubeshard.manager.fast_metrics import Counts, Durations, Levels, render
+from kubeshard.manager.fast_metrics import Counts, Durations, Histogram, Levels, Number, render
 from kubeshard.manager.http import Page, Request
 from kubeshard.metrics.declared import declared
 from kubeshard.metrics.families import counter, gauge
@@ -89,6 +89,8 @@ class Metrics:
         self.registry.register(self._requests)
         self._durations = Durations(*declared("rest_client_request_duration_seconds"), REQUEST_BUCKETS)
         self.registry.register(self._durations)
+        self._answers: dict[tuple[str, str, int], tuple[Number, Histogram]] = {}
+        """The series of requests, by method, host and status code."""
         self._leading = Gauge(*declared("leader_election_master_status"), registry=self.registry)
         self._slow_path = Counter(*declared("leader_election_slowpath_total"), registry=self.registry)
         self._renewals = Counter(
@@ -136,8 +138,12 @@ class Metrics:
 
     def request(self, method: str, host: str, code: int, seconds: float) -> None:
         """A client observer."""
-        self._requests.series(str(code or "<error>"), method, host).value += 1
-        self._durations.series(method, host).observe(seconds)
+        if (series := self._answers.get((method, host, code))) is None:
+            count = self._requests.series(str(code or "<error>"), method, host)
+            series = self._answers[method, host, code] = count, self._durations.series(method, host)
+        count, durations = series
+        count.value += 1
+        durations.observe(seconds)
 
     def holding(self, name: str, holds: bool) -> None:
         self._leading.labels(name).set(holds)

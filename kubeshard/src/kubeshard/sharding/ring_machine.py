@@ -192,8 +192,8 @@ class RingMachine(Generic[S]):
                 sync.pending_drains.draining(decision.key)
             elif resource not in sync.entry.owners:
                 continue
-            sync.schedule.follow(now)
-            sync.notify()
+            if sync.schedule.follow(now):
+                sync.notify()
 
     def released(self, resource: GroupResource) -> None:
         """Drains of main objects have ended: the objects that they control may follow them."""

@@ -90,15 +90,18 @@ class Schedule:
         self._requests = [(at, asked) for at, asked in self._requests if asked is not scope or at > now]
         self._requests.append((now, scope))
 
-    def follow(self, now: float) -> None:
-        """A drain was requested. One scan follows some seconds later for all of them."""
-        asked = sorted(at for at, scope in self._requests if scope is ScanScope.CONTROLLED)
-        if asked and asked[-1] > now:
-            return
+    def follow(self, now: float) -> bool:
+        """A drain was requested. One scan follows some seconds later for all of them. Returns whether it was asked for
+        just now.
+        """
+        asked = [at for at, scope in self._requests if scope is ScanScope.CONTROLLED]
+        if asked and max(asked) > now:
+            return False
         # A scan that is due may be running already, and past the object. One scan after the last request is enough.
         others = [(at, scope) for at, scope in self._requests if scope is not ScanScope.CONTROLLED]
-        again = [(at, ScanScope.CONTROLLED) for at in (*asked[:1], now + self.follow_delays[0])]
+        again = [(at, ScanScope.CONTROLLED) for at in (*sorted(asked)[:1], now + self.follow_delays[0])]
         self._requests = others + again
+        return True
 
     def members(self, available: tuple[str, ...], now: float) -> None:
         """The ring's current available shards."""
