@@ -73,7 +73,8 @@ class Sending:
         elif request.body is None:
             curl.setopt(pycurl.HTTPGET, 1)
         else:
-            curl.setopt(pycurl.NOBODY, 0)  # from an earlier HEAD; these do not reset it, unlike HTTPGET
+            if self._method == "HEAD":
+                curl.setopt(pycurl.NOBODY, 0)  # these do not reset it, unlike HTTPGET
             curl.setopt(pycurl.POSTFIELDS, request.body)
         if request.method != self._method:
             curl.setopt(pycurl.CUSTOMREQUEST, request.method)
@@ -134,20 +135,15 @@ class Exchange(Sending):
         curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
         curl.setopt(pycurl.WRITEFUNCTION, self._body.append)
 
-    async def run(
-        self, transfers: Transfers, loop: asyncio.AbstractEventLoop, timeout: float | None
-    ) -> HttpResponse:
+    async def run(self, transfers: Transfers, timeout: float | None) -> HttpResponse:
         """Raises TransportError, TransportTimeout; the handle cannot be used again then, or after a cancellation."""
         self.head.clear()
         self._body.clear()
-        self._ended = ended = loop.create_future()
-        timer = loop.call_later(timeout, self._late) if timeout is not None else None
+        self._ended = ended = transfers.loop.create_future()
+        transfers.start(self.curl, self._end, timeout)
         try:
-            transfers.start(self.curl, self._end)
             await ended
         finally:
-            if timer is not None:
-                timer.cancel()
             transfers.cancel(self.curl)
         body = b"".join(self._body)
         self._body.clear()  # it may take long until the next request
@@ -159,10 +155,6 @@ class Exchange(Sending):
                 self._ended.set_result(None)
             else:
                 self._ended.set_exception(self.failure(code, _lacking_files(code) or words))
-
-    def _late(self) -> None:
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_exception(self.timeout())
 
 
 class Stream(Sending):

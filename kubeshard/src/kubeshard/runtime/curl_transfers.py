@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import select
 import socket
@@ -117,6 +118,8 @@ Ended = Callable[[int, str], None]
 """Called with libcurl's code (`pycurl.E_OK` is success) and message."""
 
 IDLE_CONNECTIONS = 256
+_RESOLUTION = 0.001
+"""Seconds by which event loops call timers too early."""
 _TIMEOUT = ((pycurl.SOCKET_TIMEOUT, 0),)
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _SOCKET_OPTIONS = (
@@ -163,20 +166,27 @@ class Transfers:
     """Runs `pycurl.Curl` handles. A handle is used for one transfer at a time, and again after it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._wake)
         self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_NOTHING)
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS)
-        self._running: dict[Any, Ended] = {}
-        self._sockets = readiness(self._loop, self._ready)
+        self._running: dict[Any, tuple[Ended, float]] = {}
+        """With the time (the loop's) at which each is late."""
+        self._sockets = readiness(self.loop, self._ready)
         self._timer: asyncio.Handle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline_at = math.inf
         self._halted = False
         self._closed = False
 
-    def start(self, curl: pycurl.Curl, ended: Ended) -> None:
-        self._running[curl] = ended
+    def start(self, curl: pycurl.Curl, ended: Ended, timeout: float | None = None) -> None:
+        """After `timeout` seconds it ends with libcurl's code for that."""
+        late_at = math.inf if timeout is None else self.loop.time() + timeout
+        self._running[curl] = ended, late_at
+        if late_at < self._deadline_at:
+            self._check_at(late_at)
         try:
             self._multi.add_handle(curl)
         except pycurl.error as error:
@@ -203,11 +213,12 @@ class Transfers:
         lookups, which cannot be interrupted.
         """
         running, self._running = self._running, {}
-        for curl, ended in running.items():
+        for curl, (ended, _) in running.items():
             self._multi.remove_handle(curl)
             ended(pycurl.E_ABORTED_BY_CALLBACK, why)
         if self._timer is not None:
             self._timer.cancel()
+        self._check_at(math.inf)
         self._sockets.close()
         self._closed = True
         return in_daemon(self._multi.close, "closing connections")
@@ -227,9 +238,9 @@ class Transfers:
             self._timer.cancel()
             self._timer = None
         if milliseconds == 0:
-            self._timer = self._loop.call_soon(self._ready, _TIMEOUT)
+            self._timer = self.loop.call_soon(self._ready, _TIMEOUT)
         elif milliseconds > 0:
-            self._timer = self._loop.call_later(milliseconds / 1000, self._ready, _TIMEOUT)
+            self._timer = self.loop.call_later(milliseconds / 1000, self._ready, _TIMEOUT)
 
     def _ready(self, sockets: Iterable[tuple[int, int]]) -> None:
         for descriptor, events in sockets:
@@ -244,11 +255,27 @@ class Transfers:
             for curl, code, words in failed:
                 self._end(curl, code, words)
 
+    def _check_at(self, at: float) -> None:
+        """One timer serves many transfers, since nearly all end long before they are late."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_at(at, self._check) if at < math.inf else None
+        self._deadline_at = at
+
+    def _check(self) -> None:
+        now, next_at = self.loop.time() + _RESOLUTION, math.inf
+        for curl, (_, late_at) in tuple(self._running.items()):
+            if late_at <= now:
+                self._end(curl, pycurl.E_OPERATION_TIMEDOUT, "")
+            elif late_at < next_at:
+                next_at = late_at
+        self._check_at(next_at)
+
     def _end(self, curl: pycurl.Curl, code: int, words: str) -> None:
-        ended = self._running.pop(curl, None)
-        if ended is not None:
+        running = self._running.pop(curl, None)
+        if running is not None:
             self._multi.remove_handle(curl)
-            ended(code, words)
+            running[0](code, words)
 
 
 def _code(error: pycurl.error) -> tuple[int, str]:

@@ -75,11 +75,11 @@ class HttpTransport:
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """One exchange. Raises TransportTimeout after `request.timeout`, TransportError if the connection failed."""
-        transfers, loop = self._transfers or self._open(), asyncio.get_running_loop()
+        transfers = self._transfers or self._open()
         idle = self._idle
         exchange = idle.pop() if idle else Exchange(self._curl())
         exchange.prepare(request, self._base_url + request.target, self._headers)
-        answer = await exchange.run(transfers, loop, request.timeout)
+        answer = await exchange.run(transfers, request.timeout)
         if len(idle) < IDLE_CONNECTIONS:
             idle.append(exchange)  # to the list for its settings: `renew` starts a new one
         return answer
