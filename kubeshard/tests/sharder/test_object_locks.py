@@ -61,8 +61,8 @@ async def test_a_job_that_waits_takes_a_newer_state_into_account_and_makes_anoth
         group.create_task(w.write("a", at(10)))
         group.create_task(w.write("b", at(10)))
         await asyncio.sleep(0.5)
-        assert w.locks.get("bar") is None
-        lock = w.locks.get("foo")
+        assert w.locks.contended.get("bar") is None
+        lock = w.locks.contended.get("foo")
         assert lock is not None
         assert [who for who in "abc" if lock.waits(who)] == ["b"]  # the first holds it already
         lock.learn(at(15))
@@ -83,7 +83,7 @@ async def test_a_job_that_is_cancelled_or_fails_gives_the_lock_to_the_next_and_n
     tasks[2].cancel()
     await asyncio.sleep(3.0)
     assert [ring for ring, *_ in w.log] == ["a", "b", "d"]
-    assert w.locks.get("foo") is None
+    assert w.locks.contended.get("foo") is None
 
 
 @virtual_time
@@ -96,4 +96,4 @@ async def test_a_job_that_is_cancelled_just_as_it_gets_the_lock_passes_it_on() -
     tasks[1].cancel()
     await asyncio.sleep(3.0)
     assert [ring for ring, *_ in w.log] == ["a", "c"]
-    assert w.locks.get("foo") is None
+    assert w.locks.contended.get("foo") is None

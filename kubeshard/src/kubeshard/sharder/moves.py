@@ -1,7 +1,7 @@
 """Carries out decisions: one compare-and-swap patch per object.
 
-Guaranteed: every attempt makes a new decision, with the current ring, its entry for the resource, its shards and
-its namespaces, and the decision is still valid when the request is sent; a patch only takes effect on the object
+Guaranteed: when a request is sent, a new decision would be the same, with the current ring, its entry for the resource,
+its shards and its namespaces; every further attempt begins with a new decision; a patch only takes effect on the object
 as it was read for that decision. So a shard that returned keeps its objects, resources that left the ring are not
 touched, and a label value that is written names an available shard. There is no wait between the decision
 and the patch: this module backs off from a server that throttles, and then decides again.
@@ -124,28 +124,25 @@ class ObjectLocks:
     """
 
     def __init__(self) -> None:
-        self._locks: dict[Hashable, ObjectLock | tuple[ObjectMeta, float]] = {}
+        self._alone: dict[Hashable, tuple[ObjectMeta, float]] = {}
+        self.contended: dict[Hashable, ObjectLock] = {}
+        """The locks of objects that are being written, and for which another job has come."""
 
     def take(self, place: Hashable, meta: ObjectMeta, read: float) -> bool:
         """Takes the lock, if nobody has it; returns whether it did. The job has read this state then."""
-        if place in self._locks:
+        if place in self._alone or place in self.contended:
             return False
-        self._locks[place] = meta, read
+        self._alone[place] = meta, read
         return True
-
-    def get(self, place: Hashable) -> ObjectLock | None:
-        """The lock of an object that is being written, and for which another job has come."""
-        lock = self._locks.get(place)
-        return lock if lock.__class__ is ObjectLock else None
 
     async def wait(self, place: Hashable, who: Hashable, known: Known) -> ObjectLock:
         """Takes the lock when those before have left. `known`: the state that the job has read."""
-        lock = self._locks.get(place)
+        lock = self.contended.get(place)
         if lock is None:
-            lock = self._locks[place] = ObjectLock(known)
-            return lock
-        if not isinstance(lock, ObjectLock):
-            lock = self._locks[place] = ObjectLock(Known(*lock))
+            alone = self._alone.pop(place, None)
+            lock = self.contended[place] = ObjectLock(Known(*alone) if alone is not None else known)
+            if alone is None:
+                return lock
         lock.learn(known)
         future = lock._enter(who)
         try:
@@ -158,9 +155,8 @@ class ObjectLocks:
 
     def leave(self, place: Hashable) -> None:
         """Gives the lock to the next one."""
-        lock = self._locks[place]
-        if not (isinstance(lock, ObjectLock) and lock._pass_on()):
-            del self._locks[place]
+        if self._alone.pop(place, None) is None and not self.contended[place]._pass_on():
+            del self.contended[place]
 
 
 TRIES = 6
@@ -318,10 +314,10 @@ class Mover:
         resource.
         """
         view, resource = job.sync.ring.view, job.entry.resource
-        if view is None or resource not in view.resources:
-            return None
         if meta is job.meta and _as_decided(job, view):
             return job
+        if view is None or resource not in view.resources:
+            return None
         entry, draining = view.resources.entry(resource), job.draining
         if entry != job.entry:
             draining = ANY_OWNER  # its new owners have not been scanned
@@ -334,10 +330,18 @@ class Mover:
         tries, conflicts, throttled, renewed = 0, 0, 0, False
         if job.read is None:
             job = job._replace(read=self._clock.monotonic())
-        if (lock := self._locks.get(job.place)) is not None and lock.waits(job.who):
+        if (
+            self._locks.contended
+            and (lock := self._locks.contended.get(job.place)) is not None
+            and lock.waits(job.who)
+        ):
             lock.learn(_known(job))
             return MoveResult.NOTHING  # left for that job to do
-        now = self._decided(job, job.meta)
+        now: Job | None = job  # a patch checks whether that stands; a move may ask others before
+        if job.view is None or (
+            job.decision.action is not Action.ASSIGN and job.decision.action is not Action.DRAIN
+        ):
+            now = self._decided(job, job.meta)
         try:
             while tries < TRIES + THROTTLING.tries and conflicts < TRIES:
                 if now is None:
@@ -473,7 +477,10 @@ class Mover:
 
         def check() -> None:
             """Called just before the request is sent: whether the decision is still valid."""
-            if not self._stands(now) or not (still is None or still()):
+            again = self._decided(now, now.meta)
+            if again is not now and (again is None or again.decision != now.decision):
+                raise _Outdated
+            if still is not None and not still():
                 raise _Outdated
 
         now, locks, place = job, self._locks, job.place
@@ -495,21 +502,14 @@ class Mover:
                 raise
             except (Conflict, PatchTestFailed) as conflict:
                 known = await self._read(now)
-                if (lock := locks.get(place)) is not None:
+                if (lock := locks.contended.get(place)) is not None:
                     lock.known = known
                 raise _Changed(known, conflict) from conflict
-            if (lock := locks.get(place)) is not None and lock.awaited:
+            if (lock := locks.contended.get(place)) is not None and lock.awaited:
                 lock.known = Known(answer.metadata, self._clock.monotonic())
             return answer.metadata
         finally:
             locks.leave(place)
-
-    def _stands(self, job: Job) -> bool:
-        """Whether a new decision would be the same."""
-        if _as_decided(job, job.sync.ring.view):
-            return True
-        now = self._decided(job, job.meta)
-        return now is not None and now.decision == job.decision
 
 
 class _Failed(Exception):

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -34,9 +35,11 @@ from kubeshard.runtime.notices import Notices
 
 class BoundedTaskGroup:
     def __init__(self, size: int) -> None:
-        self._free = asyncio.Semaphore(size)
+        self._size = size
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiting = deque[asyncio.Future[None]]()
+        """Producers that wait for room. Not a semaphore: it would be entered twice for each object of each scan."""
 
     async def __aenter__(self) -> BoundedTaskGroup:
         await self._group.__aenter__()
@@ -73,27 +76,41 @@ class BoundedTaskGroup:
     @property
     def full(self) -> bool:
         """Whether `start` would wait."""
-        return self._free.locked()
+        return len(self._tasks) >= self._size
 
     async def room(self) -> None:
         """Waits until `start` would not."""
-        await self._free.acquire()
-        self._free.release()
+        try:
+            while len(self._tasks) >= self._size:
+                waiting = asyncio.get_running_loop().create_future()
+                self._waiting.append(waiting)
+                await waiting
+        finally:
+            self._wake()  # who is woken may be cancelled, or start nothing, and there may be room for more
 
     async def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Starts the work as soon as there is capacity."""
-        try:
-            await self._free.acquire()
-        except BaseException:
-            work.close()
-            raise
+        if len(self._tasks) >= self._size:
+            try:
+                await self.room()
+            except BaseException:
+                work.close()
+                raise
         task = self._group.create_task(work, name="moves")
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        self._free.release()
+        self._wake()
+
+    def _wake(self) -> None:
+        """The next producer looks whether there is room."""
+        while self._waiting and len(self._tasks) < self._size:
+            waiting = self._waiting.popleft()
+            if not waiting.done():  # else it was cancelled
+                waiting.set_result(None)
+                return
 
 
 class StartLimit:
