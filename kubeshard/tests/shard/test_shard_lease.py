@@ -19,6 +19,7 @@ from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
     PROOFS_ANNOTATION,
     RING_LABEL,
     SHARDER_IDENTITY,
@@ -247,14 +248,18 @@ def test_the_lease_says_that_a_watchdog_is_armed_while_it_is_held() -> None:
     assert claim.released(held, WALL).metadata.annotation(WATCHDOG_ANNOTATION) == ""
 
 
-def test_what_it_cannot_release_is_on_its_lease_until_it_can() -> None:
+@pytest.mark.parametrize(
+    ("said", "annotation"), [("unreleased", UNRELEASED_ANNOTATION), ("report", OWNED_RANGES_ANNOTATION)]
+)
+def test_what_the_shard_says_is_on_its_lease_while_it_holds_it(said: str, annotation: str) -> None:
+    """What it cannot release, and which buckets it works on."""
     claim = Shard().claim
-    claim.unreleased = "no (things team/a)"
-    said = claim.renewed_lease(lease(), WALL)
-    assert said.metadata.annotation(UNRELEASED_ANNOTATION) == "no (things team/a)"
-    assert not claim.released(said, WALL).metadata.annotation(UNRELEASED_ANNOTATION)
-    claim.unreleased = ""
-    assert not claim.renewed_lease(said, WALL).metadata.annotation(UNRELEASED_ANNOTATION)
+    setattr(claim, said, "0-3@1/1")
+    lasting = claim.renewed_lease(lease(), WALL)
+    assert lasting.metadata.annotation(annotation) == "0-3@1/1"
+    assert not claim.released(lasting, WALL).metadata.annotation(annotation)
+    setattr(claim, said, "")
+    assert not claim.renewed_lease(lasting, WALL).metadata.annotation(annotation)
 
 
 @pytest.mark.parametrize(("written", "waited"), [(2**31 - 1, 120.0), (1, 6.0), (0, 30.0), (None, 30.0)])

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.hash_ranges import HashedField
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.shard.identity import check_ring_name
 from kubeshard.shard.shard_lease import Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import (
     CONCURRENT_MOVES,
     MASS_FAILURE_GRACE,
@@ -79,6 +81,35 @@ class LeaseTerms:
     takeover: Takeover = Takeover.WITH_PROOF
     keep_on_stop: bool = False
     pod_name_required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranges:
+    """A ring whose objects are delivered by hash ranges (docs/in-manager-sharding.md). Nothing on an object shows its
+    shard, and nothing is written to it. All programs of a ring state the same, for the life of the ring.
+
+    `by`: what is hashed. By `uid` objects spread evenly, whatever their namespaces. By `namespace` everything in a
+    namespace is on one shard: an object, and all that it controls. `buckets`: into how many parts objects are divided,
+    a power of two. `drain_timeout`: seconds after which runs are cancelled that keep a bucket from being handed over.
+
+    Raises ConfigurationError.
+    """
+
+    by: HashedField = "uid"
+    buckets: int = 1024
+    drain_timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        try:
+            Buckets(self.buckets, self.by)
+        except ValueError as error:
+            raise ConfigurationError(f"ranges: {error}") from None
+        if not 0 <= self.drain_timeout < math.inf:
+            raise ConfigurationError(f"drain_timeout: {self.drain_timeout}: give a number of seconds")
+
+    @property
+    def divided(self) -> Buckets:
+        return Buckets(self.buckets, self.by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,7 @@ from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
     PROOFS_ANNOTATION,
     REPORTED_SUFFIX,
     RING_LABEL,
@@ -132,6 +133,8 @@ class ShardClaim(Claim):
         """Whether others that saw it unused can no longer take an object from us. May be read from any thread."""
         self.unreleased = ""
         """Why objects cannot be released; "" if they can. May be read from any thread."""
+        self.report = ""
+        """Which buckets the shard works on, in a ring that is sharded by ranges. May be read from any thread."""
         self._shard = shard
         self._takeover = takeover
         self._strict_handover = strict_handover
@@ -246,10 +249,14 @@ class ShardClaim(Claim):
             annotations[WATCHDOG_ANNOTATION] = f"{self.timing.renew_deadline:g}"
         else:
             annotations.pop(WATCHDOG_ANNOTATION, None)
-        if held and self.unreleased:
-            annotations[UNRELEASED_ANNOTATION] = self.unreleased
-        else:
-            annotations.pop(UNRELEASED_ANNOTATION, None)
+        for name, said in (
+            (UNRELEASED_ANNOTATION, self.unreleased),
+            (OWNED_RANGES_ANNOTATION, self.report),
+        ):
+            if held and said:
+                annotations[name] = said
+            else:
+                annotations.pop(name, None)
         annotations.pop(PROOFS_ANNOTATION, None)
         annotations.pop(EVICTED_ANNOTATION, None)
         annotations.pop(CONFIRMED_ANNOTATION, None)
@@ -292,6 +299,10 @@ class HeldShardLease(HeldLease):
     def cannot_release(self, why: str) -> None:
         """Says on the Lease why objects cannot be released; "": they can."""
         self._claim.unreleased = why
+
+    def works_on(self, report: str) -> None:
+        """Says on the Lease, with the next renewal, which buckets the shard works on."""
+        self._claim.report = report
 
 
 class ShardLease:
