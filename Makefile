@@ -97,7 +97,7 @@ kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped if KUBEBU
 cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with a simulated node that runs pods)
 	@$(BIN)/python -m kubeshard_apiserver.testing $(ARGS)
 
-manifests: $(STAMP) ## Generate deploy/ again, which is never edited by hand
+manifests: $(STAMP) ## Generate deploy/, docs/commands.md and the tables of docs/metrics.md again, which are never edited by hand
 	$(BIN)/python tools/render_manifests.py
 
 isolation: $(STAMP) ## Write docs/guarantees.md from the table of lab/tests/isolation

@@ -1,5 +1,5 @@
 """Writes the files that are generated from typed sources: `deploy/`, the example of the ControllerRing's definition,
-and the tables of metrics in `docs/metrics.md`.
+the tables of metrics in `docs/metrics.md`, and `docs/commands.md`.
 
     python tools/render_manifests.py [FOLDER]    # `make manifests`; default: this repository
 
@@ -15,6 +15,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from commands_page import PATH as COMMANDS
+from commands_page import commands_page
 from kubeshard.core.yaml_output import as_yaml
 from kubeshard.manifests.chart import chart
 from kubeshard.manifests.kustomization import kustomizations
@@ -43,6 +45,7 @@ def rendered() -> Mapping[str, str]:
             for name, made in {**dashboards(), WEBHOSTING: webhosting(), NAME: experiments()}.items()
         },
         METRICS: re.split("^## ", (ROOT / METRICS).read_text(), maxsplit=1, flags=re.M)[0] + tables(),
+        COMMANDS: commands_page(ROOT),
     }
 
 

@@ -18,6 +18,7 @@ import yaml
 from pages import Block, all_blocks, blocks_of, programs
 from source_tree import ROOT, is_a_test
 
+from commands_page import PROGRAMS
 from kubeshard.cli.kubectl.program import shard
 from kubeshard.cli.program import cli
 from kubeshard.client import Client
@@ -67,6 +68,9 @@ BLOCKS = all_blocks()
 CONFIGS = {module.KIND: module for module in (sharder, webhosting)}
 CONFIG_TYPES = {sharder.KIND: sharder.SharderConfig, webhosting.KIND: webhosting.OperatorConfig}
 GOALS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+THE_READERS = re.compile(r"Path '[^']*' does not exist")
+"""Files of the reader. `wrong` looks for those of this repository."""
+
 OURS = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?(?:kubeshard|kubectl|make) ", re.M)
 
 
@@ -116,6 +120,8 @@ def wrong(command: list[str]) -> str | None:
             return parsed(shard, words)
         case ["make", *words]:
             return make(words)
+        case ["python", "-m", module, *words] if f"python -m {module}" in PROGRAMS:
+            return parsed(PROGRAMS[f"python -m {module}"], words)
     return None
 
 
@@ -128,7 +134,10 @@ def parsed(command: click.Command, words: list[str]) -> str:
                 _, chosen, rest = command.resolve_command(context, rest)
                 return parsed(chosen, rest) if chosen else f"no command {rest[0]}"
     except click.UsageError as error:
-        return f"{' '.join(words)}: {error.format_message()}"
+        what = error.format_message()
+        return "" if THE_READERS.search(what) else f"{' '.join(words)}: {what}"
+    except click.exceptions.Exit:  # an option that answers at once, such as --list
+        return ""
     return ""
 
 

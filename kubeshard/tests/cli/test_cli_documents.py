@@ -1,4 +1,4 @@
-"""docs/commands.md and docs/configuration.md match the code: every option, field, default and variable."""
+"""docs/configuration.md matches the code: every field, default and variable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from kubeshard_lab.examples.webhosting import __main__ as webhosting
 from kubeshard_lab.examples.webhosting import config as operator
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-COMMANDS = (DOCS / "commands.md").read_text()
 CONFIGURATION = (DOCS / "configuration.md").read_text()
 
 
@@ -43,36 +42,11 @@ def commands_of(group: click.Group) -> Iterator[tuple[str, click.Command]]:
         yield name, command
 
 
-def parts_of(command: click.Command) -> list[click.Command]:
-    return [part for _, part in commands_of(command)] if isinstance(command, click.Group) else [command]
-
-
 PROGRAMS: dict[str, click.Command] = {
     **{f"kubeshard {name}": command for name, command in commands_of(cli)},
     **{f"{webhosting.PROGRAM} {name}": command for name, command in commands_of(webhosting.webhosting)},
     checksum.PROGRAM: checksum.checksum_controller,
 }
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_every_option_is_documented_with_its_default_and_none_that_does_not_exist(name: str) -> None:
-    command = PROGRAMS[name]
-    text = section(COMMANDS, name)
-    parts = parts_of(command)
-    options = [o for part in parts for o in part.params if isinstance(o, click.Option) and not o.hidden]
-    common = {"--log-level", "--log-format"}
-    existing = {flag for option in options for flag in (*option.opts, *option.secondary_opts)} - common
-    mentioned = set(re.findall(r"(?<![\w`-])`?(--?[a-z][a-z-]*)", text)) - {"-f"}
-    assert existing - {"-h", "--help"} == mentioned
-    for option in options:
-        if option.show_default and option.default not in (None, False):
-            (row,) = (cells for cells in rows(text) if f"`{option.opts[0]} " in cells[0])
-            assert row[1].strip("`") == str(option.default)
-    for part in parts:
-        if isinstance(part, click.Group):
-            continue
-        assert part.name is not None
-        assert part.name in text or part is command
 
 
 def test_every_variable_is_documented_and_none_that_does_not_exist() -> None:

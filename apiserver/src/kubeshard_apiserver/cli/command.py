@@ -109,7 +109,9 @@ def _gates(_context: click.Context, _option: click.Parameter, value: str) -> fro
     help="How long a simulated pod takes to become ready.",
 )
 @click.option(
-    "--allow-all", is_flag=True, help="Disable RBAC: anyone with valid credentials may do everything."
+    "--allow-all",
+    is_flag=True,
+    help="Disable RBAC: anyone with valid credentials may do everything, and nobody without them anything.",
 )
 @click.option(
     "--disable-admission-plugins",

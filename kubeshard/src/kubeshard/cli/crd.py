@@ -77,8 +77,12 @@ def show(references: tuple[str, ...], operator: str | None, namespace: str | Non
 
     For a module, these are its classes marked with CustomResource or, if there are none, all classes with a custom
     group; for one with a Manager and without such classes, those that it imports and that the Manager's controllers
-    watch. Several classes of one kind are its versions, which the operator's Webhooks convert. MODULE is an importable
-    name or a file.
+    watch. MODULE is an importable name or a file.
+
+    Several classes of one kind are its versions. If the operator's Webhooks convert between them, the definition has
+    the stanza spec.conversion. The operator adds the certificate's authority when it starts; until then the API server
+    refuses requests that need a conversion. Without a conversion it would drop the fields that the other version lacks:
+    the command warns of them.
     """
     from kubeshard.core.yaml_output import documents
 
@@ -108,7 +112,7 @@ def show(references: tuple[str, ...], operator: str | None, namespace: str | Non
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Output as text, or as a list of objects.",
+    help="Lines for people, or a list of objects with definition, version, path, breaking and message.",
 )
 @_operator_options
 def check(old: str, new: str, output: str, operator: str | None, namespace: str | None) -> None:
@@ -116,6 +120,10 @@ def check(old: str, new: str, output: str, operator: str | None, namespace: str 
 
     OLD and NEW are YAML files, or MODULE[:CLASS] as for show. Whether versions are still converted is known if NEW is a
     file, or with the operator: MODULE may be its module. The exit code is 1 if something breaks.
+
+    Breaking changes are: a field, a version, an enumerated value or a subresource that is removed; a narrower type, a
+    tighter bound, a new rule; a new required field without a default; another way to merge a list; another storage
+    version that lacks fields of the former one. All other changes are `ok`: a new field, a wider type, another default.
     """
     import msgspec
 

@@ -39,13 +39,11 @@ class _WithValues(Command):
         super().__init__(*args, **kwargs)
         self._values = values
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def tables(self) -> dict[str, list[tuple[str, str]]]:
         from kubeshard.manifests import values
 
         type_: type[Values] = getattr(values, self._values)
-        with formatter.section("Values"):
-            formatter.write_dl(list(values.described(type_)))
-        super().format_epilog(ctx, formatter)
+        return {"Values": list(values.described(type_)), **super().tables()}
 
 
 def values_options(function: Function) -> Function:
@@ -146,12 +144,14 @@ def sharder(settings: tuple[str, ...], file: Path | None, parts: tuple[str, ...]
     metavar="NAMESPACE:NAME",
     multiple=True,
     help="A service account of shards named after their pods: admission policies restrict each shard to its own "
-    "objects and Lease; may be repeated.",
+    "objects and Lease, in the namespaces of the ring's annotation alpha.sharding.timebertt.dev/shard-namespaces. "
+    "Recommended wherever others may create Leases, as the stock role edit allows; may be repeated.",
 )
 @click.option(
     "--labels-only",
     is_flag=True,
-    help="Add an admission policy that keeps the sharder from changing anything but its labels.",
+    help="Add an admission policy that keeps the sharder from changing anything but its labels on the ring's "
+    "objects. A request in which another mutating webhook changes more then fails.",
 )
 @output_option
 def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, output: str) -> None:
@@ -238,6 +238,9 @@ def operator(
     """Print the objects of an operator: CRDs of its own kinds, roles, Deployment, Services.
 
     They follow from what its Manager declares. MODULE[:MANAGER] is the argument of `kubeshard run` in the image.
+
+    An operator's metrics have a certificate of its own. If they are served over HTTPS, its ServiceMonitor does not
+    verify it; that of a sharder is verified.
     """
     from kubeshard.manifests.operator import LONGEST_OPERATOR, operator_objects
     from kubeshard.manifests.operator_bundle import operator_bundle, unsaid

@@ -36,8 +36,13 @@ from kubeshard.commands.options import Command
 def rbac(target: str, name: str | None, namespace: str | None, service_account: str | None) -> None:
     """Print an operator's ClusterRole and Roles as YAML.
 
-    They allow what its declarations need: what controllers watch, own, read and write, events, leases and webhooks.
-    Declare anything else that the code does in the `grants` of its Controller.
+    They allow what its declarations need: to read the watched kinds and those in `reads`, to write status and
+    finalizers of the primary kind, to write owned kinds, and also to delete those that it `applies`; Events, the Leases
+    of leader election and sharding, and webhooks with their certificate. With in-manager sharding that includes the
+    sharder's rights. If only a ControllerRing says what is sharded, every primary and owned kind counts as sharded.
+
+    Declare anything else that your code does in the controller:
+    `Controller(..., grants=[Grant.on(Pod, "get", "delete"), Grant.on(Deployment, "patch", subresource="scale")])`.
     """
     from kubeshard.core.yaml_output import documents
     from kubeshard.manager.roles import roles

@@ -65,11 +65,16 @@ _CALLED_WITHIN = 20.0
     ),
 )
 @click.argument("target", metavar="MODULE[:MANAGER]")
-@apply_option("First apply this YAML file, or those in this folder; may be repeated.")
+@apply_option(
+    "First apply this file, or those in this folder, as `kubectl apply -f` reads them: YAML, JSON, lists; may be "
+    "repeated."
+)
 @click.option(
     "--embedded",
     is_flag=True,
-    help="Use an empty embedded cluster, for experiments (needs kubeshard-apiserver).",
+    help="Use an embedded cluster that starts empty and ends with the command (needs kubeshard-apiserver). Prints the "
+    "`export KUBECONFIG=...` for kubectl in another terminal. It calls the manager's webhooks, whatever address they "
+    "declare, and workloads get pretended pods.",
 )
 @click.option(
     "--metrics-address",
@@ -117,7 +122,8 @@ _CALLED_WITHIN = 20.0
 @click.option(
     "--as-deployed",
     metavar="NAMESPACE:NAME",
-    help="Act as this service account, which the operator has in the cluster: with its rights, and in its namespace.",
+    help="Act as this service account, which the operator has in the cluster: with its rights, and in its namespace. "
+    "You need the right to impersonate it; --apply still acts as you.",
 )
 @click.option(
     "--webhook-url",
@@ -166,7 +172,16 @@ def run(
     """Run an operator until Ctrl-C.
 
     MANAGER (default: manager) is a Manager in the module, or a function without arguments that makes one. Modules in
-    the current folder are found.
+    the current folder are found. If kubeshard refuses a declaration, the command exits with one line that names your
+    file and line; any other exception of your code is printed with its stack trace.
+
+    Files of --apply are applied before the manager starts. If it has webhooks, only definitions are: everything else
+    follows as soon as these are called. A manager that was created with a client already has its cluster: then
+    --embedded, --apply, --kubeconfig and --context are refused.
+
+    A program that calls `run(manager)` reads the environment variables below, too, and with `run(manager,
+    settings=Settings.parse())` it has the options as well. Outside of a pod, a default port (8080 and 8081) that is
+    taken is replaced by a free one, and the log says which.
     """
     from kubeshard.cli.loading import load_manager
     from kubeshard.cli.names import account

@@ -54,9 +54,13 @@ def types_command(
 ) -> None:
     """Write Python source of classes for kinds, as one module.
 
-    A kind comes from a CustomResourceDefinition in a FILE, or is one that a cluster serves. What several kinds have in
-    common becomes one class. Paths pass through lists and maps: spec.template.spec.containers.image is the image of
-    each container. The kinds of Kubernetes itself are in kubeshard.kinds, whole.
+    A kind comes from a CustomResourceDefinition in a FILE, of which FILE:KIND names one of several, or is one that a
+    cluster serves; without a group, a kind of the core group takes precedence. What several kinds have in common
+    becomes one class. Paths pass through lists and maps: spec.template.spec.containers.image is the image of each
+    container. The kinds of Kubernetes itself are in kubeshard.kinds, whole.
+
+    Optional fields are None by default, so they are not sent, and other field managers keep them. A status is empty by
+    default. Times, quantities and enumerations are strings.
     """
     from kubeshard.crd.codegen import source_of
 

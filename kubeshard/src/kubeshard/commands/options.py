@@ -107,10 +107,14 @@ class Command(click.Command):
         self.environment = dict(environment or {})
         self.examples = tuple(examples)
 
+    def tables(self) -> dict[str, list[tuple[str, str]]]:
+        """What is listed below the options: names and what they mean, by the list's title."""
+        return {"Environment": list(self.environment.items())} if self.environment else {}
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if self.environment:
-            with formatter.section("Environment"):
-                formatter.write_dl(list(self.environment.items()))
+        for title, rows in self.tables().items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
         if self.examples:
             with formatter.section("Examples"):
                 for line in self.examples:

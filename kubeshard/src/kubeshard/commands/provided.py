@@ -59,9 +59,9 @@ class NotInstalled(click.Command):
             short_help=f"{summary.removesuffix('.')} (not installed).",
             context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
         )
-        self._extra = extra
+        self.extra = extra
 
     def _refuse(self, **_: Any) -> None:
         raise ConfigurationError(
-            f"the package kubeshard-{self._extra} is not installed: {how_to_install(self._extra)}"
+            f"the package kubeshard-{self.extra} is not installed: {how_to_install(self.extra)}"
         )

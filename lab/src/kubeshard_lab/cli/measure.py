@@ -46,7 +46,7 @@ STANDARD_OUTPUT = "-"
     metavar="URL",
     default="http://localhost:9091",
     show_default=True,
-    help="The Prometheus.",
+    help="The Prometheus. Its path is kept, and its user and password are sent.",
 )
 @click.option(
     "--step",
@@ -93,7 +93,8 @@ def measure(
     """Ask a Prometheus the queries of a file, or those for a SCENARIO of experiments, and write a CSV file for each.
 
     A query with an `slo` is a service level, which no value may exceed. The exit code is 1 if one is not kept, or if a
-    query that is not `optional` has no answer.
+    query that is not `optional` has no answer. A query may take 10 seconds. The scenarios are those that
+    `kubeshard experiment --list` lists.
     """
     import asyncio
 

@@ -37,7 +37,9 @@ def report(runs: tuple[Path, ...], output: Path | None) -> None:
     """Make the page of a recorded experiment, or one page that compares several.
 
     RUN is the folder of an experiment. A page is one HTML file that needs no network. Its charts are also written as
-    SVG, PNG and CSV, into a folder beside it.
+    SVG, PNG and CSV, into a folder beside it. Percentiles are those of all samples. A run that was cut off has a page
+    of what it recorded until then. Several runs are compared with the singleton of the same load, and by the number of
+    instances.
     """
     from kubeshard_lab.experiment.report.compare import compare
     from kubeshard_lab.experiment.report.page import write

@@ -55,10 +55,13 @@ def simulate() -> None:
     metavar="FILE",
     multiple=True,
     type=click.Path(exists=True, path_type=Path, dir_okay=False),
-    help="An object that your operator works on, with $name and $number; may be repeated (default: made up from the "
-    "definitions of its kinds).",
+    help="An object that your operator works on, with $name, $number and $random; may be repeated (default: made up "
+    "from the definitions of its kinds).",
 )
-@apply_option("First apply this YAML file, or those in this folder; may be repeated.")
+@apply_option(
+    "First apply this YAML file, or those in this folder; may be repeated. Definitions of the operator's own kinds "
+    "need not be among them."
+)
 @click.option(
     "--always",
     metavar="MODULE:FUNCTION",
@@ -85,7 +88,11 @@ def simulate() -> None:
     help="Virtual minutes of faults for each seed.",
 )
 @click.option(
-    "--faults", metavar="KINDS", default="all", show_default=True, help="Only these kinds of faults, or none."
+    "--faults",
+    metavar="KINDS",
+    default="all",
+    show_default=True,
+    help="Only these kinds of faults, separated by commas, or none.",
 )
 @click.option(
     "--sharder",

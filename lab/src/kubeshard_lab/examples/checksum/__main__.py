@@ -69,9 +69,9 @@ def checksum_controller(
 ) -> None:
     """Run the checksum controller: for each Secret a ConfigMap with the SHA-256 of every value.
 
-    A small example of a sharded controller. It needs a sharder and a ControllerRing for secrets with configmaps, or
-    --sharding both. The first Ctrl-C stops it gracefully and hands its Secrets over; the second ends it immediately,
-    like a crash.
+    A small example of a sharded controller. Unlike the reference's, it also follows changes of a Secret. It needs a
+    sharder and a ControllerRing for secrets with configmaps, or --sharding both. The first Ctrl-C stops it gracefully
+    and hands its Secrets over; the second ends it immediately, like a crash.
     """
     from kubeshard import Settings, run
     from kubeshard.core.names import is_dns_label

@@ -95,7 +95,10 @@ def operator(
 
     With --sharding shard it is one of the shards of the ring `webhosting-operator`, and needs a sharder and that
     ring; with --sharding both the elected shard is the sharder; otherwise the one elected instance does all the
-    work.
+    work. It is the operator with which the reference runs its measurements.
+
+    It writes only what it is responsible for in a Website's objects: labels, annotations and fields that others add are
+    kept. So a label that is removed from a Website stays on the Website's objects.
     """
     import msgspec
 
