@@ -16,6 +16,7 @@ from kubeshard.client import Client, RetryPolicy
 from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError, Gone, KubeshardError, Timeout
+from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, Struct
 from kubeshard.core.objects import field as member
@@ -137,9 +138,10 @@ class ScriptedClient:
         *,
         label_selector: Selector | None,
         field_selector: FieldSelector | None,
+        shard_selector: HashRanges | None,
         on_restart: Callable[[], object],
     ) -> ScriptedList:
-        scope = Scope(labels=label_selector or Selector(), fields=field_selector or FieldSelector())
+        scope = _scope(label_selector, field_selector, shard_selector)
         return ScriptedList(self, namespace, scope)
 
     async def current_version(
@@ -162,6 +164,7 @@ class ScriptedClient:
         *,
         label_selector: Selector | None,
         field_selector: FieldSelector | None,
+        shard_selector: HashRanges | None,
         resource_version: str,
         send_initial_events: bool,
         timeout_seconds: float,
@@ -171,9 +174,7 @@ class ScriptedClient:
         self.note("stream" if send_initial_events else "watch", resource_version)
         if not send_initial_events and int(resource_version) < self.compacted:
             raise Gone("compacted", code=410)
-        stream = Stream(
-            namespace, Scope(labels=label_selector or Selector(), fields=field_selector or FieldSelector())
-        )
+        stream = Stream(namespace, _scope(label_selector, field_selector, shard_selector))
         if send_initial_events:
             for obj in self.existing(namespace, stream.scope):
                 stream.queue.put_nowait(Changed("ADDED", obj))
@@ -272,7 +273,13 @@ def _event(
     return None
 
 
+def _scope(labels: Selector | None, fields: FieldSelector | None, hashes: HashRanges | None) -> Scope:
+    return Scope(labels=labels or Selector(), fields=fields or FieldSelector(), hashes=hashes)
+
+
 def _selects(namespace: str | AllNamespaces, scope: Scope, obj: Widget) -> bool:
-    return (namespace is ALL or obj.metadata.namespace == namespace) and scope.labels.matches(
-        obj.metadata.labels
-    )
+    if namespace is not ALL and obj.metadata.namespace != namespace:
+        return False
+    if scope.hashes is not None and not scope.hashes.selects(obj.metadata):
+        return False
+    return scope.labels.matches(obj.metadata.labels)

@@ -17,6 +17,7 @@ from scripted_client import ScriptedClient, Widget, WidgetSpec
 
 from kubeshard import ALL
 from kubeshard.cache import Cache, CacheBehind, Informer, Scope
+from kubeshard.cache.scope import whole
 from kubeshard.cache.snapshot import Snapshot
 from kubeshard.cache.store import Store
 from kubeshard.core.objects import Key, ObjectMeta
@@ -191,14 +192,14 @@ async def test_another_scope_of_many_objects_is_prepared_in_steps_while_changes_
 def test_an_index_that_is_removed_while_it_is_filed_is_filed_no_further_whatever_becomes_of_the_store() -> (
     None
 ):
-    store: Store[Widget] = Store(("x",))
+    store: Store[Widget] = Store(whole("x"))
     store.replace(Snapshot(widget(str(number), 1, "red") for number in range(5)), "1", "x")
     by_color = ByColor()
     steps = store.begin_index("color", by_color)
     next(steps)
     store.remove_index("color")
     objects = Snapshot(store.objects())
-    list(store.exchange(store.replacement(objects, {"": "2"}, [])))
+    list(store.exchange(store.replacement(objects, {"": "2"}, whole([""]))))
     assert len(list(steps)) <= 1
     assert by_color.filed == 1
 
@@ -273,7 +274,7 @@ class Steps:
     """A store, its expected content, and a full read and an index build that may be in progress."""
 
     def __init__(self) -> None:
-        self.store: Store[Widget] = Store(PARTS)
+        self.store: Store[Widget] = Store(whole(PARTS))
         self.model: dict[Key, Widget] = {}
         self.version = 10
         self.filing: Iterator[None] = iter(())
@@ -303,8 +304,7 @@ class Steps:
         for _, name, color in objects:
             same = self.model.get(Key(part, name))
             entries[Key(part, name)] = same or widget(name, self.version, color, part)
-        others = [other for other in PARTS if other != part]
-        replacement = self.store.replacement(entries, {part: str(self.version)}, others)
+        replacement = self.store.replacement(entries, {part: str(self.version)})
 
         def exchange() -> None:
             for _ in self.store.exchange(replacement):

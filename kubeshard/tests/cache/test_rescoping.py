@@ -210,7 +210,7 @@ async def test_a_rescoping_that_is_cancelled_leaves_everything_as_it_was() -> No
 
 
 @virtual_time
-async def test_one_rescoping_at_a_time_and_only_while_the_cache_runs() -> None:
+async def test_a_rescoping_waits_for_an_earlier_one_and_needs_a_cache_that_runs() -> None:
     cache = Cache(ScriptedClient().client)
     with pytest.raises(RuntimeError, match="run the cache first"):
         await cache.rescope(cache.declare(Widget), X)
@@ -218,11 +218,23 @@ async def test_one_rescoping_at_a_time_and_only_while_the_cache_runs() -> None:
         api.down = Forbidden("no", code=403)
         moving = asyncio.create_task(cache.rescope(informer, Y))
         await asyncio.sleep(1)
-        with pytest.raises(RuntimeError, match="another scope of Widget"):
-            await cache.rescope(informer, XY)
+        next_ = asyncio.create_task(cache.rescope(informer, XY))
+        api.down = None
+        await moving
+        assert informer.scope == Y
+        before = len(api.requests)
+        await next_
+        assert informer.scope == XY
+        assert len(api.requests) == before + 1, "one namespace had been listed"
+        api.down = Forbidden("no", code=403)
+        moving = asyncio.create_task(cache.rescope(informer, namespaces("z")))
+        next_ = asyncio.create_task(cache.rescope(informer, Y))
+        await asyncio.sleep(1)
         cache.remove(informer)
         with pytest.raises(RuntimeError, match="was stopped"):
             await moving
+        with pytest.raises(RuntimeError, match="run the cache first"):
+            await next_
 
 
 @virtual_time

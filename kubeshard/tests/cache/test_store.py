@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from kubeshard.cache.deltas import Added, Deleted, Updated
+from kubeshard.cache.scope import whole
 from kubeshard.cache.store import Store, UndeclaredIndex
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, Struct, field, form_of
@@ -241,7 +242,7 @@ def test_the_version_follows_lists_events_and_bookmarks_and_only_a_list_sets_it_
 
 
 def test_parts_are_replaced_one_by_one_and_the_store_is_as_old_as_its_oldest_part() -> None:
-    store: Store[Pod] = Store(["x", "y"])
+    store: Store[Pod] = Store(whole("xy"))
     a, b = pod("x/a", 1), pod("y/b", 2)
     store.replace({a.key: a}, "10", "x")
     assert store.resource_version == ""

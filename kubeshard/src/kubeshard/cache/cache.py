@@ -181,20 +181,25 @@ class Cache:
         The new scope is listed while the old one stays in force and is watched, until all of the new scope has been
         listed; then reads, indexes and `informer.scope` change atomically. Handlers get a `Deleted` that is not final
         for objects that left, and an `Added` for objects that entered; for objects in both scopes they get only
-        changes, and no change is missed. Namespaces in both scopes are not listed again unless a selector changes. It
-        takes as long as the server takes: errors are reported like the informer's other errors, and retried forever. If
-        cancelled before, nothing changes.
+        changes, and no change is missed. Namespaces in both scopes, and hashes in both of the same namespace, are not
+        listed again unless a selector changes; everything else is listed by a request that is sent after the call, also
+        what was in an earlier scope. It takes as long as the server takes: errors are reported like the informer's
+        other errors, and retried forever. If cancelled before, nothing changes. A call waits for the informer's earlier
+        ones, so what these list is not listed again.
 
         If the old scope was the kind's (`scope_of`), the new one replaces it. Users that declared the old scope keep
         reading this informer until that scope is declared again. Scopes that are narrowed by controllers' watches have
         their own informers, which do not change.
 
-        Raises ConfigurationError if another informer has the scope, RuntimeError if the cache does not run, if it is
-        stopped meanwhile, or while the informer is already being rescoped.
+        Raises ConfigurationError if another informer has the scope, RuntimeError if the cache does not run or is
+        stopped meanwhile.
         """
+        async with informer.rescoping:
+            if scope != informer.scope:
+                await self._rescope(informer, scope)
+
+    async def _rescope(self, informer: Informer[Any], scope: Scope) -> None:
         form, old = informer.form, informer.scope
-        if scope == old:
-            return
 
         def exchanging() -> None:
             if (form, scope) in self._informers:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Generic, TypeVar
 
 from kubeshard.cache.deltas import Delta
@@ -29,7 +29,7 @@ from kubeshard.cache.handlers import (
     name_of,
 )
 from kubeshard.cache.indexes import IndexBuilds, IndexFunction, IndexListener
-from kubeshard.cache.reflectors import Reflectors
+from kubeshard.cache.reflectors import Reflectors, namespace_of_part
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.snapshot import Snapshot
 from kubeshard.cache.stats import InformerNotices, InformerStats
@@ -46,7 +46,6 @@ from kubeshard.listwatch.state_machine import Listed, SharedKnowledge
 from kubeshard.runtime.pace import Pace
 
 T = TypeVar("T", bound=KubeObject)
-W = TypeVar("W")
 
 
 OnError = Callable[["Informer[Any]", Interrupted], None]
@@ -71,7 +70,6 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         on_error: OnError | None = None,
         cluster: str = HOME_CLUSTER,
     ) -> None:
-        parts = scope.parts(form.kind)
         self.form = form
         self.scope = scope
         self.optional = True
@@ -80,19 +78,6 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         """Whether the cache's owner reports why it cannot be filled."""
         self._name, clock = located(str(form), cluster), client.world.clock
         super().__init__(ListWatchStats(), InformerNotices(self._name, clock))
-        self.store: Store[T] = Store(parts, index_failed=self._notices.index_failed)
-        self._shared = shared
-        self._clock = clock
-        self._on_error = on_error
-        self._unsynced = set(parts)
-        self._synced = asyncio.Event()
-        if not parts:
-            self._synced.set()
-        self._handlers: Handlers[T] = Handlers(self._name, self._synced, self._notices.handler_failed, clock)
-        self._index_builds = IndexBuilds(self._name, clock)
-        self._exchanging = asyncio.Lock()
-        """Locked until all handlers have been called with the changes of a full list."""
-        self._progress: asyncio.Future[None] | None = None
         self._reflectors = Reflectors(
             self._name,
             form,
@@ -103,6 +88,22 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
             shared=shared,
             arrive=arriving(form, transform),
         )
+        parts = self._reflectors.parts
+        self.store: Store[T] = Store(parts, index_failed=self._notices.index_failed)
+        self._shared = shared
+        self._clock = clock
+        self._on_error = on_error
+        self._unsynced = set(parts)
+        self._synced = asyncio.Event()
+        if not parts:
+            self._synced.set()
+        self._handlers: Handlers[T] = Handlers(self._name, self._synced, self._notices.handler_failed, clock)
+        self._index_builds = IndexBuilds(self._name, clock)
+        self.rescoping = asyncio.Lock()
+        """Held by the caller of `rescope`."""
+        self._exchanging = asyncio.Lock()
+        """Locked until all handlers have been called with the changes of a full list."""
+        self._progress: asyncio.Future[None] | None = None
         self._held: asyncio.Event | None = None
         """Set when list/watches may write again; None while they may."""
 
@@ -193,11 +194,12 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         """
         return self._reflectors.last_error
 
-    def read_after(self, namespace: str, moment: float) -> bool:
+    def read_after(self, namespace: str, moment: float, uid: str = "") -> bool:
         """Whether a full list of the namespace's objects was requested after the moment (monotonic seconds), and has
-        completed. Such a list shows everything that was written before, unless it was undone.
+        completed. Such a list shows everything that was written before, unless it was undone. With a uid: whether that
+        object was in such a list, if it exists.
         """
-        return self._reflectors.read_after(namespace, moment)
+        return self._reflectors.read_after(namespace, moment, uid)
 
     @property
     def stale_events(self) -> int:
@@ -231,28 +233,30 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         self._reflectors.run_in(group)
 
     async def rescope(self, scope: Scope, exchanging: Callable[[], None]) -> None:
-        """Called by `Cache.rescope`. `exchanging` is called just before the exchange; if it raises, the old scope
-        stays.
+        """Called by `Cache.rescope`, which holds `rescoping`. `exchanging` is called just before the exchange; if it
+        raises, the old scope stays.
         """
         restores, position = self._shared.rewrites, self.store.resource_version
         async with self._reflectors.reading(scope) as new, self._exchanging:
-            with self._holding():
+            with self._holding() as release:
                 entries, versions = new.staging.close()
                 # A list that began after the position was reached, but is older, proves a restore.
                 rewound = restores != self._shared.rewrites or any(
                     compare(version, position) < 0 for version in versions.values()
                 )
-                replacement = self.store.replacement(entries, versions, new.kept, rewound=rewound)
+                replacement = self.store.replacement(entries, versions, new.parts, rewound=rewound)
                 await self._stepping(replacement.steps)
                 self._reflectors.exchange(new, exchanging)
                 self.scope = scope
                 telling = self._exchanged(replacement)
-            try:
-                await telling
-            finally:
-                self._unsynced.intersection_update(new.kept)
-                self._note_synced()
-                self._reflectors.opened(new)
+                if not any(map(self.store.shares_place, new.parts)):
+                    release()
+                try:
+                    await telling
+                finally:
+                    self._unsynced.intersection_update(new.kept)
+                    self._note_synced()
+                    self._reflectors.opened(new)
 
     # Called by the reflectors
 
@@ -285,7 +289,7 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
 
     def advance(self, version: str, part: str, /) -> Awaitable[None] | None:
         if self._held is not None:
-            return self._later(self.advance, version, part)
+            return self._advance_later(version, part)
         self.store.advance(version, part)
         self._progressed()
         return None
@@ -295,15 +299,17 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         if listed.rewound:
             self._notices.history_went_back(listed.resource_version)
         async with self._exchanging:
-            others = [other for other in self._reflectors.parts if other != part]
+            if self._reflectors.narrowed(part):
+                await self._stepping(entries.limit_to(self.store.parts[part]))
             version = {part: listed.resource_version}
-            replacement = self.store.replacement(entries, version, others, rewound=listed.rewound)
-            await self._stepping(replacement.steps)
-            telling = self._exchanged(replacement)
-            if (staging := self._reflectors.staging) is not None:
-                gone = [delta.object.key for delta in replacement.gone]
-                staging.heard_list(listed.resource_version, replacement.snapshot, gone)
-            await telling
+            with self._holding() if self.store.shares_place(part) else nullcontext():
+                replacement = self.store.replacement(entries, version, rewound=listed.rewound)
+                await self._stepping(replacement.steps)
+                telling = self._exchanged(replacement)
+                if (staging := self._reflectors.staging) is not None:
+                    gone = [delta.object for delta in replacement.gone]
+                    staging.heard_list(listed.resource_version, replacement.snapshot, gone)
+                await telling
         self._unsynced.discard(part)
         self._note_synced()
 
@@ -328,23 +334,41 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         await self._stepping(replacement.leaving())
 
     @contextmanager
-    def _holding(self) -> Iterator[None]:
-        """During the block, only the caller writes to the store: list/watches wait."""
-        self._held = asyncio.Event()
-        try:
-            yield
-        finally:
-            self._held.set()
+    def _holding(self) -> Iterator[Callable[[], None]]:
+        """During the block, or until what it yields is called, only the caller writes to the store: list/watches
+        wait.
+        """
+        self._held = held = asyncio.Event()
+
+        def release() -> None:
+            held.set()
             self._held = None
 
-    async def _later(self, step: Callable[[W, str], object], what: W, part: str) -> None:
+        try:
+            yield release
+        finally:
+            if not held.is_set():
+                release()
+
+    async def _later(
+        self, step: Callable[[T | UndecodableObject, str], object], entry: T | UndecodableObject, part: str
+    ) -> None:
         while self._held is not None:
             await self._held.wait()
-        step(what, part)
+        if self.store.parts[part].may_contain(entry.metadata):
+            step(entry, part)
+        else:  # it has left the scope meanwhile
+            self.advance(entry.metadata.resource_version, part)
+
+    async def _advance_later(self, version: str, part: str) -> None:
+        while self._held is not None:
+            await self._held.wait()
+        self.advance(version, part)
 
     async def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> None:
         quiet = quiet or (self.quiet and not self.has_synced)
-        self._notices.interrupted(interruption, part, quiet=quiet, optional=self.optional)
+        namespace = namespace_of_part(part)
+        self._notices.interrupted(interruption, namespace, quiet=quiet, optional=self.optional)
         if self._on_error is not None:
             try:
                 self._on_error(self, interruption)

@@ -118,7 +118,7 @@ class OwnWrites:
             if left > 0:
                 await asyncio.wait((informer.progress(),), timeout=left)
                 continue
-            seen = informer.store.complete_up_to(write.key.namespace) or "no version yet"
+            seen = informer.store.complete_up_to(write.key.namespace, write.uid) or "no version yet"
             wanted = "its deletion" if write.deleted else f"version {write.resource_version}"
             raise CacheBehind(f"the cache of {informer}, at {seen}, has not seen {write.key} at {wanted}")
 
@@ -159,7 +159,11 @@ class OwnWrites:
         informers = list(cache.informers_of(kind))
         for key, writes in list(objects.items()):
             for informer in informers:
-                unread = [each.write for each in writes if not informer.read_after(key.namespace, each.at)]
+                unread = [
+                    each.write
+                    for each in writes
+                    if not informer.read_after(key.namespace, each.at, each.write.uid)
+                ]
                 if unread and not has_seen(informer, key, unread):
                     return informer, unread[-1]
             del objects[key]
@@ -174,7 +178,9 @@ def has_seen(informer: Informer[Any], key: Key, writes: list[WriteRecord]) -> bo
     stored = informer.store.metadata(key)
     kept = [write for write in writes if not write.deleted]
     may_show = stored is not None or any(_in_scope(informer, write) for write in kept)
-    if may_show and not all(informer.store.reached(key.namespace, write.resource_version) for write in kept):
+    if may_show and not all(
+        informer.store.reached(key.namespace, write.resource_version, write.uid) for write in kept
+    ):
         return False
     return all(_gone(stored, write.uid) for write in writes if write.deleted)
 
@@ -186,7 +192,8 @@ def _supersedes(new: WriteRecord, old: WriteRecord) -> bool:
 
 
 def _in_scope(informer: Informer[Any], write: WriteRecord) -> bool:
-    metadata = ObjectMeta(name=write.key.name, namespace=write.key.namespace, labels=write.labels)
+    name, namespace = write.key.name, write.key.namespace
+    metadata = ObjectMeta(name=name, namespace=namespace, uid=write.uid, labels=write.labels)
     return informer.scope.may_select(informer.form.kind, metadata)
 
 

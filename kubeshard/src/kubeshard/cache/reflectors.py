@@ -1,4 +1,4 @@
-"""The list/watches of one informer: one for each namespace of its scope, or one for all; and its way to another scope.
+"""The list/watches of one informer: one for each part of its scope; and its way to another scope.
 
 The new scope is listed while the old one stays in force. Its list/watches fill a `Staging`. When each of them has
 listed everything, the exchange is prepared while all list/watches wait; then the store is exchanged atomically, the old
@@ -8,23 +8,29 @@ them still exist), objects that entered are added. Until then, the new list/watc
 Neither side is necessarily ahead of the other. Changes from the old list/watches win if they are newer than what the
 new ones have listed, so no object goes back to an earlier state. If it is unknown whether the new scope includes such
 an object, it is left out: the new list/watches will still report anything newer than their position.
+
+What both scopes have is neither listed again nor interrupted: the list/watch of a namespace stays, and so does that of
+some hashes, for those of them that are in both. It goes on asking for the others until it asks anew, and leaves out
+what the server sends of them. Hashes that are only in the new scope have a list/watch of their own, whose list is
+requested after the call, even if the server still sends changes of them to another one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
-from kubeshard.cache.scope import ALL_NAMESPACES, Scope
+from kubeshard.cache.scope import ALL_NAMESPACES, Part, Parts, Scope, whole
 from kubeshard.cache.snapshot import Snapshot
 from kubeshard.client.client import Client
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import Form, Key, KubeObject
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import compare, newest
 from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import Listed, SharedKnowledge
@@ -33,7 +39,15 @@ T = TypeVar("T", bound=KubeObject)
 W = TypeVar("W")
 
 CachingSink = Sink[T, Snapshot[T]]
-"""Keeps what it receives, and takes full lists whole. The parts are namespaces, or ALL_NAMESPACES."""
+"""Keeps what it receives, and takes full lists whole."""
+
+_OF_HASHES = "#"
+"""Between the namespace and the number in the name of a part that has some of the hashes; in no namespace's name."""
+
+
+def namespace_of_part(name: str) -> str:
+    """The namespace of the part with this name, or ALL_NAMESPACES."""
+    return name.partition(_OF_HASHES)[0]
 
 
 class Reflectors(Generic[T]):
@@ -63,15 +77,13 @@ class Reflectors(Generic[T]):
         self._arrive = arrive
         self._past_stale_events = 0
         """The counts of list/watches that have ended."""
-        self._by_part = self._made(scope, scope.parts(form.kind), sink, stats)
+        self._numbers = itertools.count(1)
+        self.parts: Parts = self._lacking(scope, {})
+        """The parts of the current scope."""
+        self._by_part = self._made(scope, self.parts, sink, stats)
         self._running: dict[str, asyncio.Task[NoReturn]] = {}
         """Those of the current scope, by part."""
         self._group: asyncio.TaskGroup | None = None
-
-    @property
-    def parts(self) -> Collection[str]:
-        """The namespaces that are read separately, or ALL_NAMESPACES."""
-        return self._by_part.keys()
 
     def run_in(self, group: asyncio.TaskGroup | None) -> None:
         """Runs them in the group from now on; None: they have been cancelled."""
@@ -86,16 +98,14 @@ class Reflectors(Generic[T]):
             raise RuntimeError(
                 f"{self._name} does not run, so no other scope can be read: run the cache first"
             )
-        if self.staging is not None:
-            raise RuntimeError(f"another scope of {self._name} is being read: wait for that, or cancel it")
-        parts = scope.parts(self._form.kind)
-        same = (scope.labels, scope.fields) == (self._scope.labels, self._scope.fields)
-        kept = {part: self._by_part[part] for part in parts if same and part in self._by_part}
-        fresh = [part for part in parts if part not in kept]
+        assert self.staging is None
+        kept = self._common(scope)
+        fresh = self._lacking(scope, kept)
         staging = Staging(self._form.kind, scope, fresh, self._sink)
         stats = ListWatchStats(errors=self._stats.errors)
         reflectors = self._made(scope, fresh, staging, stats)
-        new = NewScope(scope, staging, kept, reflectors, self._started(reflectors, group), stats, group)
+        running = self._started(reflectors, group)
+        new = NewScope(scope, staging, kept, {**kept, **fresh}, reflectors, running, stats, group)
         self.staging = staging
         try:
             await staging.completed(new.running.values())
@@ -113,11 +123,14 @@ class Reflectors(Generic[T]):
         if self._group is not new.group:
             raise RuntimeError(f"{self._name} was stopped while another scope was read")
         exchanging()
-        for part in [part for part in self._by_part if part not in new.kept]:
-            self._past_stale_events += self._by_part[part].stale_events
-            self._running.pop(part).cancel()
+        for name in [name for name in self._by_part if name not in new.kept]:
+            self._past_stale_events += self._by_part[name].stale_events
+            self._running.pop(name).cancel()
         self._running.update(new.running)
-        self._by_part, self._scope = {**new.kept, **new.reflectors}, new.scope
+        for name, part in new.kept.items():
+            self._by_part[name].select(part.hashes)
+        self._by_part = {name: self._by_part[name] for name in new.kept} | dict(new.reflectors)
+        self._scope, self.parts = new.scope, new.parts
         self._stats.add(new.stats)
 
     def opened(self, new: NewScope[T]) -> None:
@@ -143,31 +156,76 @@ class Reflectors(Generic[T]):
     def last_error(self) -> ApiError | None:
         return next((r.last_error for r in self._by_part.values() if r.last_error is not None), None)
 
-    def read_after(self, namespace: str, moment: float) -> bool:
+    def read_after(self, namespace: str, moment: float, uid: str) -> bool:
         reflector = self._by_part.get(namespace) or self._by_part.get(ALL_NAMESPACES)
-        return reflector is not None and reflector.read_since > moment
+        if reflector is not None:
+            return reflector.read_since > moment
+        metadata = ObjectMeta(name="any", namespace=namespace, uid=uid)
+        parts = [name for name, part in self.parts.items() if part.may_contain(metadata)]
+        return bool(parts) and all(self._by_part[name].read_since > moment for name in parts)
+
+    def narrowed(self, part: str) -> bool:
+        """Whether the server still sends objects that have left the part."""
+        return self._by_part[part].narrowed
 
     @property
     def stale_events(self) -> int:
         return self._past_stale_events + sum(each.stale_events for each in self._by_part.values())
 
     def _made(
-        self, scope: Scope, parts: Iterable[str], sink: CachingSink[T], stats: ListWatchStats
+        self, scope: Scope, parts: Parts, sink: CachingSink[T], stats: ListWatchStats
     ) -> dict[str, Reflector[T]]:
         made = {}
-        for part in parts:
-            namespace = ALL if part == ALL_NAMESPACES else part
-            source = Source(self._client, self._form, namespace, labels=scope.labels, fields=scope.fields)
-            made[part] = Reflector(
+        for name, (namespace, hashes) in parts.items():
+            source = Source(
+                self._client,
+                self._form,
+                ALL if namespace == ALL_NAMESPACES else namespace,
+                labels=scope.labels,
+                fields=scope.fields,
+                hashes=hashes,
+            )
+            made[name] = Reflector(
                 source,
                 sink,
                 self._shared,
-                part=part,
+                part=name,
                 stats=stats,
                 arrive=self._arrive,
-                log={"kind": self._form, **({"namespace": part} if part else {})},
+                log={"kind": self._form, **({"namespace": namespace} if namespace else {})},
             )
         return made
+
+    def _common(self, scope: Scope) -> Parts:
+        """What the parts of the current scope have in common with another scope."""
+        if (scope.labels, scope.fields) != (self._scope.labels, self._scope.fields):
+            return {}
+        kept: dict[str, Part] = {}
+        places = scope.parts(self._form.kind)
+        for name, (namespace, hashes) in self.parts.items():
+            if namespace not in places:
+                continue
+            if hashes is None or scope.hashes is None:
+                if hashes is scope.hashes:
+                    kept[name] = Part(namespace)
+            elif hashes.field == scope.hashes.field and (common := hashes & scope.hashes):
+                kept[name] = Part(namespace, common)
+        return kept
+
+    def _lacking(self, scope: Scope, kept: Parts) -> Parts:
+        """What is in the scope and in none of the parts."""
+        places = scope.parts(self._form.kind)
+        if scope.hashes is None:
+            return whole(place for place in places if place not in kept)
+        lacking: dict[str, Part] = {}
+        for place in places:
+            hashes = scope.hashes
+            for part in kept.values():
+                if part.namespace == place and part.hashes is not None:
+                    hashes -= part.hashes
+            if hashes:
+                lacking[f"{place}{_OF_HASHES}{next(self._numbers)}"] = Part(place, hashes)
+        return lacking
 
     def _started(
         self, reflectors: Mapping[str, Reflector[T]], group: asyncio.TaskGroup
@@ -183,10 +241,12 @@ class NewScope(NamedTuple, Generic[T]):
 
     scope: Scope
     staging: Staging[T]
-    kept: Mapping[str, Reflector[T]]
-    """List/watches that the current scope has, too."""
+    kept: Parts
+    """What list/watches of the current scope go on with."""
+    parts: Parts
+    """These, and those of the new list/watches."""
     reflectors: Mapping[str, Reflector[T]]
-    """The others."""
+    """The new list/watches."""
     running: Mapping[str, asyncio.Task[NoReturn]]
     """Their tasks."""
     stats: ListWatchStats
@@ -197,15 +257,17 @@ class _Heard(NamedTuple, Generic[T]):
     """A change from the old list/watches; `entry` None: the object left."""
 
     version: str
+    metadata: ObjectMeta
     entry: T | UndecodableObject | None
 
 
 class Staging(CachingSink[T]):
     """Receives from the new list/watches, in place of `sink`, to which it passes errors."""
 
-    def __init__(self, kind: Kind, scope: Scope, parts: Iterable[str], sink: CachingSink[T]) -> None:
+    def __init__(self, kind: Kind, scope: Scope, parts: Parts, sink: CachingSink[T]) -> None:
         self._kind = kind
         self._scope = scope
+        self._parts = parts
         self._sink = sink
         self._read: dict[str, tuple[str, Snapshot[T]]] = {}
         """The version and the objects of each part that has been fully listed."""
@@ -228,13 +290,13 @@ class Staging(CachingSink[T]):
     def heard(self, entry: T | UndecodableObject, now: T | UndecodableObject | None) -> None:
         """A change while the new ones are listing. `now` None: it left."""
         assert entry.key is not None
-        self._heard[entry.key] = _Heard(entry.metadata.resource_version, now)
+        self._heard[entry.key] = _Heard(entry.metadata.resource_version, entry.metadata, now)
 
-    def heard_list(self, version: str, entries: Snapshot[T], gone: Iterable[Key]) -> None:
+    def heard_list(self, version: str, entries: Snapshot[T], gone: Iterable[T]) -> None:
         """A full list, which no longer contained what is `gone`."""
-        self._heard.update((key, _Heard(version, None)) for key in gone)
+        self._heard.update((obj.key, _Heard(version, obj.metadata, None)) for obj in gone)
         for key, entry in entries.items():
-            self._heard[key] = _Heard(entry.metadata.resource_version, entry)
+            self._heard[key] = _Heard(entry.metadata.resource_version, entry.metadata, entry)
 
     # Called by the new list/watches
 
@@ -296,9 +358,9 @@ class Staging(CachingSink[T]):
         found: Snapshot[T] = Snapshot()
         for _, entries in self._read.values():
             found.take(entries)
-        for key, (version, entry) in self._heard.items():
-            known = versions.get(ALL_NAMESPACES) or versions.get(key.namespace)
-            if not known or compare(version, known) <= 0:
+        for key, (version, metadata, entry) in self._heard.items():
+            part = next((name for name, part in self._parts.items() if part.may_contain(metadata)), None)
+            if part is None or compare(version, versions[part]) <= 0:
                 continue
             if entry is not None and self._has(entry, known_before=key in found):
                 found.put(entry)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from kubeshard.cache.scope import Part
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
+from kubeshard.core.versions import at_least
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -44,6 +46,16 @@ class Snapshot(Mapping[Key, T | UndecodableObject]):
             objects = self.objects[namespace] = {}
         objects[name] = entry
 
+    def keep(self, entry: T | UndecodableObject) -> None:
+        """`put`, unless there is a newer entry with this name: another object, which took the name over."""
+        metadata = entry.metadata
+        namespace, name = metadata.namespace, metadata.name
+        there: T | UndecodableObject | None = self.objects.get(namespace, {}).get(name)
+        if there is None and self.undecodable:
+            there = self.undecodable.get(Key(namespace, name))
+        if there is None or not at_least(there.metadata.resource_version, metadata.resource_version):
+            self.put(entry)
+
     def drop(self, entry: T | UndecodableObject, _: str = "", /) -> None:
         metadata = entry.metadata
         self.discard(Key(metadata.namespace, metadata.name))
@@ -61,6 +73,13 @@ class Snapshot(Mapping[Key, T | UndecodableObject]):
         """
         self.objects.update(other.objects)
         self.undecodable.update(other.undecodable)
+
+    def limit_to(self, part: Part) -> Iterator[None]:
+        """Removes, step by step, entries that are not in the part."""
+        for key in list(self):
+            if not part.may_contain(self[key].metadata):
+                self.discard(key)
+            yield
 
     def clear(self) -> None:
         self.objects.clear()

@@ -94,10 +94,10 @@ class InformerNotices:
         self._notices = Notices(clock, every=PATIENCE_FOR_LOGS)
 
     def interrupted(
-        self, interruption: Interrupted, part: str, *, quiet: bool, optional: bool = False
+        self, interruption: Interrupted, namespace: str, *, quiet: bool, optional: bool = False
     ) -> None:
         error, seconds = interruption
-        log = self._log.bind(**({"namespace": part} if part else {}))
+        log = self._log.bind(**({"namespace": namespace} if namespace else {}))
         ended = isinstance(error.__cause__, TransportClosed)  # the process is about to
         tell = log.debug if quiet or ended else log.warning
         if isinstance(error, NotFound):

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Generic, TypeVar
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.indexes import Files, Index, IndexErrorHandler, IndexFunction, IndexListener
-from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.cache.scope import ALL_NAMESPACES, Part, Parts, whole
 from kubeshard.cache.snapshot import Snapshot
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import KubeshardError
+from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import at_least, compare, newest
@@ -33,13 +36,13 @@ class UndeclaredIndex(KubeshardError):
 class Store(Generic[T]):
     """Objects by namespace and name, and by the values of named indexes.
 
-    A store is fed in `parts`: ALL_NAMESPACES, or each namespace by its own list/watch. Lists skip an object that could
-    not be decoded; `get` raises its UndecodableObject, so that it is not mistaken for absent.
+    A store is fed in `parts`, each by its own list/watch. Lists skip an object that could not be decoded; `get` raises
+    its UndecodableObject, so that it is not mistaken for absent.
     """
 
     def __init__(
         self,
-        parts: Iterable[str] = (ALL_NAMESPACES,),
+        parts: Parts | None = None,
         *,
         index_failed: IndexErrorHandler = lambda name, key, error: None,
     ) -> None:
@@ -47,7 +50,8 @@ class Store(Generic[T]):
         self._objects: dict[str, dict[str, T]] = {}  # namespace -> name -> object; no empty namespace
         self._undecodable: dict[Key, UndecodableObject] = {}  # no key that is in _objects
         self._indexes: dict[str, Index[T]] = {}
-        self._versions = dict.fromkeys(parts, "")  # part -> version up to which it is complete
+        self.parts: Parts = whole((ALL_NAMESPACES,)) if parts is None else parts
+        self._versions = dict.fromkeys(self.parts, "")  # part -> version up to which it is complete
 
     # Reading
 
@@ -106,14 +110,22 @@ class Store(Generic[T]):
         """The version up to which all parts are complete; `""` before the first full list of each."""
         return min(self._versions.values(), key=lambda version: (len(version), version), default="")
 
-    def complete_up_to(self, namespace: str) -> str:
-        """The version up to which objects of the namespace are complete."""
+    def complete_up_to(self, namespace: str, uid: str = "") -> str:
+        """The version up to which objects of the namespace are complete. With a uid: up to which that object is, while
+        objects with other hashes may lag behind.
+        """
         versions = self._versions
-        return versions[namespace] if namespace in versions else versions.get(ALL_NAMESPACES, "")
+        if namespace in versions:
+            return versions[namespace]
+        if ALL_NAMESPACES in versions:
+            return versions[ALL_NAMESPACES]
+        metadata = ObjectMeta(name="any", namespace=namespace, uid=uid)
+        found = [versions[name] for name, part in self.parts.items() if part.may_contain(metadata)]
+        return min(found, key=lambda version: (len(version), version), default="")
 
-    def reached(self, namespace: str, version: str) -> bool:
-        """Whether objects of the namespace are complete up to the version."""
-        return at_least(self.complete_up_to(namespace), version)
+    def reached(self, namespace: str, version: str, uid: str = "") -> bool:
+        """Whether objects of the namespace are complete up to the version. `uid`: see `complete_up_to`."""
+        return at_least(self.complete_up_to(namespace, uid), version)
 
     # Writing: only by the informer.
 
@@ -132,7 +144,7 @@ class Store(Generic[T]):
         """
         if name in self._indexes:
             raise ValueError(f"index {name!r} exists")
-        index = self._indexes[name] = Index(name, function, self._versions, self._index_failed, changed)
+        index = self._indexes[name] = Index(name, function, self._places, self._index_failed, changed)
         return self._filing(index, self.list())
 
     def _filing(self, index: Index[T], objects: Iterable[T]) -> Iterator[None]:
@@ -143,8 +155,8 @@ class Store(Generic[T]):
             if (
                 self._objects.get(namespace, {}).get(name) is obj
             ):  # later objects were indexed when they arrived
-                part = namespace if namespace in self._versions else ALL_NAMESPACES
-                index.file(Key(namespace, name), obj, index.parts[part])
+                place = namespace if namespace in index.parts else ALL_NAMESPACES
+                index.file(Key(namespace, name), obj, index.parts[place])
             yield
         index.complete = True
 
@@ -161,29 +173,45 @@ class Store(Generic[T]):
         rewound: bool = False,
     ) -> Sequence[Delta[T]]:
         """`replacement` and `exchange` in one step."""
-        replacement = self.replacement(entries, {part: resource_version}, self._others(part), rewound=rewound)
+        replacement = self.replacement(entries, {part: resource_version}, rewound=rewound)
         return list(self.exchange(replacement))
 
     def replacement(
         self,
         entries: Mapping[Key, T | UndecodableObject],
         versions: Mapping[str, str],
-        kept: Iterable[str],
+        parts: Parts | None = None,
         *,
         rewound: bool = False,
     ) -> Replacement[T]:
-        """Replaces the parts with those of `versions`, which have exactly these entries, and those that are kept
-        unchanged. `rewound`: the server's history was rewritten, so every object counts as updated.
+        """Makes these the parts of the store; by default they stay the same ones. Those of `versions` have exactly the
+        entries. The others are kept: each is the same as before, or has fewer hashes, and then loses the objects with
+        the others. `rewound`: the server's history was rewritten, so every object counts as updated.
         """
         snapshot = entries if isinstance(entries, Snapshot) else Snapshot(entries.values())
-        stay = tuple(kept)
-        before = {namespace: objects for namespace, objects in self._objects.items() if namespace not in stay}
+        parts = self.parts if parts is None else parts
+        changed = {parts[name].namespace for name in versions}
+        changed |= {part.namespace for name, part in self.parts.items() if parts.get(name) != part}
+        stay = dict.fromkeys(part.namespace for part in parts.values() if part.namespace not in changed)
+        before: dict[str, dict[str, T]] = {}
+        unreadable: dict[Key, UndecodableObject] = {}
+        if ALL_NAMESPACES not in stay:
+            before = {place: objects for place, objects in self._objects.items() if place not in stay}
+            unreadable = {key: error for key, error in self._undecodable.items() if key.namespace not in stay}
+        retained = {
+            place: None if hashes == _hashes(self.parts.values(), place) else hashes
+            for place in changed
+            if (hashes := _hashes((part for name, part in parts.items() if name not in versions), place))
+        }
         read = [self._versions.get(part, self.resource_version) for part in versions]
         return Replacement(
             before,
+            unreadable,
+            retained,
             snapshot,
             versions,
-            stay,
+            parts,
+            tuple(stay),
             self._indexes,
             initial=not all(read),
             rewound=rewound,
@@ -192,20 +220,31 @@ class Store(Generic[T]):
     def exchange(self, replacement: Replacement[T]) -> Iterator[Delta[T]]:
         """Applies the replacement now, finishing its preparation. Returns the changes, deletions first."""
         replacement.finish()
-        kept, snapshot = replacement.kept, replacement.snapshot
-        stay = {namespace: self._objects[namespace] for namespace in self._objects if namespace in kept}
-        self._objects = stay | snapshot.objects
-        unreadable = {key: error for key, error in self._undecodable.items() if key.namespace in kept}
-        self._undecodable = unreadable | snapshot.undecodable
-        self._versions = {part: self._versions[part] for part in kept} | dict(replacement.versions)
+        kept, snapshot, versions = replacement.kept, replacement.snapshot, replacement.versions
+        if ALL_NAMESPACES not in kept:
+            stay = {namespace: self._objects[namespace] for namespace in self._objects if namespace in kept}
+            self._objects = stay | snapshot.objects
+            unreadable = {key: error for key, error in self._undecodable.items() if key.namespace in kept}
+            self._undecodable = unreadable | snapshot.undecodable
+        self.parts = replacement.parts
+        self._versions = {
+            part: versions[part] if part in versions else self._versions[part] for part in self.parts
+        }
         for index in self._indexes.values():
             replacement.left += index.exchange(
                 replacement.files[index], kept, changed=replacement.changes_anything
             )
         return replacement.changes()
 
-    def _others(self, part: str) -> Sequence[str]:
-        return [other for other in self._versions if other != part]
+    @property
+    def _places(self) -> Iterable[str]:
+        """What the parts are parts of: namespaces, or ALL_NAMESPACES."""
+        return dict.fromkeys(part.namespace for part in self.parts.values())
+
+    def shares_place(self, part: str) -> bool:
+        """Whether other parts are of the same namespace, or also of all: their objects are replaced with its own."""
+        place = self.parts[part].namespace
+        return any(other.namespace == place and name != part for name, other in self.parts.items())
 
     def apply(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
         """Stores an object that was added or modified. An entry that is already stored, or older, changes nothing."""
@@ -283,13 +322,20 @@ class Store(Generic[T]):
         return old
 
     def _file(self, key: Key, delta: Delta[T], part: str) -> None:
+        place = self.parts[part].namespace
         for index in self._indexes.values():
             if isinstance(delta, Updated):
-                index.move(key, delta.old, delta.new, part)
+                index.move(key, delta.old, delta.new, place)
             elif isinstance(delta, Added):
-                index.put(key, delta.object, part)
+                index.put(key, delta.object, place)
             else:
-                index.drop(key, delta.object, part)
+                index.drop(key, delta.object, place)
+
+
+def _hashes(parts: Iterable[Part], place: str) -> HashRanges | None:
+    """The hashes of the parts that are of this place; None if no part has any, of none or of the whole of it."""
+    found = [part.hashes for part in parts if part.namespace == place and part.hashes is not None]
+    return reduce(or_, found) if found else None
 
 
 Objects = Mapping[str, Mapping[str, T]]
@@ -303,8 +349,11 @@ class Replacement(Generic[T]):
     everything is exchanged atomically, which costs the same however many objects there are. Readers never see half of a
     list and never wait for all of it.
 
-    Created by a store. `versions` contains the parts that replace the parts `before`, each with its version; `kept`
-    are the parts that remain. `indexes` are those of the store, including those added in the meantime.
+    Created by a store, which will have these `parts`. What differs is all of the objects of some places, which are
+    namespaces or ALL_NAMESPACES: `before`, those that are there now; `snapshot`, those that will be; the others are
+    `kept`. `versions` has the parts that have been read, each with its version. Those of a place's parts that have not
+    been read are taken from `before`: objects with the hashes that are `retained`, by place; None: all of them.
+    `indexes` are those of the store, including those added in the meantime.
 
     During the preparation, nothing may be written to what it replaces.
     """
@@ -312,8 +361,11 @@ class Replacement(Generic[T]):
     def __init__(
         self,
         before: Objects[T],
+        unreadable: Mapping[Key, UndecodableObject],
+        retained: Mapping[str, HashRanges | None],
         snapshot: Snapshot[T],
         versions: Mapping[str, str],
+        parts: Parts,
         kept: Sequence[str],
         indexes: Mapping[str, Index[T]],
         *,
@@ -322,6 +374,7 @@ class Replacement(Generic[T]):
     ) -> None:
         self.snapshot = snapshot
         self.versions = versions
+        self.parts = parts
         self.kept = kept
         self.files: dict[Index[T], dict[str, Files[T]]] = {}
         self.left: list[Files[T]] = []
@@ -329,6 +382,8 @@ class Replacement(Generic[T]):
         self.gone: deque[Deleted[T]] = deque()
         self._come: deque[T | Updated[T]] = deque()
         self._before = before
+        self._unreadable = unreadable
+        self._retained = retained
         self._indexes = indexes
         self._initial = initial
         self._rewound = rewound
@@ -364,6 +419,8 @@ class Replacement(Generic[T]):
                 yield
 
     def _prepared(self) -> Iterator[None]:
+        if self._retained:
+            yield from self._taken()
         yield from self._compared()
         self._before = {}
         yield from self._all_filed()
@@ -371,6 +428,26 @@ class Replacement(Generic[T]):
     def _all_filed(self) -> Iterator[None]:
         while lacking := [index for index in self._indexes.values() if index not in self.files]:
             yield from self._filed(lacking)
+
+    def _taken(self) -> Iterator[None]:
+        """Puts what is retained of the old objects beside those that have been read."""
+        for namespace, before in self._before.items():
+            for obj in before.values() if self._retains_of(namespace) else ():
+                self._take(obj)
+                yield
+        for error in self._unreadable.values():
+            if self._retains_of(error.metadata.namespace):
+                self._take(error)
+
+    def _retains_of(self, namespace: str) -> bool:
+        return namespace in self._retained or ALL_NAMESPACES in self._retained
+
+    def _take(self, entry: T | UndecodableObject) -> None:
+        retained = self._retained
+        namespace = entry.metadata.namespace
+        hashes = retained[namespace if namespace in retained else ALL_NAMESPACES]
+        if hashes is None or hashes.may_select(entry.metadata):
+            self.snapshot.keep(entry)
 
     def _compared(self) -> Iterator[None]:
         absent: dict[str, T] = {}
@@ -383,7 +460,9 @@ class Replacement(Generic[T]):
                 elif old.metadata.uid != new.metadata.uid:
                     self.gone.append(Deleted(old, final=False))
                     self._come.append(new)
-                elif self._rewound or old.metadata.resource_version != new.metadata.resource_version:
+                elif old is not new and (
+                    self._rewound or old.metadata.resource_version != new.metadata.resource_version
+                ):
                     self._come.append(Updated(old, new, relisted=True))
                 else:
                     objects[name] = old  # the object that readers already have
@@ -396,14 +475,17 @@ class Replacement(Generic[T]):
                 yield
 
     def _filed(self, indexes: Sequence[Index[T]]) -> Iterator[None]:
+        places = dict.fromkeys(
+            part.namespace for part in self.parts.values() if part.namespace not in self.kept
+        )
         for index in indexes:
-            self.files[index] = {part: Files() for part in self.versions}
-        if not self.versions:
+            self.files[index] = {place: Files() for place in places}
+        if not places:
             return
-        whole = next(iter(self.versions))
+        rest = next(iter(places))
         for namespace, objects in self.snapshot.objects.items():
-            part = namespace if namespace in self.versions else whole
+            place = namespace if namespace in places else rest
             for name, obj in objects.items():
                 for index in indexes:
-                    index.file(Key(namespace, name), obj, self.files[index][part])
+                    index.file(Key(namespace, name), obj, self.files[index][place])
                 yield

@@ -45,6 +45,7 @@ from kubeshard.client.watching import WatchStream
 from kubeshard.client.write_records import SERVERS_PATIENCE, entered
 from kubeshard.client.writing import Writes
 from kubeshard.core.encoding import encode
+from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Form, KubeObject, Struct, field, form_of
 from kubeshard.core.selectors import FieldSelector, Selector
@@ -73,6 +74,7 @@ class ListOptions(TypedDict, total=False):
 
     label_selector: Selector | None
     field_selector: FieldSelector | None
+    shard_selector: HashRanges | None
     page_size: int | None
     resource_version: str
     timeout: float
@@ -101,13 +103,15 @@ class Reads(View):
         *,
         label_selector: Selector | None = None,
         field_selector: FieldSelector | None = None,
+        shard_selector: HashRanges | None = None,
         page_size: int | None = 500,
         resource_version: str = "",
         timeout: float = LIST_TIMEOUT,
         on_restart: Callable[[], object] | None = None,
     ) -> ListStream[T]:
         """The objects of a namespace, or of `ALL`: `async for obj in client.list(Website, ALL)`. See `ListStream`.
-        Raises WrongNamespace.
+        `shard_selector`: only those with one of these hashes, whether the server filters or not. Raises WrongNamespace,
+        and ValueError for ranges without hashes.
         """
         form = form_of(target)
         return ListStream(
@@ -117,6 +121,7 @@ class Reads(View):
             self._headers(accept_list(form)),
             label_selector=label_selector,
             field_selector=field_selector,
+            shard_selector=shard_selector,
             page_size=page_size,
             resource_version=resource_version,
             timeout=timeout,
@@ -161,6 +166,7 @@ class Reads(View):
         *,
         label_selector: Selector | None = None,
         field_selector: FieldSelector | None = None,
+        shard_selector: HashRanges | None = None,
         resource_version: str = "",
         send_initial_events: bool = False,
         timeout_seconds: float | None = None,
@@ -171,8 +177,8 @@ class Reads(View):
 
         See `kubeshard.client.watching` for the types of events. `""` starts with the existing objects.
         `send_initial_events` requests these followed by a `Bookmark` with `ends_initial_events`; it raises Invalid if
-        the server does not support it. Opening has the deadline of a list, or `idle_timeout` if that is longer: a proxy
-        may hold the head of the response back until the first event.
+        the server does not support it. `shard_selector` is that of `list`. Opening has the deadline of a list, or
+        `idle_timeout` if that is longer: a proxy may hold the head of the response back until the first event.
         """
         form = form_of(target)
         seconds = self._connection.rng.uniform(*WATCH_SECONDS) if timeout_seconds is None else timeout_seconds
@@ -181,7 +187,7 @@ class Reads(View):
                 "watch": True,
                 "allowWatchBookmarks": True,
                 "resourceVersion": resource_version,
-                **selectors(label_selector, field_selector),
+                **selectors(label_selector, field_selector, shard_selector),
                 "timeoutSeconds": max(1, int(seconds)),
                 "sendInitialEvents": send_initial_events,
                 "resourceVersionMatch": "NotOlderThan" if send_initial_events else None,
@@ -190,7 +196,7 @@ class Reads(View):
         headers = self._headers(accept(form))
         opening = max(LIST_TIMEOUT, idle_timeout or 0.0)
         request = HttpRequest("GET", target_path, headers, None, opening, idle_timeout)
-        return WatchStream(self._connection, form, request)
+        return WatchStream(self._connection, form, request, shard_selector)
 
 
 class ResourceAttributes(Struct, omit_defaults=True):

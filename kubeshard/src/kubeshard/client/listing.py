@@ -3,7 +3,8 @@
 Guaranteed: all objects are from one snapshot, that of `resource_version` after the end; memory is bounded by a page
 (`page_size`), or by a batch if one response of any length is requested (`page_size=None`); a response that is not a
 list of the kind is an error, never an empty list; an object that does not fit its class is put into `undecodable`,
-and the others are returned.
+and the others are returned. With a `shard_selector`, only objects with these hashes are returned, even if the server
+ignores it.
 
 A page is read completely before its first object is returned: a page is small, and a slow consumer keeps no
 connection open and does not run into the server's request timeout. Without pages objects are returned as the bytes
@@ -23,6 +24,7 @@ from kubeshard.client.connection import Connection, broken
 from kubeshard.client.requests import query, selectors
 from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, decoder
 from kubeshard.core.errors import Gone, UnexpectedResponse
+from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.objects import Form, KubeObject, Struct
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.logs import get_logger
@@ -50,6 +52,7 @@ class ListStream(Generic[T]):
         *,
         label_selector: Selector | None,
         field_selector: FieldSelector | None,
+        shard_selector: HashRanges | None,
         page_size: int | None,
         resource_version: str,
         timeout: float,
@@ -59,7 +62,8 @@ class ListStream(Generic[T]):
         self._form = form
         self._path = path
         self._headers = headers
-        self._selectors = selectors(label_selector, field_selector)
+        self._selectors = selectors(label_selector, field_selector, shard_selector)
+        self._hashes = shard_selector
         self._page_size = page_size
         self._from_version = resource_version
         self._timeout = timeout
@@ -70,6 +74,10 @@ class ListStream(Generic[T]):
         """When (monotonic) the objects currently returned had arrived."""
         self.undecodable: list[UndecodableObject] = []
         """Objects that did not fit the class, with their metadata only."""
+        self.shard_info = ""
+        """The `shard_selector` that the server says it has applied, known after the end. Only some lists say so."""
+        self.foreign = 0
+        """How many objects were left out because they have another hash: the server ignored the `shard_selector`."""
 
     async def __aiter__(self) -> AsyncIterator[T]:
         token = ""
@@ -96,6 +104,8 @@ class ListStream(Generic[T]):
             token = splitter.metadata.continue_
             if not token:
                 self.resource_version = splitter.metadata.resource_version
+                if splitter.metadata.shard_info is not None:
+                    self.shard_info = splitter.metadata.shard_info.selector
                 return
 
     async def first_page(self) -> str:
@@ -119,6 +129,10 @@ class ListStream(Generic[T]):
             yield obj
 
     def _sound(self, objects: list[T | UndecodableObject]) -> list[T]:
+        if self._hashes is not None:
+            selected = [obj for obj in objects if self._hashes.may_select(obj.metadata)]
+            self.foreign += len(objects) - len(selected)
+            objects = selected
         sound = [obj for obj in objects if not isinstance(obj, UndecodableObject)]
         if len(sound) != len(objects):
             self.undecodable.extend(obj for obj in objects if isinstance(obj, UndecodableObject))
@@ -141,12 +155,19 @@ _ITEMS = b'"items":['
 _HEAD_LIMIT = 64 * 1024
 
 
+class ShardInfo(Struct):
+    """metav1.ShardInfo."""
+
+    selector: str = ""
+
+
 class ListMeta(Struct):
     """metav1.ListMeta. `continue_` is the token for the next page, empty on the last."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
     remaining_item_count: int | None = None
+    shard_info: ShardInfo | None = None
 
 
 class _Envelope(Struct, Generic[Item]):

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces, namespace_of, namespaces_of
 from kubeshard.core.objects import Form
@@ -88,8 +89,12 @@ def query(parameters: Mapping[str, str | int | float | bool | None]) -> str:
     return _encoded(given) if given else ""
 
 
-def selectors(labels: Selector | None, fields: FieldSelector | None) -> dict[str, str]:
-    """The parameters for these. Raises TypeError for text, which the API server would be the first to read."""
+def selectors(
+    labels: Selector | None, fields: FieldSelector | None, hashes: HashRanges | None = None
+) -> dict[str, str]:
+    """The parameters for these. Raises TypeError for text, which the API server would be the first to read, and
+    ValueError for ranges without hashes, which select nothing.
+    """
     given: tuple[tuple[str, object, type], ...] = (
         ("label_selector", labels, Selector),
         ("field_selector", fields, FieldSelector),
@@ -97,7 +102,12 @@ def selectors(labels: Selector | None, fields: FieldSelector | None) -> dict[str
     for name, selector, wanted in given:
         if selector is not None and not isinstance(selector, wanted):
             raise TypeError(f"{name}={selector!r}: give {wanted.__name__}.parse({str(selector)!r})")
-    return {"labelSelector": str(labels or ""), "fieldSelector": str(fields or "")}
+    found = {"labelSelector": str(labels or ""), "fieldSelector": str(fields or "")}
+    if hashes is not None:
+        if not hashes:
+            raise ValueError("shard_selector: there is no range in it, so there is nothing to ask for")
+        found["shardSelector"] = str(hashes)
+    return found
 
 
 def server_timeout(seconds: float | None) -> str | None:

@@ -9,7 +9,8 @@
                 case Failed(_, error): ...
 
 Guaranteed: events in the server's order; objects of any size that an API server can store; an object that does not
-fit its class, or is of another kind, is a `Failed` event, and does not end the watch; an ERROR event is raised as
+fit its class, or is of another kind, is a `Failed` event, and does not end the watch; with a `shard_selector`, only
+events of objects with these hashes, even if the server ignores it; an ERROR event is raised as
 the error by cause (`Gone`: list again); silence longer than `idle_timeout` raises `Timeout`, a broken connection
 `Unavailable`. A normal end, after the watch's `timeoutSeconds`, ends the iteration. Nothing is retried: the
 reflector continues where a watch ended.
@@ -33,6 +34,7 @@ from kubeshard.client.connection import Connection, broken
 from kubeshard.client.status import Status, from_status
 from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, decoder, partial
 from kubeshard.core.errors import ApiError, UnexpectedResponse
+from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import Form, KubeObject, PartialObject, Struct
 from kubeshard.runtime.transport import HttpRequest, HttpStream, TransportError
@@ -88,9 +90,20 @@ class _Event(Struct):
 class WatchStream(Generic[T]):
     """An asynchronous iterator over events, opened by `async with client.watch(...)`; iterate once."""
 
-    def __init__(self, connection: Connection, form: Form[T], request: HttpRequest) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        form: Form[T],
+        request: HttpRequest,
+        shard_selector: HashRanges | None = None,
+    ) -> None:
+        self.foreign = 0
+        """How many events were left out because their objects have another hash: the server ignored the
+        `shard_selector`.
+        """
         self._connection = connection
         self._request = request
+        self._hashes = shard_selector
         self._lines = EventDecoder(form)
         self._opened: AbstractAsyncContextManager[HttpStream] | None = None
         self._stream: HttpStream | None = None
@@ -112,10 +125,19 @@ class WatchStream(Generic[T]):
         try:
             async for chunk in self._stream.chunks():
                 for event in self._lines.feed(chunk):
-                    yield event
+                    if self._hashes is None or self._selected(event, self._hashes):
+                        yield event
         except TransportError as error:
             raise broken(self._request, error) from error
         self._lines.finish()
+
+    def _selected(self, event: WatchEvent[T], hashes: HashRanges) -> bool:
+        if isinstance(event, Bookmark):
+            return True
+        metadata = (event.object if isinstance(event, Changed) else event.error).metadata
+        selected = hashes.may_select(metadata)
+        self.foreign += not selected
+        return selected
 
 
 class EventDecoder(Generic[T]):

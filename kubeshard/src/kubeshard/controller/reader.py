@@ -124,6 +124,7 @@ class ControllerReader:
                 part or ALL,
                 label_selector=selector,
                 field_selector=scope.fields,
+                shard_selector=scope.hashes,
             )
         if index is None:
             return found

@@ -95,6 +95,10 @@ class HashRanges:
         """Whether the object is in the share."""
         return self.hash_of(metadata) in self
 
+    def may_select(self, metadata: ObjectMeta) -> bool:
+        """False if the object is certainly not in the share: metadata may lack what is hashed."""
+        return self.selects(metadata) or not metadata.name or not (metadata.uid or self.field != "uid")
+
     def hash_of(self, metadata: ObjectMeta) -> int:
         """The hash that decides about the object."""
         return fnv1a(metadata.uid if self.field == "uid" else metadata.namespace)

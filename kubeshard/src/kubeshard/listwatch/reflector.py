@@ -26,7 +26,7 @@ import msgspec
 from kubeshard.client.client import Client
 from kubeshard.client.listing import ListStream
 from kubeshard.client.retry import RetryPolicy
-from kubeshard.client.watching import Bookmark, Changed, WatchEvent, WatchStream
+from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent, WatchStream
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import (
     ApiError,
@@ -38,6 +38,7 @@ from kubeshard.core.errors import (
     Unavailable,
     UnexpectedResponse,
 )
+from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.core.selectors import FieldSelector, Selector
@@ -145,7 +146,9 @@ class Sink(Generic[T, L]):
 
 
 class Source(Generic[T]):
-    """What is listed and watched. `form` may be found out before each request, which may raise ApiError."""
+    """What is listed and watched. `form` may be found out before each request, which may raise ApiError. `hashes` are
+    those that the next request asks for.
+    """
 
     def __init__(
         self,
@@ -155,6 +158,7 @@ class Source(Generic[T]):
         *,
         labels: Selector | None = None,
         fields: FieldSelector | None = None,
+        hashes: HashRanges | None = None,
     ) -> None:
         self.client = client
         self._once = client.with_retry(RetryPolicy(tries=1))
@@ -164,6 +168,7 @@ class Source(Generic[T]):
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
+        self.hashes = hashes
 
     async def list(self, on_restart: Callable[[], object]) -> ListStream[T]:
         return self.client.list(
@@ -171,6 +176,7 @@ class Source(Generic[T]):
             self._namespace,
             label_selector=self._labels,
             field_selector=self._fields,
+            shard_selector=self.hashes,
             on_restart=on_restart,
         )
 
@@ -188,6 +194,7 @@ class Source(Generic[T]):
             self._namespace,
             label_selector=self._labels,
             field_selector=self._fields,
+            shard_selector=self.hashes,
             resource_version=request.resource_version,
             send_initial_events=request.initial,
             timeout_seconds=seconds,
@@ -241,6 +248,8 @@ class Reflector(Generic[T]):
         )
         self._log = _log.bind(**log or {})
         self._asked = 0.0
+        self._asked_for = source.hashes
+        """The hashes that the latest request asked for."""
         self._notices = Notices()
 
     def redirect(self, sink: Sink[T, Any], stats: ListWatchStats) -> None:
@@ -248,6 +257,16 @@ class Reflector(Generic[T]):
         if self._into is self._sink:
             self._into = sink
         self._sink, self.stats = sink, stats
+
+    def select(self, hashes: HashRanges | None) -> None:
+        """From here on, objects with other hashes are left out. They have to be fewer than before."""
+        if hashes != self._source.hashes:
+            self._source.hashes = hashes
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether the latest request asked for more hashes than are passed on."""
+        return self._asked_for is not self._source.hashes
 
     @property
     def last_error(self) -> ApiError | None:
@@ -296,18 +315,21 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(seconds)
 
     async def _list(self) -> None:
-        machine, part, pace = self._machine, self._part, Pace(self._clock)
-        self._asked = self._clock.monotonic()
+        machine, part, pace, source = self._machine, self._part, Pace(self._clock), self._source
+        self._asked, self._asked_for = self._clock.monotonic(), source.hashes
         if self._begin():
-            stream = await self._source.list(self._begin)
+            stream = await source.list(self._begin)
             arrive = self._arrival
             async for obj in stream:
-                arrived, into = arrive(obj), self._into
-                room = into.drop(obj, part) if arrived is None else into.put(arrived, part)
-                if room is not None:
-                    await room
+                if self._asked_for is source.hashes or self._selects(obj):
+                    arrived, into = arrive(obj), self._into
+                    room = into.drop(obj, part) if arrived is None else into.put(arrived, part)
+                    if room is not None:
+                        await room
                 await pace.step()
             for unreadable in stream.undecodable:
+                if not self._selects(unreadable):
+                    continue
                 self._sink.unreadable(unreadable)
                 if unreadable.key is not None and (room := self._into.put(unreadable, part)) is not None:
                     await room
@@ -326,7 +348,7 @@ class Reflector(Generic[T]):
 
     async def _watch(self, request: OpenWatch) -> None:
         machine, pace = self._machine, Pace(self._clock)
-        self._asked = self._clock.monotonic()
+        self._asked, self._asked_for = self._clock.monotonic(), self._source.hashes
         lasts = self._rng.uniform(SHORTEST_WATCH, LONGEST_WATCH)
         async with await self._source.watch(request, lasts) as stream:
             now = self._clock.monotonic()
@@ -357,6 +379,10 @@ class Reflector(Generic[T]):
                 room = self._listed(accepted)
             elif accepted:
                 room = self._sink.advance(event.resource_version, self._part)
+        elif self._asked_for is not self._source.hashes and not self._selects(_subject(event)):
+            version = _subject(event).metadata.resource_version
+            if machine.event(version, now) and isinstance(machine.state, Watching):
+                room = self._sink.advance(version, self._part)
         else:
             entry: T | UndecodableObject | None
             gone = event.type == "DELETED"
@@ -376,6 +402,11 @@ class Reflector(Generic[T]):
             await room
         if isinstance(machine.state, Watching):
             self.last_heard = now
+
+    def _selects(self, entry: T | UndecodableObject) -> bool:
+        """False for an object that was asked for, and has left the part since."""
+        hashes = self._source.hashes
+        return hashes is None or hashes.may_select(entry.metadata)
 
     def _begin(self) -> bool:
         """A full list begins. Returns whether its objects are needed."""
@@ -427,3 +458,7 @@ class Reflector(Generic[T]):
         room = self._sink.interrupted(Interrupted(error, seconds), self._part, quiet=quiet)
         if room is not None:
             await room
+
+
+def _subject(event: Changed[T] | Failed) -> T | UndecodableObject:
+    return event.object if isinstance(event, Changed) else event.error
