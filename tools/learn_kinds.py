@@ -220,6 +220,8 @@ def _stub(shown: Mapping[str, Sequence[str]]) -> str:
     lines = ["# Written by `make types`.", "# ruff: noqa: I001"]
     for module, names in sorted(shown.items()):
         lines += [f"from {module} import (", *(f"    {name} as {name}," for name in names), ")"]
+    groups = sorted(module.rpartition(".")[2] for module in shown if module[-1].isdigit())
+    lines += [f"from {PACKAGE} import (", *(f"    {name} as {name}," for name in groups), ")"]
     return "\n".join(lines) + "\n"
 
 

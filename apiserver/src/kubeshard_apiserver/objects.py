@@ -104,6 +104,21 @@ def with_metadata(obj: Object, **fields: Any) -> Object:
     return {**obj, "metadata": {name: value for name, value in metadata.items() if value is not None}}
 
 
+def with_status_condition(status: Object, condition: Mapping[str, Any], now: str) -> Object:
+    """Returns the status with the condition, in the place of the one of its type. The time of its transition changes
+    only if its status does.
+    """
+    conditions = list(status.get("conditions") or ())
+    fresh = {**condition, "lastTransitionTime": now}
+    for index, old in enumerate(conditions):
+        if old["type"] == condition["type"]:
+            if old["status"] == condition["status"]:
+                fresh["lastTransitionTime"] = old.get("lastTransitionTime")
+            conditions[index] = fresh
+            return {**status, "conditions": conditions}
+    return {**status, "conditions": [*conditions, fresh]}
+
+
 def without_finalizer(obj: Object, finalizer: str) -> Object:
     """A copy without the finalizer."""
     left = [name for name in obj["metadata"].get("finalizers") or () if name != finalizer]

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+
+import msgspec
 
 from kubeshard.core.errors import ApiError, Invalid
 from kubeshard.core.kinds import GroupKind
@@ -26,9 +29,8 @@ from kubeshard_apiserver.schema.decoding import (
     Struct,
     Type,
 )
-from kubeshard_apiserver.schema.json_texts import read_texts, texts_in, texts_of
 from kubeshard_apiserver.schema.validation import type_name
-from kubeshard_apiserver.status import bad_request, internal, invalid, invalid_value, unprocessable
+from kubeshard_apiserver.status import bad_request, escaped, internal, invalid, invalid_value, unprocessable
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +173,20 @@ class _Restoring(DecodeState):
 
 def _json_patched(live: Object, patch: JsonPatch) -> Any:
     texts = _with_texts(patch) if isinstance(patch, JsonPatchAsSent) else None
-    document: Any = recoded(live) if texts is None else texts_of(live)
+    document: Any = recoded(live) if texts is None else _texts_of(live)
     try:
         for op in patch.ops if texts is None else texts:
             document = apply_operation(document, _as_server_reads(op, document))
     except (Invalid, LookupError, TypeError, ValueError, AttributeError):
         raise unprocessable() from None
-    return document if texts is None else read_texts(document)
+    return document if texts is None else _read_texts(document)
 
 
 def _with_texts(patch: JsonPatchAsSent) -> Sequence[Mapping[str, Any]] | None:
     """The operations with values as the texts that were sent, as which a `test` compares them; None without a test."""
     if all(op.get("op") != "test" for op in patch.ops):
         return None
-    sent = [op or {} for op in texts_in(patch.sent)]
+    sent = [op or {} for op in _texts_in(patch.sent)]
     values = [{"value": op["value"]} if "value" in op else {} for op in sent]
     return [{**op, **value} for op, value in zip(patch.ops, values, strict=True)]
 
@@ -219,3 +221,47 @@ def _is_missing(path: str, document: Any) -> bool:
 
 def _go(value: Any) -> str:
     return {"integer": "number", "boolean": "bool"}.get(name := type_name(value), name)
+
+
+# A `test` compares texts: JSON whose maps and lists are those of Python, a null None, and every other scalar the bytes
+# that Go writes for it, or that a client has sent. Source: encoding/json.
+
+
+def _texts_of(value: Any) -> Any:
+    """Returns the value with the texts that Go writes."""
+    if isinstance(value, dict):
+        return {name: _texts_of(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [*map(_texts_of, value)]
+    if isinstance(value, float):
+        return _go_float(value).encode()
+    return None if value is None else escaped(msgspec.json.encode(value).decode()).encode()
+
+
+def _texts_in(sent: bytes) -> Any:
+    """Reads JSON that is known to be valid."""
+    text = sent.strip()
+    if text.startswith(b"{"):
+        members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        return {name: _texts_in(bytes(inner)) for name, inner in members.items()}
+    if text.startswith(b"["):
+        return [_texts_in(bytes(inner)) for inner in msgspec.json.decode(text, type=list[msgspec.Raw])]
+    return None if text == b"null" else text
+
+
+def _read_texts(value: Any) -> Any:
+    """Returns the value that the texts stand for."""
+    if isinstance(value, dict):
+        return {name: _read_texts(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [*map(_read_texts, value)]
+    return msgspec.json.decode(value) if isinstance(value, bytes) else value
+
+
+def _go_float(value: float) -> str:
+    mantissa, e, exponent = repr(value).partition("e")
+    if value and not 1e-6 <= abs(value) < 1e21:
+        return f"{mantissa.removesuffix('.0')}e{int(exponent or 0):+d}"
+    if value.is_integer():
+        return str(int(value))
+    return format(Decimal(repr(value)), "f") if e else mantissa

@@ -284,6 +284,12 @@ async def test_an_eviction_spends_the_budget(api, pods, budgets):
     spent = (await api.get(f"{budgets}/b"))["status"]
     assert spent["disruptionsAllowed"] == 0
     assert list(spent["disruptedPods"]) == ["a"]
+    (told,) = spent["conditions"]
+    assert (told["type"], told["status"], told["reason"]) == (
+        "DisruptionAllowed",
+        "False",
+        "InsufficientPods",
+    )
 
 
 async def test_a_spent_budget_refuses(api, pods, budgets):

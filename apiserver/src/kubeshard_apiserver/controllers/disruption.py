@@ -15,7 +15,6 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
 from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
-from kubeshard_apiserver.controllers.conditions import condition_of
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.events import Recorder
 from kubeshard_apiserver.controllers.ownership import Node, controller_of
@@ -24,12 +23,12 @@ from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of
 from kubeshard_apiserver.resources.custom import CustomResources
 from kubeshard_apiserver.resources.field_paths import ScalePaths, value_at
+from kubeshard_apiserver.resources.priority_and_disruption import with_disruption_allowed
 from kubeshard_apiserver.resources.value_rules import selects
 from kubeshard_apiserver.steps import Steps
 
 BUDGETS = GroupResource("policy", "poddisruptionbudgets")
 _DELETED_WITHIN = 120.0
-_CONDITION = "DisruptionAllowed"
 
 
 class DisruptionController(Controller[Key]):
@@ -59,7 +58,7 @@ class DisruptionController(Controller[Key]):
             message = f"Failed to calculate the number of expected pods: {problem}"
             yield from self._recorder.warn(budget, "CalculateExpectedPodCountFailed", message)
             status = {**former, "disruptionsAllowed": 0}
-            status["conditions"] = self._conditions(status, "False", "SyncFailed", problem)
+            status = with_disruption_allowed(status, "False", "SyncFailed", problem, self.cluster.now())
             yield from self._account.set_status(node, status)
             return None
         disrupted, again = self._disrupted(former, pods)
@@ -78,7 +77,7 @@ class DisruptionController(Controller[Key]):
             **({"disruptedPods": disrupted} if disrupted else {}),
         }
         said = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
-        status["conditions"] = self._conditions(status, *said, "")
+        status = with_disruption_allowed(status, *said, "", self.cluster.now())
         yield from self._account.set_status(node, status)
         return again
 
@@ -153,19 +152,6 @@ class DisruptionController(Controller[Key]):
                 left[name] = said[name]
                 waits.append(wait)
         return left, min(waits, default=None)
-
-    def _conditions(self, status: Object, holds: str, reason: str, message: str) -> list[Object]:
-        former = condition_of(status.get("conditions") or (), _CONDITION) or {}
-        same = former.get("status") == holds
-        condition: Object = {
-            "type": _CONDITION,
-            "status": holds,
-            "observedGeneration": status.get("observedGeneration", 0),
-            "lastTransitionTime": former["lastTransitionTime"] if same else self.cluster.now(),
-            "reason": reason,
-            "message": message,
-        }
-        return [*(each for each in status.get("conditions") or () if each["type"] != _CONDITION), condition]
 
 
 def _selects(budget: Object, pod: Object) -> bool:

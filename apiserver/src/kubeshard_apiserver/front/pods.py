@@ -18,6 +18,7 @@ from kubeshard.core.objects import Key
 from kubeshard_apiserver.front.handler import HandlerContext
 from kubeshard_apiserver.model import Answer, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of, with_metadata
+from kubeshard_apiserver.resources.priority_and_disruption import with_disruption_allowed
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.resources.value_rules import selects
 from kubeshard_apiserver.status import bad_request, forbidden, internal, method_not_allowed, not_found
@@ -128,10 +129,13 @@ def _spend(context: HandlerContext, pod: Object, *, dry_run: bool) -> Steps[None
     target = Target(resource, meta["namespace"], budgets[0]["metadata"]["name"], "status")
 
     def change(live: Object) -> Object:
-        left = live["status"]
-        disrupted = {**(left.get("disruptedPods") or {}), meta["name"]: server.now()}
+        left, now = live["status"], server.now()
+        disrupted = {**(left.get("disruptedPods") or {}), meta["name"]: now}
         allowed = left["disruptionsAllowed"] - 1
-        return {**live, "status": {**left, "disruptionsAllowed": allowed, "disruptedPods": disrupted}}
+        spent = {**left, "disruptionsAllowed": allowed, "disruptedPods": disrupted}
+        if not allowed:
+            spent = with_disruption_allowed(spent, "False", "InsufficientPods", "", now)
+        return {**live, "status": spent}
 
     yield from server.writes.updating(target, change, WriteOptions(manager=_MANAGER))
 

@@ -7,7 +7,7 @@ Source: k8s.io/kubernetes `pkg/apis/scheduling`, `pkg/apis/policy/validation`,
 from __future__ import annotations
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import Object, with_status_condition
 from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
 from kubeshard_apiserver.resources.metadata import segment_name
 from kubeshard_apiserver.resources.pod_defaults import SYSTEM_PRIORITIES
@@ -97,3 +97,15 @@ def _shown(spec: Object) -> Object:
     """Return the spec as messages show it, with the names of Go's fields."""
     fields = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
     return {f"{field[0].upper()}{field[1:]}": spec.get(field) for field in fields}
+
+
+def with_disruption_allowed(status: Object, holds: str, reason: str, message: str, now: str) -> Object:
+    """Returns the status of a budget with its condition."""
+    condition = {
+        "type": "DisruptionAllowed",
+        "status": holds,
+        "observedGeneration": status.get("observedGeneration", 0),
+        "reason": reason,
+        "message": message,
+    }
+    return with_status_condition(status, condition, now)

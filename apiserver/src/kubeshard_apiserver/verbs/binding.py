@@ -7,7 +7,7 @@ from typing import Any
 
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard_apiserver.model import Model, Target
-from kubeshard_apiserver.objects import Object, is_deleting, with_metadata
+from kubeshard_apiserver.objects import Object, is_deleting, with_metadata, with_status_condition
 from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import conflict, internal
@@ -51,16 +51,8 @@ def bind(model: Model, target: Target, body: Object, *, dry_run: bool = False) -
 
 
 def with_pod_condition(status: Object, condition: Mapping[str, Any], now: str) -> Object:
-    """Returns the status with the condition, whose transition time changes only if its status does."""
-    conditions = list(status.get("conditions") or ())
-    fresh = {"lastProbeTime": None, "lastTransitionTime": now, **condition}
-    for index, old in enumerate(conditions):
-        if old["type"] == condition["type"]:
-            if old["status"] == condition["status"]:
-                fresh["lastTransitionTime"] = old.get("lastTransitionTime")
-            conditions[index] = fresh
-            return {**status, "conditions": conditions}
-    return {**status, "conditions": [*conditions, fresh]}
+    times = {"lastProbeTime": None, "lastTransitionTime": None}
+    return with_status_condition(status, {**times, **condition}, now)
 
 
 def _unbindable(pod: Object) -> str:

@@ -8,9 +8,12 @@ and a decoder is built when it is first used. Objects are read and written as th
 at None is not sent, and fields that a later release adds stay as they are, because objects are patched. Not guaranteed:
 that a cache is as small as with a class that declares the few fields which a controller reads.
 
-The modules are written by `make types`, and named after the group and version: `kubeshard.kinds.generated.apps_v1`.
 Where several groups have a name, `kubeshard.kinds` has the one of the newer API (`Event` is that of `events.k8s.io`),
-or the one that is used more; the other is imported from its module.
+or the one that is used more. The other one is in the module of its group and version:
+
+    from kubeshard.kinds import core_v1  # core_v1.Event
+
+The modules are written by `make types`.
 """
 
 from __future__ import annotations
@@ -19,10 +22,15 @@ from importlib import import_module
 
 from kubeshard.kinds.generated.homes import HOMES
 
+GROUPS = {home.rpartition(".")[2]: home for home in HOMES.values() if home[-1].isdigit()}
+"""The modules of groups, such as `core_v1`. What they share with others is in further modules."""
+
 __all__ = sorted(HOMES)
 
 
 def __getattr__(name: str) -> object:
+    if name in GROUPS:
+        return import_module(GROUPS[name])
     if home := HOMES.get(name):
         value: object = getattr(import_module(home), name)
         globals()[name] = value
@@ -31,4 +39,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *GROUPS})

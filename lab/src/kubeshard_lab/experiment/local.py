@@ -18,7 +18,7 @@ from kubeshard.client.kubeconfig import load_config
 from kubeshard.core.errors import ApiError, ConfigurationError
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
-from kubeshard.kinds.generated.authentication_v1 import SelfSubjectReview
+from kubeshard.kinds import SelfSubjectReview
 from kubeshard.runtime.rng import Rng, one_of
 from kubeshard.runtime.world import World
 from kubeshard.sharding.names import RING_LABEL
