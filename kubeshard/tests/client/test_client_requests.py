@@ -740,3 +740,11 @@ async def test_a_closed_client_sends_nothing(server, client):
     with pytest.raises(Unavailable, match="closed"):
         await client.get(ConfigMap, "a", "n")
     assert not server.requests
+
+
+async def test_a_json_patch_is_written_as_api_servers_write_what_they_store(client, server):
+    server.answer(web.json_response({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}}))
+    operation = {"op": "test", "path": "/data/a", "value": "a>b <&> \u2028\u2029 é"}
+    await client.patch(ConfigMap, "a", "n", JsonPatch([operation]))
+    assert server.bodies == [[operation]]
+    assert r'"a\u003eb \u003c\u0026\u003e \u2028\u2029 é"'.encode() in server.requests[0][1]

@@ -68,6 +68,17 @@ def config_map(namespace, name="a", data=None, **metadata):
     return ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace, **metadata), data=data)
 
 
+async def test_a_json_patch_may_test_any_text(client, namespace):
+    """API servers compare texts of JSON, and escape some characters in what they store."""
+    said = "a>b@1 <&> \u2028\u2029 \u00e9 \u2192 \\ / \t"
+    await client.create(config_map(namespace, data={"x": said}))
+    patched = await client.patch(
+        ConfigMap, "a", namespace, JsonPatch([test("/data/x", said), add("/data/y", said)])
+    )
+    assert patched.data == {"x": said, "y": said}
+    await client.delete(ConfigMap, "a", namespace)
+
+
 async def test_an_object_lives_through_every_verb(client, namespace):
     told = []
     view = client.on_write(told.append)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from kubeshard.core.encoding import to_json
 from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces, namespace_of, namespaces_of
@@ -18,6 +19,11 @@ from kubeshard.core.selectors import FieldSelector, Selector
 JSON = "application/json"
 _PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+_ESCAPED = tuple(
+    (each.encode(), f"\\u{ord(each):04x}".encode()) for each in ("<", ">", "&", "\u2028", "\u2029")
+)
+"""Characters that Go escapes in JSON."""
 
 Patch = MergePatch | JsonPatch | ApplyPatch
 
@@ -57,6 +63,20 @@ def patch_content_type(patch: Patch) -> str:
         case ApplyPatch():
             return "application/apply-patch+yaml"
     raise TypeError(f"a patch is a MergePatch, a JsonPatch or an ApplyPatch, not {type(patch).__name__}")
+
+
+def patch_body(patch: Patch, name: str) -> bytes:
+    """The body to send; `name`: of the kind, in errors. API servers compare the values of a `test` as texts of JSON,
+    and write some characters in another way than other programs: so these are written like that here, too. Raises
+    TypeError, ValueError (`kubeshard.core.encoding.to_json`).
+    """
+    if not isinstance(patch, JsonPatch):
+        return to_json(patch.body, name)
+    body = to_json(patch.ops, name)
+    for character, escaped in _ESCAPED:
+        if character in body:
+            body = body.replace(character, escaped)
+    return body
 
 
 def object_path(kind: Kind, name: str, namespace: str | None, subresource: str | None = None) -> str:

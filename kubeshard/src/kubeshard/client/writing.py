@@ -17,6 +17,7 @@ from kubeshard.client.requests import (
     accept,
     creation_path,
     object_path,
+    patch_body,
     patch_content_type,
     query,
     selectors,
@@ -39,7 +40,7 @@ from kubeshard.client.write_records import (
     record_of_deletion,
     record_of_lost,
 )
-from kubeshard.core.encoding import encode, to_json
+from kubeshard.core.encoding import encode
 from kubeshard.core.errors import ApiError, Forbidden, Invalid, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind, split_api_version
 from kubeshard.core.namespaces import namespace_of
@@ -213,7 +214,7 @@ class Writes(View):
             proof = self._enter_fence(form.kind, unfenced)
             if proof is not None:
                 patch = proof.patched(patch, base, subresource=subresource, force=force)
-            body = to_json(patch.ops if isinstance(patch, JsonPatch) else patch.body, form.kind.kind)
+            body = patch_body(patch, form.kind.kind)
             try:
                 return await self._write(
                     form,
