@@ -27,11 +27,12 @@ from kubeshard.core import (
     Selector,
 )
 from kubeshard.core.errors import ConfigurationError, NotFound
+from kubeshard.core.grants import Grant
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.leases.held_lease import HeldLease
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.shard import DeclaredRing, SharderSettings, ShardFence, ShardIdentity, Sharding
+from kubeshard.shard import DeclaredRing, Ranges, SharderSettings, ShardFence, ShardIdentity, Sharding
 from kubeshard.shard.handover import shard_predicate
 from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.shard_lease import HeldShardLease
@@ -331,6 +332,83 @@ async def test_no_write_starts_once_the_lease_of_the_replaced_election_is_over_e
         await asyncio.sleep(20)
         with pytest.raises(NotOurs, match="over after 20 s"):
             await client.create(new)
+
+
+class Wide(KubeObject, group="example.com", version="v1", namespaced=False):
+    pass
+
+
+def ranged(primary: Any = Site, **options: Any) -> Controller[Any]:
+    return controller(Watch(primary, sharded=True), **options)
+
+
+@virtual_time
+async def test_with_ranges_a_shard_caches_nothing_before_it_knows_what_it_owns_and_proves_versions() -> None:
+    sharding = Sharding("ring", "shard-0", "ns", delivery="ranges")
+    main, other = ranged(), controller(Other)
+    api = Api(MISSING)
+    await sharding.prepare(api.client(), [main, other])
+    (scope,) = sharding.scopes(HOME_CLUSTER).values()
+    assert scope.hashes is not None
+    assert not scope.hashes
+    assert sharding.wrap(other, HOME_CLUSTER) is other
+    assert len(sharding.wrap(main, HOME_CLUSTER).guards) == 1
+    client = sharding.client(api.client(), HOME_CLUSTER)
+    held = sharding.client(api.client(), "elsewhere")
+    sharding._held = cast(HeldShardLease, HeldLease(VirtualClock(), "over", lambda: None))
+    sharding._held.renewed(VirtualClock().boottime() + 10, VirtualClock().boottime() + 10)
+    read = Site(metadata=ObjectMeta(name="a", namespace="ns", uid="u", resource_version="1"))
+    with pytest.raises(NotOurs, match="belongs to another shard"):
+        await client.delete_object(read)
+    with pytest.raises(NotFound):  # the server's answer: objects elsewhere belong to no shard
+        await held.delete_object(read)
+
+
+@pytest.mark.parametrize(
+    ("delivery", "controllers", "message"),
+    [
+        (
+            Ranges(),
+            [ranged(owns=[Watch(ConfigMap, sharded=True)])],
+            r'write delivery=Ranges\(by="namespace"\)',
+        ),
+        (Ranges(by="namespace"), [ranged(Wide)], r'write delivery=Ranges\(by="uid"\)'),
+    ],
+)
+@virtual_time
+async def test_a_ring_that_ranges_cannot_share_out_is_refused_with_what_to_write_instead(
+    delivery: Ranges, controllers: list[Controller[Any]], message: str
+) -> None:
+    sharding = Sharding("ring", "shard-0", "ns", delivery=delivery)
+    with pytest.raises(ConfigurationError, match=message):
+        await sharding.prepare(Api(MISSING).client(), controllers)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"buckets": 1000}, "ranges: 1000 buckets: not a power of two"),
+        ({"by": "name"}, "ranges: by 'name': not one of uid, namespace"),
+        ({"drain_timeout": -1}, "drain_timeout: -1: give a number of seconds"),
+    ],
+)
+def test_ranges_that_cannot_work_are_refused_at_once(given: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Ranges(**given)
+    with pytest.raises(ConfigurationError, match="'hashes' is neither labels nor ranges"):
+        Sharding("ring", delivery="hashes")  # type: ignore[arg-type]
+
+
+def test_with_ranges_a_shard_needs_the_assignment_and_no_right_to_write_objects() -> None:
+    def grants(sharding: Sharding) -> list[Grant]:
+        return list(sharding.grants([ranged()], lambda _: Scope()))
+
+    plain = {grant.resource.resource: grant for grant in grants(Sharding("ring", delivery="ranges"))}
+    assert plain["configmaps"] == Grant.on(
+        ConfigMap, "get", "list", "watch", "patch", namespace=None, name="ranges-ring"
+    )
+    assert "sites" not in plain
+    assert "sites" in {grant.resource.resource for grant in grants(Sharding("ring"))}
 
 
 PREDICATE = [

@@ -144,7 +144,10 @@ def narrowed(scope: Scope, by: Scope) -> Scope:
     namespaces = scope.namespaces
     if by.namespaces is not ALL:
         namespaces = by.namespaces if namespaces is ALL else namespaces & by.namespaces
-    return Scope(namespaces, scope.labels & by.labels, scope.fields & by.fields)
+    hashes = scope.hashes if by.hashes is None else by.hashes
+    if scope.hashes is not None and by.hashes is not None:
+        hashes = scope.hashes & by.hashes
+    return Scope(namespaces, scope.labels & by.labels, scope.fields & by.fields, hashes)
 
 
 def check_classes(watches: Iterable[Watch[Any]]) -> None:

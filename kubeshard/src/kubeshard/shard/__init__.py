@@ -18,7 +18,7 @@ same objects with another ServiceAccount; aggregated API servers without generic
 
 from kubeshard.shard.identity import ShardIdentity, identify
 from kubeshard.shard.reclaiming import reclaim
-from kubeshard.shard.settings import DeclaredRing, LeaseTerms, SharderSettings
+from kubeshard.shard.settings import DeclaredRing, LeaseTerms, Ranges, SharderSettings
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
 from kubeshard.shard.sharding import Sharding
 from kubeshard.shard.timing import LeaseTiming, scaled
@@ -29,6 +29,7 @@ __all__ = [
     "HeldShardLease",
     "LeaseTerms",
     "LeaseTiming",
+    "Ranges",
     "RingResource",
     "ShardFence",
     "ShardIdentity",

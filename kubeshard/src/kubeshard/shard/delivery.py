@@ -94,7 +94,9 @@ class Share(Protocol):
 class Delivery(Protocol):
     """One way in which objects are delivered, as the program declares it."""
 
-    def grants(self, namespace: str, resources: Iterable[GroupResource], read: Places) -> Iterator[Grant]:
+    def grants(
+        self, ring: str, namespace: str, resources: Iterable[GroupResource], read: Places
+    ) -> Iterator[Grant]:
         """The RBAC rules of a process, beyond those of its Lease and its controllers. `namespace`: that of the Leases;
         "": that of the process. `read`: where it reads objects of the ring as a shard.
         """

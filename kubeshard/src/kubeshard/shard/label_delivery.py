@@ -39,7 +39,9 @@ _log = get_logger("kubeshard.shard")
 class Labels:
     """The `Delivery`."""
 
-    def grants(self, namespace: str, resources: Iterable[GroupResource], read: Places) -> Iterator[Grant]:
+    def grants(
+        self, ring: str, namespace: str, resources: Iterable[GroupResource], read: Places
+    ) -> Iterator[Grant]:
         for resource in resources:
             for place in read.get(resource, (ALL,)):
                 yield Grant.on(resource, "get", "list", "watch", "patch", namespace=place)

@@ -63,7 +63,8 @@ from kubeshard.shard.delivery import Delivery, Member, Share
 from kubeshard.shard.identity import ShardIdentity, check_shard_name, identify
 from kubeshard.shard.label_delivery import Labels
 from kubeshard.shard.metrics import ShardMetrics
-from kubeshard.shard.settings import DeclaredRing, LeaseTerms, SharderSettings
+from kubeshard.shard.range_delivery import RangeDelivery
+from kubeshard.shard.settings import DeclaredRing, LeaseTerms, Ranges, SharderSettings
 from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import (
@@ -101,7 +102,8 @@ class Sharding(ArgumentHints):
     sharded. If there is none, the watches with `sharded=True` do, and if there are none either, the process waits for
     the ControllerRing. `name` defaults to the pod's name or, outside a pod, to the host's. `namespace`, that of the
     Lease, defaults to the pod's or, outside a pod, to that of the kubeconfig's context. `mode`: see the module.
-    `lease`: how it holds its Lease. `sharder`: how it works while it is the ring's sharder. `objects_in`: which of the
+    `delivery`: how its objects reach it, by labels on them or by hash ranges (`Ranges`). `lease`: how it holds its
+    Lease. `sharder`: how it works while it is the ring's sharder. `objects_in`: which of the
     manager's other clusters has the ring's objects; the Leases and the ControllerRing are always in the home cluster.
     `replaces`: what kept instances of this program apart before. With a LeaderElection, the ring's processes begin when
     its Lease is free, and hold it together while any of them works, so that no instance with that election acts beside
@@ -120,6 +122,7 @@ class Sharding(ArgumentHints):
         namespace: str | None = None,
         *,
         mode: Mode = "shard",
+        delivery: Literal["labels", "ranges"] | Ranges = "labels",
         lease: LeaseTerms | None = None,
         sharder: SharderSettings | None = None,
         objects_in: str = HOME_CLUSTER,
@@ -144,7 +147,11 @@ class Sharding(ArgumentHints):
         self.objects_in = objects_in
         self._replaces = replaces
         self._handover = self._declares.handover
-        self._delivery: Delivery = Labels()
+        if delivery not in ("labels", "ranges") and not isinstance(delivery, Ranges):
+            raise ConfigurationError(f"delivery {delivery!r} is neither labels nor ranges nor Ranges(...)")
+        self.ranges = Ranges() if delivery == "ranges" else delivery if isinstance(delivery, Ranges) else None
+        """How objects are divided, unless they are delivered by labels."""
+        self._delivery: Delivery = Labels() if self.ranges is None else RangeDelivery(self.ranges)
         self._prepared: _Prepared | None = None
         self._held: HeldShardLease | None = None
         self._shared: HeldLease | None = None
@@ -235,7 +242,7 @@ class Sharding(ArgumentHints):
         read: defaultdict[GroupResource, set[str | AllNamespaces]] = defaultdict(set)
         for watch in (watch for each in controllers for watch in each.all_watches if self.mode == "shard"):
             read[watch.form.kind.group_resource].update(places(watch, scope_of))
-        yield from self._delivery.grants(self._namespace or "", sharded, read)
+        yield from self._delivery.grants(self.ring, self._namespace or "", sharded, read)
         if self._declares.resources is None:
             yield Grant.on(ControllerRing, "get")
         if isinstance(self._replaces, LeaderElection):
@@ -289,7 +296,7 @@ class Sharding(ArgumentHints):
         """
         if self._is_shard:
             metrics.registry.register(self._ready.member.metrics)
-        if self.mode == "shard":
+        if self.mode == "shard" or self.ranges is not None:
             return ()
         # A shard that uses a sharder service does not need it.
         from kubeshard.manager.config_file import Duration

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
@@ -193,7 +193,7 @@ class _Webhooks:
 class SimulatedCluster(Environment):
     """See the module. `users`: RBAC is enforced, and these are the
     users of processes, by name; all others are administrators. `apart`: Leases are in a separate cluster, at home, and
-    shards refer to the one with the objects as `WORK`.
+    shards refer to the one with the objects as `WORK`. `feature_gates`: those of the API server that are on.
     """
 
     def __init__(
@@ -204,9 +204,10 @@ class SimulatedCluster(Environment):
         ring: str = "r",
         users: Mapping[str, User] | None = None,
         apart: bool = False,
+        feature_gates: Collection[str] = (),
     ) -> None:
         outside = virtual_world(seed=seed)
-        self.server = ApiServer(world=outside)
+        self.server = ApiServer(world=outside, feature_gates=feature_gates)
         self.caller = _Webhooks()
         self._users = dict(users or {})
         tokens = {ADMINISTRATOR.name: ADMINISTRATOR, **self._users}

@@ -1,0 +1,120 @@
+"""The delivery by hash ranges: each shard owns some of the buckets into which a ring divides its objects.
+
+| part | module |
+|---|---|
+| caches of the objects in this shard's buckets, which the API server selects if it can | here, `range_driver` |
+| each write proves that nobody has written since | `kubeshard.client.version_fence` |
+| who owns which bucket | `kubeshard.sharding.assignment`, in one ConfigMap for each ring |
+| what this shard does about a bucket | `range_ownership` |
+| runs by buckets | `range_runs` |
+
+Nothing on an object shows its shard, and nothing is written to it because of sharding. Creating, changing and deleting
+objects needs no coordinator. A first run after a hand-over needs no live reads, because its caches have been listed
+since.
+
+Not guaranteed: that two shards divide objects alike if their programs state different `Ranges`: what the assignment
+says counts, and a shard that divides differently works on nothing.
+
+RBAC: that of `range_driver`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.scope import Scope
+from kubeshard.client.version_fence import VersionFence
+from kubeshard.controller.controller import Controller
+from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.grants import Grant
+from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.leases.held_lease import Gate
+from kubeshard.shard.delivery import Member, Places
+from kubeshard.shard.range_driver import RangeDriver
+from kubeshard.shard.range_ownership import RangeOwnership
+from kubeshard.shard.range_runs import BucketRuns
+from kubeshard.shard.settings import Ranges
+from kubeshard.shard.shard_lease import HeldShardLease
+from kubeshard.sharding.names import assignment_name
+
+
+class RangeDelivery:
+    """The `Delivery`."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._ranges = ranges
+
+    def grants(
+        self, ring: str, namespace: str, resources: Iterable[GroupResource], read: Places
+    ) -> Iterator[Grant]:
+        yield Grant.on(
+            ConfigMap,
+            "get",
+            "list",
+            "watch",
+            "patch",
+            namespace=namespace or None,
+            name=assignment_name(ring),
+        )
+
+    def begin(self, member: Member, controllers: Sequence[Controller[Any]]) -> RangeShare:
+        controlled = [entry.resource for entry in member.resources.entries if not entry.main]
+        if self._ranges.by == "uid" and controlled:
+            raise ConfigurationError(
+                f"ranges by uid: the uid of {', '.join(map(str, controlled))} does not say to which shard its owner "
+                'belongs: write delivery=Ranges(by="namespace"), from kubeshard.shard, or leave out sharded=True for it'
+            )
+        wide = [str(kind) for kind in member.kinds.values() if not kind.namespaced]
+        if self._ranges.by == "namespace" and wide:
+            raise ConfigurationError(
+                f"ranges by namespace: {', '.join(wide)} is in no namespace, so one shard would have all of it: write "
+                'delivery=Ranges(by="uid"), from kubeshard.shard'
+            )
+        return RangeShare(member, self._ranges)
+
+
+class RangeShare:
+    """The `Share`."""
+
+    def __init__(self, member: Member, ranges: Ranges) -> None:
+        self._member = member
+        self._ownership = RangeOwnership(member.shard.name, ranges.divided)
+        self._fence = VersionFence(
+            covers=lambda kind: kind.group_resource in member.resources, owns=self._owns, check=member.check
+        )
+        self._runs = BucketRuns(self._ownership, self._fence)
+        self._drain_timeout = ranges.drain_timeout
+
+    def scopes(self) -> Mapping[GroupKind, Scope]:
+        """Nothing, until the shard knows what it owns."""
+        return dict.fromkeys(self._member.kinds, Scope(hashes=self._ownership.buckets.ranges(())))
+
+    def fence(self) -> VersionFence:
+        return self._fence
+
+    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
+        return controller.guarded(self._runs.bound)
+
+    def gate(self, kinds: Iterable[GroupKind]) -> Gate | None:
+        """Nothing has to wait: the caches are empty before."""
+        return None
+
+    @asynccontextmanager
+    async def working(self, held: HeldShardLease, caches: Mapping[str, Cache]) -> AsyncIterator[None]:
+        driver = RangeDriver(self._member, self._ownership, self._runs, self._drain_timeout)
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(driver.run(held, caches[self._member.objects_in]), name="range delivery")
+            yield
+            task.cancel()
+
+    def _owns(self, meta: ObjectMeta) -> bool | None:
+        buckets = self._ownership.buckets
+        if buckets.by == "uid" and not meta.uid:
+            return None
+        return self._ownership.may_write(buckets.of(meta))

@@ -1,0 +1,263 @@
+"""Follows the assignment of a ring that is sharded by ranges, and does what `range_ownership` says.
+
+    read the assignment live, reclaim what names this shard       before anything else
+    follow it                                                     each change goes to the machine, in order
+    rescope the caches of all kinds of the ring                   controlled kinds before main ones
+    wait for drained buckets, acknowledge them                    one compare-and-swap for all of them
+    report what this shard works on                               on its Lease, with the renewals
+
+Caches are rescoped one step after the other. What was handed over meanwhile and came back leaves them first: it counts
+only as listed anew. A kind that cannot be listed holds up new buckets, and no others.
+
+Guaranteed: one write for all buckets that a shard is asked for at a time, unless some of them cannot be released soon:
+then those that can are handed over after `PARTLY` seconds, and the others later, at most so many times more as that
+doubles within the drain's timeout. Nothing is written to objects.
+
+RBAC: `get`, `list`, `watch`, `patch` on the ConfigMap `ranges-<ring>`, next to the shards' Leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.deltas import Deleted, Delta, current
+from kubeshard.cache.informer import Informer
+from kubeshard.cache.scope import Scope
+from kubeshard.client.client import Client
+from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.errors import ApiError, Conflict, Invalid, NotFound, PatchTestFailed
+from kubeshard.core.selectors import FieldSelector
+from kubeshard.core.versions import precedes
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
+from kubeshard.shard.delivery import Member
+from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read, Stop, Tell
+from kubeshard.shard.range_runs import BucketRuns
+from kubeshard.shard.shard_lease import HeldShardLease
+from kubeshard.sharding.assignment import Assignment, Unreadable
+from kubeshard.sharding.names import assignment_name
+
+RETRY, MISSED_AGAIN = 1.0, 0.1
+PARTLY = 2.0
+PATIENCE = 10.0
+"""Seconds until it is told that there is no assignment."""
+LOGGED_EVERY = 300.0
+
+_MISSED = (PatchTestFailed, Conflict, Invalid)
+"""Errors of a patch whose tests do not hold any more."""
+
+_log = get_logger("kubeshard.shard")
+
+
+class RangeDriver:
+    """For one process and ring, while it holds its Lease. `drain_timeout`: seconds after which runs are cancelled that
+    keep buckets from being handed over.
+    """
+
+    def __init__(
+        self, member: Member, ownership: RangeOwnership, runs: BucketRuns, drain_timeout: float
+    ) -> None:
+        self._member = member
+        self._shard = member.shard.name
+        self._place = (assignment_name(member.shard.ring), member.shard.namespace)
+        self._ownership = ownership
+        self._runs = runs
+        self._drain_timeout = drain_timeout
+        self._client: Client = member.home.with_timeout(member.request_bound).checked(member.check)
+        self._notices = Notices(member.home.world.clock, every=LOGGED_EVERY)
+        self._version = ""
+        """The newest version of the object that the machine has seen."""
+        self._rewinds = 0
+        self._assignment: Assignment | None = None
+        """What it says; None if it is deleted or unreadable."""
+        self._in_cache: dict[int, int] = {}
+        """The buckets that the caches have, and the terms in which they were listed."""
+        self._to_read, self._to_acknowledge = asyncio.Event(), asyncio.Event()
+
+    async def run(self, held: HeldShardLease, objects: Cache) -> None:
+        """Runs until cancelled. `objects`: the cache of the objects' cluster."""
+        self._held = held
+        name, namespace = self._place
+        found = await self._reclaimed()
+        async with asyncio.TaskGroup() as self._tasks, Cache(self._member.home).running() as cache:
+            if found is not None:
+                self._see(found)
+            held.objects_reclaimed()
+            scope = Scope(frozenset({namespace}), fields=FieldSelector.equals("metadata.name", name))
+            informer = cache.declare(ConfigMap, scope)
+            informer.add_handler(lambda delta: self._heard(informer, delta))
+            self._tasks.create_task(self._read_on(objects), name="ranges: caches")
+            self._tasks.create_task(self._acknowledge_on(), name="ranges: acknowledgements")
+            await asyncio.sleep(PATIENCE)
+            if not self._version:
+                _log.warning(
+                    "The ring has no assignment yet, so this shard works on nothing",
+                    ring=self._member.shard.ring,
+                    advice='nobody shares out its objects: some instances of the program need mode="both"',
+                )
+            await asyncio.get_running_loop().create_future()
+
+    async def _reclaimed(self) -> ConfigMap | None:
+        """The object, once nothing that was decided before the Lease was held can take effect on what names this shard;
+        None if there is none yet.
+        """
+        name, namespace = self._place
+        while True:
+            try:
+                found = await self._client.get(ConfigMap, name, namespace)
+                patch = Assignment.parse(found.data).reclaim(self._shard)
+                return found if patch is None else await self._client.patch(ConfigMap, name, namespace, patch)
+            except NotFound:
+                return None
+            except _MISSED:
+                continue  # another shard has changed a group that has to be tested, too
+            except (ApiError, Unreadable) as error:
+                self._tell_failure("Cannot read what this shard owns, so it waits", error)
+            await asyncio.sleep(RETRY)
+
+    # What the object says
+
+    def _heard(self, informer: Informer[ConfigMap], delta: Delta[ConfigMap]) -> None:
+        if informer.rewinds != self._rewinds:  # etcd was restored: older versions are news
+            self._rewinds, self._version = informer.rewinds, ""
+        if isinstance(delta, Deleted):
+            self._assignment = None
+            self._do(self._ownership.unreadable("it was deleted"))
+        else:
+            self._see(current(delta))
+
+    def _see(self, found: ConfigMap) -> None:
+        """Passes on what a request or the watch has brought, unless a newer version is known."""
+        version = found.metadata.resource_version
+        if self._version and precedes(version, self._version):
+            return
+        self._version = version
+        try:
+            self._assignment = Assignment.parse(found.data)
+        except Unreadable as error:
+            self._assignment = None
+            self._do(self._ownership.unreadable(f"it cannot be read: {error}"))
+            return
+        self._do(self._ownership.seen(self._assignment))
+
+    def _do(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            match command:
+                case Read():
+                    self._to_read.set()
+                case Drain(buckets):
+                    self._tasks.create_task(self._drain(buckets), name="ranges: drain")
+                case Acknowledge():
+                    self._to_acknowledge.set()
+                case Stop(buckets):
+                    self._runs.cancel(buckets)
+                case Tell(problem):
+                    if self._notices.due("problem", problem):
+                        _log.warning(
+                            "Something is wrong with the assignment of the ring; this shard keeps what it has",
+                            ring=self._member.shard.ring,
+                            assignment="/".join(reversed(self._place)),
+                            problem=problem,
+                        )
+        if self._ownership.leaving:  # what keeps an acknowledgement from taking effect may be over
+            self._to_acknowledge.set()
+        self._held.works_on(str(self._ownership.report))
+
+    # Taking over
+
+    async def _read_on(self, objects: Cache) -> NoReturn:
+        while True:
+            await self._to_read.wait()
+            self._to_read.clear()
+            await self._read(objects, self._ownership.terms)
+
+    async def _read(self, objects: Cache, terms: Mapping[int, int]) -> None:
+        """Has the caches contain exactly these buckets, as listed in these terms."""
+        main: list[Informer[Any]] = []
+        others: list[Informer[Any]] = []
+        for kind in self._member.kinds.values():
+            is_main = self._member.resources.entry(kind.group_resource).main
+            (main if is_main else others).extend(objects.informers_of(kind))
+        kept = {bucket: term for bucket, term in self._in_cache.items() if terms.get(bucket) == term}
+        if kept != self._in_cache:
+            await self._rescope(objects, [*main, *others], kept)
+            self._in_cache = kept
+        if kept == terms:
+            return
+        await self._rescope(objects, others, terms)
+        if len(main) == 1:  # what a run finds in the cache has been listed then, and the others were before
+            self._ownership.listed(terms)
+        await self._rescope(objects, main, terms)
+        self._in_cache = dict(terms)
+        self._ownership.listed(terms)
+
+    async def _rescope(
+        self, objects: Cache, informers: Sequence[Informer[Any]], buckets: Iterable[int]
+    ) -> None:
+        hashes = self._ownership.buckets.ranges(buckets)
+        async with asyncio.TaskGroup() as tasks:
+            for informer in informers:
+                tasks.create_task(
+                    objects.rescope(informer, replace(informer.scope, hashes=hashes)), name="ranges: rescope"
+                )
+
+    # Handing over
+
+    async def _drain(self, buckets: frozenset[int]) -> None:
+        """Says which of them are idle, as they become so."""
+        runs, loop = self._runs, asyncio.get_running_loop()
+        busy = {bucket for bucket in buckets if runs.busy(bucket)}
+        self._do(self._ownership.idle(buckets - busy))
+        if not busy:
+            return
+
+        def cancel() -> None:
+            runs.cancel(busy & self._ownership.draining)
+
+        async def wait(bucket: int) -> None:
+            await runs.idle(bucket)
+            self._do(self._ownership.idle({bucket}))
+
+        timeout = loop.call_later(self._drain_timeout, cancel)
+        pause = PARTLY
+        waiting = {asyncio.create_task(wait(bucket), name="ranges: idle") for bucket in busy}
+        try:
+            while waiting:
+                _, waiting = await asyncio.wait(waiting, timeout=pause)
+                if waiting:
+                    self._do(self._ownership.overdue())
+                    pause *= 2
+        finally:
+            timeout.cancel()
+            for task in waiting:
+                task.cancel()
+
+    async def _acknowledge_on(self) -> NoReturn:
+        name, namespace = self._place
+        while True:
+            await self._to_acknowledge.wait()
+            self._to_acknowledge.clear()
+            buckets = self._ownership.leaving
+            patch = None if self._assignment is None else self._assignment.acknowledge(self._shard, buckets)
+            if patch is None:
+                continue
+            try:
+                try:
+                    after = await self._client.patch(ConfigMap, name, namespace, patch)
+                except _MISSED:  # another one was faster
+                    after = await self._client.get(ConfigMap, name, namespace)
+                    await asyncio.sleep(MISSED_AGAIN)
+            except ApiError as error:
+                self._tell_failure("Cannot hand over what this shard is asked for; trying again", error)
+                await asyncio.sleep(RETRY)
+                self._to_acknowledge.set()
+            else:
+                self._see(after)
+
+    def _tell_failure(self, what: str, error: Exception) -> None:
+        if self._notices.due(what, type(error)):
+            _log.warning(what, ring=self._member.shard.ring, error=error)

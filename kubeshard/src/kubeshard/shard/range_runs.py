@@ -1,0 +1,113 @@
+"""The runs of a shard's controllers, by the buckets of their objects.
+
+| the object in the cache | what happens |
+|---|---|
+| none | passed on: it is gone, or belongs to another shard |
+| of a bucket that this shard owns | passed on, with a client that writes only while it owns the bucket in this term |
+| of a bucket whose kinds have not all been listed | postponed |
+| of any other bucket | nothing: what is handed over leaves the cache, and comes anew if it comes back |
+
+The object's hash is always looked at, whatever the cache says: an API server that does not know hash ranges sends
+everything.
+
+Guaranteed: when `idle` returns, nothing in this process acts for an object of the bucket (`controller.in_flight`), and
+as long as the bucket is drained nothing begins to: neither a run, nor a write of a task that a run left behind. A run
+that is cancelled (`cancel`) ends without a failure. Not guaranteed: that a run ends that swallows its cancellation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import defaultdict
+from collections.abc import Collection
+from functools import partial
+
+from kubeshard.client.version_fence import VersionFence
+from kubeshard.controller.in_flight import InFlight
+from kubeshard.controller.reconciler import Result, RunFn
+from kubeshard.controller.run import Run
+from kubeshard.core.errors import NotOurs
+from kubeshard.core.kinds import GroupKind
+from kubeshard.core.objects import Key, KubeObject
+from kubeshard.shard.range_ownership import RangeOwnership, State
+
+POSTPONED = 0.1
+"""Seconds until an object is tried again that arrived before other kinds of its bucket."""
+
+
+class BucketRuns:
+    """Of one process. `fence` is what the client of each run is bound with."""
+
+    def __init__(self, ownership: RangeOwnership, fence: VersionFence) -> None:
+        self._ownership = ownership
+        self._fence = fence
+        self._scopes: defaultdict[int, set[asyncio.Timeout]] = defaultdict(set)
+        """Of the runs of each bucket."""
+        self._acting: defaultdict[int, dict[tuple[GroupKind, Key], InFlight]] = defaultdict(dict)
+        """The objects of each bucket for which something may act."""
+
+    def bound(self, inner: RunFn) -> RunFn:
+        """One controller's reconcile as a shard runs it: for `Controller.guarded`."""
+
+        async def run_of(run: Run, obj: KubeObject | None) -> Result | None:
+            if obj is None:
+                return await inner(run, None)
+            bucket = self._ownership.buckets.of(obj.metadata)
+            term = self._ownership.term(bucket)
+            if term is None:
+                acquiring = self._ownership.state(bucket) is State.ACQUIRING
+                return Result(requeue_after=POSTPONED) if acquiring else None
+            return await self._work(inner, run, obj, bucket, term)
+
+        return run_of
+
+    def busy(self, bucket: int) -> bool:
+        """Whether something may act for the bucket."""
+        return bool(self._acting.get(bucket))
+
+    async def idle(self, bucket: int) -> None:
+        """Returns when nothing acts for the bucket any more, however long that takes. Tasks that outlive runs are asked
+        to end.
+        """
+        while acting := self._acting.get(bucket):
+            (which, in_flight) = next(iter(acting.items()))
+            await in_flight.idle(*which)
+            acting.pop(which, None)
+        self._acting.pop(bucket, None)
+
+    def cancel(self, buckets: Collection[int]) -> None:
+        """Cancels the runs of these buckets."""
+        now = asyncio.get_running_loop().time()
+        for bucket in buckets:
+            for scope in self._scopes.get(bucket, ()):
+                scope.reschedule(now)
+
+    async def _work(self, inner: RunFn, run: Run, obj: KubeObject, bucket: int, term: int) -> Result | None:
+        which, activities = (run.form.kind.group_kind, run.key), run.activities
+        bound, check = copy.copy(run), partial(self._require, bucket, term)
+        bound.client = run.client.fenced(self._fence.bound(check))
+        self._acting[bucket][which] = activities.in_flight
+        scope = asyncio.timeout(None)
+        try:
+            with activities.working():
+                async with scope:
+                    self._scopes[bucket].add(scope)
+                    try:
+                        return await inner(bound, obj)
+                    finally:
+                        self._scopes[bucket].discard(scope)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return None
+        finally:
+            activities.left(
+                lambda: None if self._ownership.term(bucket) == term else "its bucket has been handed over"
+            )
+            if not activities.in_flight.count(*which):
+                self._acting[bucket].pop(which, None)
+
+    def _require(self, bucket: int, term: int) -> None:
+        if not self._ownership.may_write(bucket, term):
+            raise NotOurs(f"bucket {bucket} has been handed over since this run began: not written")

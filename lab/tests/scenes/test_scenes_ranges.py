@@ -1,0 +1,315 @@
+"""A ring that is sharded by ranges: joins, clean leaves, crashes and rolling restarts, with an API server that selects
+hash ranges and with one that ignores them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from kubeshard.controller import Context, Reconciler, Result
+from kubeshard.controller.dependents import ensure
+from kubeshard.core import ConfigMap, Namespace, ObjectMeta
+from kubeshard.core.builtin import Lease
+from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import Key
+from kubeshard.core.selectors import Selector
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.shard.settings import Ranges
+from kubeshard.sharding.assignment import Assignment
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.names import RING_LABEL, assignment_name
+from kubeshard.sharding.shares import divide
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
+from kubeshard_lab.simulation.processes import Process
+
+SHARDS = ("s0", "s1", "s2")
+OBJECTS = 200
+GATES = pytest.mark.parametrize("gates", [(SHARDED_LIST_AND_WATCH,), ()], ids=["selects", "ignores"])
+
+
+class Coordinator:
+    """Shares out the buckets among the shards whose Leases it sees renewed."""
+
+    def __init__(self, world: SimulatedCluster, buckets: Buckets) -> None:
+        self._world = world
+        self._buckets = buckets
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    async def run(self) -> None:
+        async with self._world.admin("home") as client:
+            while True:
+                with suppress(ApiError):
+                    await self._once(client)
+                await asyncio.sleep(0.2)
+
+    async def _once(self, client: Any) -> None:
+        now, available = self._world.loop.time(), {}
+        for lease in await client.list_all(
+            Lease, "ops", label_selector=Selector.equals(RING_LABEL, self._world.ring)
+        ):
+            name = lease.metadata.name
+            record, since = self._seen.get(name, ("", 0.0))
+            if record != str(lease.spec):
+                self._seen[name] = str(lease.spec), (since := now)
+            if lease.spec.holder_identity == name and now - since < 30:
+                available[name] = 1
+        name = assignment_name(self._world.ring)
+        try:
+            found = await client.get(ConfigMap, name, "ops")
+        except NotFound:
+            empty = Assignment.of(self._buckets).data()
+            metadata = ObjectMeta(name=name, namespace="ops", labels={RING_LABEL: self._world.ring})
+            found = await client.create(ConfigMap(metadata=metadata, data=empty))
+        assignment = Assignment.parse(found.data)
+        places = assignment.places
+        wanted = divide([place.target or place.owner for place in places], available)
+        moves = {}
+        for bucket, (place, shard) in enumerate(zip(places, wanted, strict=True)):
+            if place.owner not in available:
+                if shard:
+                    moves[bucket] = (shard, "")
+            elif shard != (place.target or place.owner):
+                moves[bucket] = (place.owner, "" if shard == place.owner else shard)
+        if (patch := assignment.change(moves, join=True)) is not None:
+            await client.patch(ConfigMap, name, "ops", patch)
+
+
+class Fleet:
+    """Shards, what they ran, and what was written."""
+
+    def __init__(self, world: SimulatedCluster, ranges: Ranges) -> None:
+        self.world = world
+        self.ranges = ranges
+        self.working: dict[Key, str] = {}
+        self.together: list[str] = []
+        self.ran: dict[Key, str] = {}
+        """The shard of the last complete run of each object."""
+        self.runs: Counter[Key] = Counter()
+        self.writes: Counter[str] = Counter()
+        """Requests that change the assignment or objects of the ring, by resource."""
+        world.observers.append(self._see)
+
+    def start(self, name: str, work: float = 0.05, **more: Any) -> Process:
+        sharding = {"mode": "shard", "delivery": self.ranges}
+        owns = () if self.ranges.by == "uid" else (ConfigMap,)
+        return self.world.shard(
+            name, Work(self, name, work), workers=20, owns=owns, sharding=sharding, **more
+        )
+
+    @property
+    def assignment(self) -> Assignment | None:
+        found = self.world.objects("", "configmaps").get(Key("ops", assignment_name(self.world.ring)))
+        return None if found is None else Assignment.parse(found["data"])
+
+    def settled(self, *shards: str) -> bool:
+        """Whether these shards share out everything, and each object was last run by the owner of its bucket."""
+        assignment, buckets = self.assignment, self.ranges.divided
+        if assignment is None or assignment.shards != set(shards):
+            return False
+        if any(place.target for place in assignment.places):
+            return False
+        return all(
+            self.ran.get(key) == assignment.places[buckets.of(meta_of(obj))].owner
+            for key, obj in self.world.objects("sim.example", "things").items()
+        )
+
+    async def until_settled(self, *shards: str, within: float = 60) -> float:
+        took = await self.world.until(lambda: self.settled(*shards), within)
+        assert self.together == []
+        return took
+
+    def versions(self) -> dict[Key, str]:
+        things = self.world.objects("sim.example", "things")
+        return {key: obj["metadata"]["resourceVersion"] for key, obj in things.items()}
+
+    def _see(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        if answer is None or request.method == "GET":
+            return
+        for resource in "things", assignment_name(self.world.ring):
+            if f"/{resource}" in request.target:
+                self.writes[resource] += 1
+
+
+class Work(Reconciler[Thing]):
+    def __init__(self, fleet: Fleet, shard: str, seconds: float) -> None:
+        self._fleet = fleet
+        self._shard = shard
+        self._seconds = seconds
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        fleet, key = self._fleet, obj.key
+        other = fleet.working.get(key)
+        if other is not None and not fleet.world.processes[other].dead:
+            fleet.together.append(f"{key}: {self._shard} and {other}")
+        fleet.working[key] = self._shard
+        try:
+            await asyncio.sleep(self._seconds)
+            if fleet.ranges.by == "namespace":
+                metadata = ObjectMeta(name=f"c-{obj.metadata.name}", namespace=obj.metadata.namespace)
+                await ensure(ctx, ConfigMap(metadata=metadata, data={"v": "1"}), owner=obj)
+        finally:
+            fleet.working.pop(key, None)
+        fleet.ran[key] = self._shard
+        fleet.runs[key] += 1
+        return None
+
+
+def meta_of(obj: Any) -> ObjectMeta:
+    meta = obj["metadata"]
+    return ObjectMeta(name=meta["name"], namespace=meta["namespace"], uid=meta["uid"])
+
+
+@asynccontextmanager
+async def working(
+    gates: tuple[str, ...] = (), ranges: Ranges | None = None, shards: tuple[str, ...] = SHARDS
+) -> AsyncIterator[Fleet]:
+    async with SimulatedCluster(seed=1, feature_gates=gates) as world:
+        fleet = Fleet(world, ranges or Ranges(buckets=64))
+        await world.install()
+        async with world.admin() as client:
+            for number in range(OBJECTS):
+                place = f"n{number % 25}" if fleet.ranges.by == "namespace" else "team"
+                if place != "team" and number < 25:
+                    await client.create(Namespace(metadata=ObjectMeta(name=place)))
+                await client.create(Thing(metadata=ObjectMeta(name=f"t{number}", namespace=place)))
+        coordinating = asyncio.create_task(Coordinator(world, fleet.ranges.divided).run())
+        for name in shards:
+            fleet.start(name)
+        try:
+            await fleet.until_settled(*shards)
+            yield fleet
+        finally:
+            coordinating.cancel()
+            await asyncio.wait([coordinating])
+
+
+@GATES
+@pytest.mark.quick
+def test_objects_are_shared_out_evenly_and_no_shard_keeps_those_of_others(gates: tuple[str, ...]) -> None:
+    async def scene() -> None:
+        async with working(gates) as fleet:
+            assignment = fleet.assignment
+            assert assignment is not None
+            shares = Counter(place.owner for place in assignment.places)
+            assert max(shares.values()) - min(shares.values()) <= 1
+            assert fleet.writes["things"] == 0
+
+    simulate(scene)
+
+
+@GATES
+def test_a_shard_that_joins_gets_its_share_within_seconds_and_a_handful_of_writes(
+    gates: tuple[str, ...],
+) -> None:
+    async def scene() -> None:
+        async with working(gates) as fleet:
+            before, versions = fleet.writes.copy(), fleet.versions()
+            fleet.start("s3")
+            assert await fleet.until_settled(*SHARDS, "s3") < 5
+            # One asks three shards, each acknowledges, and the new one has nothing to reclaim.
+            assert (fleet.writes - before)[assignment_name("r")] <= 5
+            assert fleet.versions() == versions
+
+    simulate(scene)
+
+
+@GATES
+def test_a_shard_that_stops_is_succeeded_within_seconds(gates: tuple[str, ...]) -> None:
+    async def scene() -> None:
+        async with working(gates) as fleet:
+            before, versions = fleet.writes.copy(), fleet.versions()
+            await fleet.world.processes["s1"].stop()
+            assert await fleet.until_settled("s0", "s2") < 3
+            assert (fleet.writes - before)[assignment_name("r")] <= 2
+            assert fleet.versions() == versions
+
+    simulate(scene)
+
+
+@GATES
+def test_a_shard_that_is_killed_is_succeeded_two_lease_durations_later(gates: tuple[str, ...]) -> None:
+    async def scene() -> None:
+        async with working(gates) as fleet:
+            before, versions = fleet.writes.copy(), fleet.versions()
+            fleet.world.processes["s1"].kill()
+            assert 25 < await fleet.until_settled("s0", "s2") < 35
+            assert (fleet.writes - before)[assignment_name("r")] <= 2
+            assert fleet.versions() == versions
+
+    simulate(scene)
+
+
+@GATES
+def test_a_rolling_restart_leaves_no_object_without_an_owner(gates: tuple[str, ...]) -> None:
+    async def scene() -> None:
+        async with working(gates) as fleet:
+            before, versions, shards = fleet.writes.copy(), fleet.versions(), list(SHARDS)
+            for number, old in enumerate(SHARDS):
+                new = f"n{number}"
+                fleet.start(new)
+                shards.append(new)
+                await fleet.until_settled(*shards, within=10)
+                await fleet.world.processes[old].stop()
+                shards.remove(old)
+                await fleet.until_settled(*shards, within=10)
+            assert (fleet.writes - before)[assignment_name("r")] <= 3 * 7
+            assert fleet.versions() == versions
+
+    simulate(scene)
+
+
+def test_a_shard_that_comes_back_reclaims_what_it_had() -> None:
+    async def scene() -> None:
+        async with working() as fleet:
+            fleet.world.processes["s1"].kill()
+            await asyncio.sleep(3)
+            before, runs = fleet.writes.copy(), fleet.runs.copy()
+            fleet.start("s1", process="s1-again")
+            await asyncio.sleep(40)
+            await fleet.until_settled(*SHARDS)
+            assert (fleet.writes - before)[assignment_name("r")] <= 2
+            assert 0 < (fleet.runs - runs).total() < OBJECTS
+
+    simulate(scene)
+
+
+def test_everything_in_a_namespace_is_on_one_shard_and_nothing_but_children_is_written() -> None:
+    async def scene() -> None:
+        async with working(ranges=Ranges(by="namespace", buckets=64)) as fleet:
+            versions = fleet.versions()
+            fleet.start("s3")
+            await fleet.until_settled(*SHARDS, "s3")
+            assert fleet.versions() == versions
+            async with fleet.world.admin() as client:
+                children = [
+                    each
+                    for each in await client.list_all(ConfigMap, ALL)
+                    if each.metadata.name.startswith("c-")
+                ]
+            assert len(children) == OBJECTS
+            assert not any(each.metadata.labels for each in children)
+
+    simulate(scene)
+
+
+def test_runs_that_last_are_cancelled_at_the_drains_timeout_and_the_others_are_handed_over_before() -> None:
+    async def scene() -> None:
+        async with working(ranges=Ranges(buckets=64, drain_timeout=10), shards=("s0",)) as fleet:
+            await fleet.world.processes["s0"].stop()
+            fleet.start("s1", work=math.inf)
+            await asyncio.sleep(20)
+            fleet.start("s2")
+            took = await fleet.world.until(lambda: "s2" in fleet.ran.values(), within=30)
+            assert took < 10
+            assert fleet.together == []
+
+    simulate(scene)
