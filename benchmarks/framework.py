@@ -32,13 +32,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleet import cost_of, progress
-from framework_programs.gauge import NAMESPACE, Gauge, definition, gauge
+from framework_programs.gauge import NAMESPACE, Gauge, gauge
 from import_cost import cost
 from websites import idle
 
 from kubeshard import ALL
 from kubeshard.client import Client, load_config
 from kubeshard.core import MergePatch, NotFound
+from kubeshard.crd import definition
 from kubeshard_apiserver.testing.child import Child
 
 HERE = Path(__file__).resolve().parent
@@ -201,7 +202,7 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
     try:
         await _until(kubeconfig.exists, server)
         async with Client(await load_config(kubeconfig=kubeconfig)) as client:
-            await client.apply_manifest(definition())
+            await client.apply_manifest(definition(Gauge))
             while True:
                 try:
                     await client.list_all(Gauge, ALL)

@@ -13,11 +13,12 @@ import json
 import sys
 import time
 
-from gauge import NAMESPACE, Gauge, definition, gauge
+from gauge import NAMESPACE, Gauge, gauge
 
 from kubeshard import ALL, Context, Controller, KubeObject, Manager, ObjectMeta, run
 from kubeshard.controller import ChannelSource
 from kubeshard.core import Secret
+from kubeshard.crd import definition
 from kubeshard.manager import Runnable
 from kubeshard_apiserver.testing import MemoryApi
 from kubeshard_lab.examples.webhosting import children
@@ -92,7 +93,7 @@ def main() -> None:
     api = MemoryApi()
 
     async def prepare() -> None:
-        await api.install(definition())
+        await api.install(definition(Gauge))
         async with api.client() as client:
             for number in range(objects):
                 await client.create(gauge(number))

@@ -25,33 +25,3 @@ def gauge(number: int, value: int = 0) -> Gauge:
     labels = {"app": f"app-{number % 500}", "team": "bench"}
     metadata = ObjectMeta(name=f"gauge-{number:06}", namespace=NAMESPACE, labels=labels)
     return Gauge(metadata=metadata, spec=GaugeSpec(value=value, text="x" * 200))
-
-
-def definition() -> dict[str, object]:
-    whole, text = {"type": "integer"}, {"type": "string"}
-    schema = {
-        "type": "object",
-        "properties": {
-            "spec": {"type": "object", "properties": {"value": whole, "text": text}},
-            "status": {"type": "object", "properties": {"seen": whole}},
-        },
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"gauges.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {"kind": "Gauge", "listKind": "GaugeList", "plural": "gauges", "singular": "gauge"},
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": schema},
-                    "subresources": {"status": {}},
-                }
-            ],
-        },
-    }

@@ -19,6 +19,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.client.config import Auth, BearerToken, TokenFile
 from kubeshard.core import ConfigMap, Key, KubeObject, ObjectMeta
 from kubeshard.core.errors import ApiError, Gone, NotFound, Unauthorized, Unavailable
+from kubeshard.crd import definition
 from kubeshard.listwatch.reflector import Interrupted
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.transport import TransportClosed, TransportError, TransportTimeout
@@ -33,24 +34,7 @@ class Gizmo(KubeObject, group="sim.example", version="v1"):
     pass
 
 
-GIZMOS: dict[str, Any] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "gizmos.sim.example"},
-    "spec": {
-        "group": "sim.example",
-        "scope": "Namespaced",
-        "names": {"kind": "Gizmo", "listKind": "GizmoList", "plural": "gizmos", "singular": "gizmo"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object"}},
-            }
-        ],
-    },
-}
+GIZMOS = definition(Gizmo)
 
 
 class Copy:

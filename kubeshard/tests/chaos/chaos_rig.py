@@ -20,13 +20,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from chaos_operator import GROUP
+from chaos_operator import GROUP, Errand
 from chaos_records import Change, Lived, Marked, Object, Record, Worked
 from chaos_scenarios import Setup
 from chaos_users import ERRANDS, MERGE, Answer, Requests, User
 from chaos_witness import AUDIT_POLICY, AuditLogs, EtcdWatch, Journals
 from fault_proxy import Way
 
+from kubeshard.crd import definition
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver.testing import ControlPlane
 from kubeshard_apiserver.testing.child import Child
@@ -515,36 +516,8 @@ class Rig:
             await asyncio.sleep(_POLL)
 
     async def _install(self) -> None:
-        crd = {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"errands.{GROUP}"},
-            "spec": {
-                "group": GROUP,
-                "scope": "Namespaced",
-                "names": {
-                    "kind": "Errand",
-                    "listKind": "ErrandList",
-                    "plural": "errands",
-                    "singular": "errand",
-                },
-                "versions": [
-                    {
-                        "name": "v1",
-                        "served": True,
-                        "storage": True,
-                        "schema": {
-                            "openAPIV3Schema": {
-                                "type": "object",
-                                "x-kubernetes-preserve-unknown-fields": True,
-                            }
-                        },
-                    }
-                ],
-            },
-        }
         definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        for document in (crd, controller_ring_crd()):
+        for document in (definition(Errand), controller_ring_crd()):
             await self._must("POST", definitions, document)
         for name in (NAMESPACE, "sharding-system"):
             await self._must("POST", "/api/v1/namespaces", _named("v1", "Namespace", name))

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
+from kubeshard import crd
 from kubeshard.cache import Cache, Scope
 from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
 from kubeshard.client import Client
@@ -51,29 +52,11 @@ class Widget(KubeObject, group="example.com", version="v1"):
 
 
 def definition(kind: type[KubeObject], **properties: Any) -> dict[str, Any]:
-    it = kind.KIND
-    schema = {"type": "object", "properties": properties}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{it.plural}.{it.group}",
-            "labels": {"applyset.kubernetes.io/is-parent-type": "true"},
-        },
-        "spec": {
-            "group": it.group,
-            "scope": "Namespaced" if it.namespaced else "Cluster",
-            "names": {"kind": it.kind, "plural": it.plural, "singular": it.kind.lower()},
-            "versions": [
-                {
-                    "name": it.version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": schema},
-                }
-            ],
-        },
-    }
+    """With this schema instead of that of the class."""
+    made = crd.definition(kind)
+    made["metadata"]["labels"] = {"applyset.kubernetes.io/is-parent-type": "true"}
+    made["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": {"type": "object", "properties": properties}}
+    return made
 
 
 _TEXT = {"type": "string"}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kubeshard.client import Client
 from kubeshard.controller.dependents import EnsureResult
 from kubeshard.core import UNSET, KubeObject, ObjectMeta, Struct, UnsetType, encode, field
+from kubeshard.crd import definition
 from kubeshard_apiserver.testing.memory import MemoryApi
 
 pytestmark = pytest.mark.regression
@@ -80,29 +81,11 @@ SPEC = {
     "switch": NUMBER,
     "loose": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": {"z": 1}},
 }
-DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "samples.example.com"},
-    "spec": {
-        "group": "example.com",
-        "scope": "Namespaced",
-        "names": {"kind": "Sample", "plural": "samples", "singular": "sample", "listKind": "SampleList"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {"spec": {"type": "object", "properties": SPEC}},
-                    }
-                },
-            }
-        ],
-    },
+DEFINITION = definition(Sample)
+DEFINITION["spec"]["versions"][0]["schema"] = {
+    "openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": SPEC}}}
 }
+"""Unlike the class, it has defaults."""
 
 WORDS = st.sampled_from(["", "a", "b", "hello"])
 FEW = st.integers(0, 9)

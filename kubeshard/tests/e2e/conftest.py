@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_kinds import Chore, Entry, Realm, crd
+from e2e_kinds import Chore, Entry, Realm
 from e2e_processes import Processes, tail_since
 from e2e_ring import Ring
 
 from kubeshard.client import Client
 from kubeshard.core import Namespace, ObjectMeta
+from kubeshard.crd import definition
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard_apiserver.testing import ControlPlane, KubeApi, plugin
@@ -53,7 +54,7 @@ def kube_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Con
 @pytest.fixture(scope="session")
 def cluster(kube_api: KubeApi) -> KubeApi:
     """An API server with all kinds of the tests, embedded or real."""
-    crds = [controller_ring_crd(), *manifests.crds(), *map(crd, (Chore, Realm, Entry))]
+    crds = [controller_ring_crd(), *manifests.crds(), *map(definition, (Chore, Realm, Entry))]
     system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
     kube_api.install(*crds, system, manifests.theme("lame", "darkgray", "Times"))
     return kube_api

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kubeshard.core import KubeObject
 from kubeshard.core.objects import Struct, field
 from kubeshard.sharding.api import RingGroupResource, RingResource
@@ -47,32 +44,3 @@ CHORES = RingResource(
     controlled_resources=(RingGroupResource(group="", resource="configmaps"),),
 )
 REALMS = RingResource(group=GROUP, resource="realms")
-
-
-def crd(cls: type[KubeObject]) -> Mapping[str, Any]:
-    kind = cls.KIND
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": str(kind.group_resource)},
-        "spec": {
-            "group": kind.group,
-            "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "names": {
-                "kind": kind.kind,
-                "listKind": f"{kind.kind}List",
-                "plural": kind.plural,
-                "singular": kind.kind.lower(),
-            },
-            "versions": [
-                {
-                    "name": kind.version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {
-                        "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                    },
-                }
-            ],
-        },
-    }

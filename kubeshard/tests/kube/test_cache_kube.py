@@ -19,6 +19,7 @@ from kubeshard.core import ConfigMap, Namespace, ObjectMeta, Selector, metadata_
 from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.core.patches import MergePatch
+from kubeshard.crd import definition
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport, TransportError
 
@@ -228,7 +229,7 @@ async def test_a_version_the_server_has_forgotten_leads_to_a_full_read(
     install_crd: Callable[[dict[str, Any]], None],
 ) -> None:
     # The server's watch cache of a new kind begins now, so it cannot serve a watch from version 1.
-    await asyncio.to_thread(install_crd, _crd(Young))
+    await asyncio.to_thread(install_crd, definition(Young))
 
     async def create(name: str) -> Young:
         return await kube_client.create(Young(metadata=ObjectMeta(namespace=namespace, name=name)))
@@ -296,7 +297,7 @@ async def test_a_kind_whose_crd_comes_later_is_cached_when_it_is_there(
         await until(lambda: informer.last_error)
         assert isinstance(informer.last_error, NotFound)
         assert not informer.has_synced
-        await asyncio.to_thread(install_crd, _crd(Late))
+        await asyncio.to_thread(install_crd, definition(Late))
         async with asyncio.timeout(15):
             await cache.synced()
         assert informer.last_error is None
@@ -338,16 +339,3 @@ async def test_a_writer_reads_its_own_writes_also_those_that_leave_the_selector(
             await writer.create(config_map(namespace, "a", {SHARD: "me"}))
             await writer.delete(ConfigMap, "a", namespace)
             assert await read() is None
-
-
-def _crd(cls: type[KubeObject]) -> dict[str, Any]:
-    kind = cls.KIND
-    names = {"kind": kind.kind, "plural": kind.plural, "listKind": f"{kind.kind}List"}
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": kind.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": str(kind.group_resource)},
-        "spec": {"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]},
-    }

@@ -18,6 +18,7 @@ from kubeshard.client import Client
 from kubeshard.controller import Applied, ApplyFailed, Context, Controller, ImmutableFields, Watch
 from kubeshard.core import ConfigMap, KubeObject, MergePatch, ObjectMeta, Struct, field
 from kubeshard.core.errors import ApiError, ConfigurationError
+from kubeshard.crd import definition
 from kubeshard.manager import Manager
 from kubeshard_apiserver.testing.assets import find_assets
 from kubeshard_lab.examples.webhosting import children
@@ -41,27 +42,8 @@ class Shop(KubeObject, group="desired.example.com", version="v1"):
     pass
 
 
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": "shops.desired.example.com",
-        "labels": {"applyset.kubernetes.io/is-parent-type": "true"},
-    },
-    "spec": {
-        "group": "desired.example.com",
-        "names": {"kind": "Shop", "listKind": "ShopList", "plural": "shops", "singular": "shop"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object"}},
-            }
-        ],
-    },
-}
+CRD = definition(Shop)
+CRD["metadata"]["labels"] = {"applyset.kubernetes.io/is-parent-type": "true"}
 
 
 @pytest.fixture(autouse=True, scope="module")

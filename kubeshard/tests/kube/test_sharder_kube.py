@@ -25,8 +25,10 @@ from kubeshard.core import (
 )
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.errors import Conflict, NotFound
+from kubeshard.core.objects import KubeObject
 from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.times import micro_time
+from kubeshard.crd import definition
 from kubeshard.manager.config_file import Endpoint
 from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.config import SharderConfig, WebhookServerConfig, WebhookSettings
@@ -337,7 +339,7 @@ async def test_cluster_scoped_objects_are_assigned_and_drained(
     kube_client: Client, ring: Ring, install_crd: Any
 ) -> None:
     """A4 in docs/defects.md."""
-    install_crd(CLUSTER_CRD)
+    install_crd(definition(Machine))
     kind = await kube_client.discovery.kind("sharder.test", resource="machines")
     form = metadata_only(kind)
     await kube_client.apply(
@@ -445,24 +447,7 @@ async def test_a_ring_with_the_finalizer_is_gone_when_no_object_carries_its_labe
         await eventually(gone, 20)
 
 
-CLUSTER_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "machines.sharder.test"},
-    "spec": {
-        "group": "sharder.test",
-        "names": {"kind": "Machine", "listKind": "MachineList", "plural": "machines", "singular": "machine"},
-        "scope": "Cluster",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object"}},
-            }
-        ],
-    },
-}
+class Machine(KubeObject, group="sharder.test", version="v1", namespaced=False): ...
 
 
 async def _equal(found: Awaitable[Any], wanted: Any) -> bool:

@@ -13,6 +13,8 @@ from ring_cluster import RING, RingCluster, name_on
 from kubeshard.client import install
 from kubeshard.core import ConfigMap, Lease, MergePatch, Namespace, Secret
 from kubeshard.core.errors import ApiError, Unavailable
+from kubeshard.core.objects import KubeObject
+from kubeshard.crd import definition
 from kubeshard.inspection import live
 from kubeshard.inspection.cluster import read_cluster
 from kubeshard.inspection.errors import Unanswerable
@@ -24,24 +26,12 @@ from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard_apiserver.testing import MemoryApi
 
 SHARD, DRAIN = shard_label(RING), drain_label(RING)
-THINGS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "things.no.example"},
-    "spec": {
-        "group": "no.example",
-        "scope": "Namespaced",
-        "names": {"kind": "Thing", "plural": "things", "singular": "thing", "listKind": "ThingList"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object"}},
-            }
-        ],
-    },
-}
+
+
+class Thing(KubeObject, group="no.example", version="v1"): ...
+
+
+THINGS = definition(Thing)
 ON_A, ON_B = name_on("a", "a", "b"), name_on("b", "a", "b")
 
 

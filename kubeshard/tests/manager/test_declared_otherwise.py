@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubeshard import Context, Controller, KubeObject, Manager, Scope
+from kubeshard import Context, Controller, KubeObject, Manager, Scope, crd
 from kubeshard.client.discovery import Discovery
 from kubeshard.core.errors import Unavailable
 from kubeshard.manager.declaration import CacheSettings
@@ -43,21 +43,13 @@ class Beta(KubeObject, group="example.com", version="v1beta1", kind="Widget", pl
 
 
 def definition(scope: str, versions: Sequence[str] = ("v1",)) -> dict[str, Any]:
-    schema = {"openAPIV3Schema": {"type": "object"}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.example.com"},
-        "spec": {
-            "group": "example.com",
-            "scope": scope,
-            "names": {"kind": "Widget", "listKind": "WidgetList", "plural": "widgets", "singular": "widget"},
-            "versions": [
-                {"name": each, "served": True, "storage": each == versions[0], "schema": schema}
-                for each in versions
-            ],
-        },
-    }
+    made = crd.definition(Widget)
+    (version,) = made["spec"]["versions"]
+    made["spec"]["versions"] = [
+        {**version, "name": each, "storage": each == versions[0]} for each in versions
+    ]
+    made["spec"]["scope"] = scope
+    return made
 
 
 async def reconcile(ctx: Context, obj: KubeObject) -> None: ...
