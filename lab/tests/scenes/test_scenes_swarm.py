@@ -15,8 +15,6 @@ from measures import MEASURES, SEEDS, Measure, ablated, switched_off
 
 pytestmark = pytest.mark.regression
 
-SCRIPTS = Path(__file__).parent / "scripts"
-
 QUICK = ("tombstone",)
 SOON = ("deadline", "healthy renewal")
 """Measures whose absence is noticed soonest."""
@@ -85,14 +83,6 @@ def test_faults_that_are_aimed_at_a_measure_break_nothing_while_it_is_there(kind
 def test_a_second_line_of_defence_is_one(measure: Measure) -> None:
     alone = measure._replace(covered_by=())
     assert not ablated(alone, 601).broken[measure.oracle]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.json")), ids=lambda file: file.stem)
-def test_scripts_in_which_something_was_found_hold(script: Path) -> None:
-    result = play(Script.load(script, KINDS))
-    assert result.counts["writes"] > 50
-    assert result.breaks == []
 
 
 @pytest.mark.nightly

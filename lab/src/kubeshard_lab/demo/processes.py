@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from kubeshard.sharder import config as sharder_config
 from kubeshard_apiserver.testing.child import Child
 from kubeshard_apiserver.testing.control_plane import free_port
 from kubeshard_lab.examples.webhosting import config as operator_config
+from kubeshard_lab.experiment.setups import config_file, shared_webhook
 
 
 class ProcessEnded(KubeshardError):
@@ -37,38 +37,19 @@ class RingProcesses:
         """All sharders share one webhook port, as the replicas behind a Service do. `webhook` replaces this
         part of the configuration.
         """
-        address = f"127.0.0.1:{self.webhook_port}"
-        file = self._config(
-            name,
-            {
-                "apiVersion": sharder_config.API_VERSION,
-                "kind": sharder_config.KIND,
-                **self._common(instance=name),
-                "webhook": webhook
-                or {
-                    "server": {"bindAddress": address, "reusePort": True},
-                    "config": {"clientConfig": {"url": f"https://{address}/"}},
-                },
-            },
-        )
-        return self.start(name, "-m", "kubeshard", "sharder", "--config", str(file))
+        server, client = shared_webhook(f"127.0.0.1:{self.webhook_port}")
+        fields = {
+            **self._common(instance=name),
+            "webhook": webhook or {"server": server, "config": {"clientConfig": client}},
+        }
+        config = config_file(self._folder, name, sharder_config, fields)
+        return self.start(name, "-m", "kubeshard", "sharder", "--config", config)
 
     def start_shard(self, name: str, *arguments: str, mode: str = "shard") -> Child:
         """Start a shard of the webhosting operator."""
-        file = self._config(
-            "operator",
-            {"apiVersion": operator_config.API_VERSION, "kind": operator_config.KIND, **self._common()},
-        )
-        command = [
-            "-m",
-            "kubeshard_lab.examples.webhosting",
-            "operator",
-            "--config",
-            str(file),
-            "--shard-name",
-            name,
-        ]
-        return self.start(name, *command, "--sharding", mode, *arguments)
+        config = config_file(self._folder, "operator", operator_config, self._common())
+        command = ["-m", "kubeshard_lab.examples.webhosting", "operator", "--config", config]
+        return self.start(name, *command, "--shard-name", name, "--sharding", mode, *arguments)
 
     def start(self, name: str, *arguments: str, **environment: str) -> Child:
         """Start a Python program."""
@@ -120,8 +101,3 @@ class RingProcesses:
             "metrics": {"bindAddress": "0"},
             "leaderElection": {**election_document(self.lease_seconds), "instance": instance},
         }
-
-    def _config(self, name: str, document: Mapping[str, Any]) -> Path:
-        file = self._folder / f"{name}.json"
-        file.write_text(json.dumps(document, indent=1))
-        return file

@@ -117,12 +117,7 @@ class Programs:
         setup, port = self.setup, free_port()
         if setup.own:
             return self._own(name, port)
-        document = {
-            "apiVersion": operator_config.API_VERSION,
-            "kind": operator_config.KIND,
-            **self._common(port, name, setup.operator),
-        }
-        config = self._config(name, document)
+        config = config_file(self._folder, name, operator_config, self._common(port, name, setup.operator))
         environment = {"WEBSITE_CONCURRENT_SYNCS": str(setup.workers)}
         if setup.operator is None:
             command = [*_WEBHOSTING, "operator", "--config", config, "--shard-name", name]
@@ -154,18 +149,15 @@ class Programs:
         if program:
             server, client = self._certificate(address)
         else:
-            # All of them share the port, as replicas behind a Service share its address.
-            server, client = {"bindAddress": address, "reusePort": True}, {"url": f"https://{address}/"}
-        document = {
-            "apiVersion": sharder_config.API_VERSION,
-            "kind": sharder_config.KIND,
+            server, client = shared_webhook(address)
+        fields = {
             **self._common(port, name, program),
             "webhook": {"server": server, "config": {"clientConfig": client}},
         }
         if self._user and not program:
-            document["sharders"] = [self._user]
+            fields["sharders"] = [self._user]
         command = [str(program)] if program else [*_KUBESHARD, "sharder"]
-        command += ["--config", self._config(name, document)]
+        command += ["--config", config_file(self._folder, name, sharder_config, fields)]
         return self._launch(name, "sharder", command, {}, port, program)
 
     def _certificate(self, address: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -192,11 +184,6 @@ class Programs:
             return {**common, "insecureMetrics": True, "leaderElection": {**election, "instance": name}}
         return common
 
-    def _config(self, name: str, document: Mapping[str, Any]) -> str:
-        file = self._folder / f"{name}.json"
-        file.write_text(json.dumps(document, indent=1))
-        return str(file)
-
     def _launch(
         self,
         name: str,
@@ -218,6 +205,21 @@ class Programs:
             },
             f"{'https' if program else 'http'}://127.0.0.1:{port}/metrics",
         )
+
+
+def shared_webhook(address: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The server and the client configuration of sharders that share a port, as replicas behind a Service share its
+    address.
+    """
+    return {"bindAddress": address, "reusePort": True}, {"url": f"https://{address}/"}
+
+
+def config_file(folder: Path, name: str, module: Any, fields: Mapping[str, Any]) -> str:
+    """Writes the configuration of a program, whose kind is that of the module, and returns the path."""
+    file = folder / f"{name}.json"
+    document = {"apiVersion": module.API_VERSION, "kind": module.KIND, **fields}
+    file.write_text(json.dumps(document, indent=1))
+    return str(file)
 
 
 _KUBESHARD = (sys.executable, "-m", "kubeshard")
