@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -80,6 +80,13 @@ class ListStream(Generic[T]):
         """How many objects were left out because they have another hash: the server ignored the `shard_selector`."""
 
     async def __aiter__(self) -> AsyncIterator[T]:
+        async with aclosing(self.pages()) as pages:
+            async for page in pages:
+                for obj in page:
+                    yield obj
+
+    async def pages(self) -> AsyncGenerator[list[T], None]:
+        """The objects page by page, or as they arrive together: for many, of which little is wanted of each."""
         token = ""
         while True:
             splitter = ListSplitter(self._form)
@@ -95,12 +102,11 @@ class ListStream(Generic[T]):
                 continue
             self.read_at = self._connection.clock.monotonic()
             if body is None:
-                async with aclosing(self._streamed(splitter)) as objects:
-                    async for obj in objects:
-                        yield obj
+                async with aclosing(self._streamed(splitter)) as together:
+                    async for objects in together:
+                        yield objects
             else:
-                for obj in self._sound([*splitter.feed(body), *splitter.finish()]):
-                    yield obj
+                yield self._sound([*splitter.feed(body), *splitter.finish()])
             token = splitter.metadata.continue_
             if not token:
                 self.resource_version = splitter.metadata.resource_version
@@ -115,28 +121,27 @@ class ListStream(Generic[T]):
         splitter.finish()
         return splitter.metadata.resource_version
 
-    async def _streamed(self, splitter: ListSplitter[T]) -> AsyncGenerator[T, None]:
+    async def _streamed(self, splitter: ListSplitter[T]) -> AsyncGenerator[list[T], None]:
         request = self._request("")
         async with self._connection.stream(request) as stream:
             try:
                 async for chunk in stream.chunks():
                     self.read_at = self._connection.clock.monotonic()
-                    for obj in self._sound(splitter.feed(chunk)):
-                        yield obj
+                    if objects := splitter.feed(chunk):
+                        yield self._sound(objects)
             except TransportError as error:
                 raise broken(request, error) from error
-        for obj in self._sound(splitter.finish()):
-            yield obj
+        yield self._sound(splitter.finish())
 
     def _sound(self, objects: list[T | UndecodableObject]) -> list[T]:
         if self._hashes is not None:
             selected = [obj for obj in objects if self._hashes.may_select(obj.metadata)]
             self.foreign += len(objects) - len(selected)
             objects = selected
-        sound = [obj for obj in objects if not isinstance(obj, UndecodableObject)]
-        if len(sound) != len(objects):
-            self.undecodable.extend(obj for obj in objects if isinstance(obj, UndecodableObject))
-        return sound
+        if UndecodableObject not in map(type, objects):
+            return cast(list[T], objects)
+        self.undecodable.extend(obj for obj in objects if isinstance(obj, UndecodableObject))
+        return [obj for obj in objects if not isinstance(obj, UndecodableObject)]
 
     def _request(self, token: str) -> HttpRequest:
         # A continue token includes the snapshot: a version in addition to it is refused.

@@ -31,7 +31,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Container, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Container, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -240,63 +240,69 @@ class Scanner:
         objects = self._client.list(
             metadata_only(kind), reading.place, label_selector=reading.selector, on_restart=restarted
         )
-        view, read_at, namespace, selected = None, math.inf, None, None
-        async for obj in objects if reading.patience is None else _patient(objects, reading.patience):
-            if objects.read_at != read_at:  # else no other task has run since the last object
-                view, read_at, namespace = ring.view, objects.read_at, None
-                self._go_on(scan, limit)
-            if view is None:
-                return
+        pages = objects.pages() if reading.patience is None else _patient(objects.pages(), reading.patience)
+        view: RingView | None = None
+        namespace, selected = "", None
+        async for page in pages:
+            read_at, others_ran = objects.read_at, True
             if reading.read is None:
                 reading.read = read_at
-            meta = obj.metadata
-            if scan.holders is not None:
-                scan.holders[meta.label(view.shard_label)] += 1
-            if meta.namespace != namespace:
-                namespace = meta.namespace
-                selected = ring.view_of_selected if namespace and view.selects(namespace) else None
-            decision = plan(selected or view, entry, type_, meta, draining=draining)
-            action = decision.action
-            if view.controllers:
-                ring.controls_others(meta)
-            if action is Action.LOOK_UP:
-                try:
-                    await ring.look_up(entry, meta)
-                except ApiError as error:
-                    scan.unread[meta.namespace] = error
-                    left_out["owner_unknown"] += 1
-                    continue
-                read_at = math.inf
-                decision = plan(view, entry, type_, meta, draining=draining)
+            for obj in page:
+                if others_ran:
+                    view, namespace, selected, others_ran = ring.view, "", None, False
+                    self._go_on(scan, limit)
+                if view is None:
+                    return
+                meta = obj.metadata
+                if scan.holders is not None:
+                    scan.holders[meta.label(view.shard_label)] += 1
+                if meta.namespace != namespace:
+                    namespace = meta.namespace
+                    selected = view.of_selected if namespace and view.selects(namespace) else None
+                decision = plan(selected or view, entry, type_, meta, draining=draining)
                 action = decision.action
-            if not decision.key and (why := not_sharded(decision, meta)):
-                left_out[why] += 1
-            if action is Action.NOTHING or action is Action.LOOK_UP:
-                if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
-                    sync.skipped_namespaces.add(meta.namespace)
-                continue
-            if action is Action.REFUSED:
-                _not_keyed(ring, entry, meta, decision.reason)
-                continue
-            if action is Action.WAIT or action is Action.DRAIN:
-                self._drains(scan, meta, decision, view)
-                if action is Action.WAIT:
+                if view.controllers:
+                    ring.controls_others(meta)
+                if action is Action.LOOK_UP:
+                    try:
+                        await ring.look_up(entry, meta)
+                    except ApiError as error:
+                        scan.unread[meta.namespace] = error
+                        left_out["owner_unknown"] += 1
+                        continue
+                    others_ran = True
+                    decision = plan(view, entry, type_, meta, draining=draining)
+                    action = decision.action
+                if not decision.key and (why := not_sharded(decision, meta)):
+                    left_out[why] += 1
+                if action is Action.NOTHING or action is Action.LOOK_UP:
+                    if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
+                        sync.skipped_namespaces.add(meta.namespace)
                     continue
-            if self._is_urgent(scan, reading, decision, view):
-                scan.leaves_some = True
-                continue
-            job = Job(sync.of, entry, kind, meta, decision, draining, read_at, view)
-            if tasks.full:
-                await tasks.room()
-                read_at = math.inf
-            ended = handled.since(job.key, scan.began)
-            if ended is not None and ended < math.inf:
-                continue
-            if ended or (action is Action.ASSIGN and ((delayed and job.key in delayed) or sync.delayed(job))):
-                if decision.source not in view.available:
-                    scan.unassigned.add(meta, self._clock.monotonic(), decision.source)
-                continue
-            await tasks.start(self._carry_out(job, scan))
+                if action is Action.REFUSED:
+                    _not_keyed(ring, entry, meta, decision.reason)
+                    continue
+                if action is Action.WAIT or action is Action.DRAIN:
+                    self._drains(scan, meta, decision, view)
+                    if action is Action.WAIT:
+                        continue
+                if self._is_urgent(scan, reading, decision, view):
+                    scan.leaves_some = True
+                    continue
+                job = Job(sync.of, entry, kind, meta, decision, draining, read_at, view)
+                if tasks.full:
+                    await tasks.room()
+                    others_ran = True
+                ended = handled.since(job.key, scan.began)
+                if ended is not None and ended < math.inf:
+                    continue
+                if ended or (
+                    action is Action.ASSIGN and ((delayed and job.key in delayed) or sync.delayed(job))
+                ):
+                    if decision.source not in view.available:
+                        scan.unassigned.add(meta, self._clock.monotonic(), decision.source)
+                    continue
+                await tasks.start(self._carry_out(job, scan))
         scan.not_sharded[reading.place] = left_out
 
     def _drains(self, scan: _Scan, meta: ObjectMeta, decision: Decision, view: RingView) -> None:
@@ -369,16 +375,15 @@ class Scanner:
 
 
 async def _patient(
-    objects: AsyncIterable[PartialObject], patience: float
-) -> AsyncGenerator[PartialObject, None]:
-    """Yields the objects. Raises TimeoutError after so many seconds without one."""
-    one_by_one = aiter(objects)
+    pages: AsyncGenerator[list[PartialObject], None], patience: float
+) -> AsyncGenerator[list[PartialObject], None]:
+    """Yields the pages. Raises TimeoutError after so many seconds without one."""
     while True:
         async with asyncio.timeout(patience):
-            found = await anext(one_by_one, None)
-        if found is None:
+            page = await anext(pages, None)
+        if page is None:
             return
-        yield found
+        yield page
 
 
 def _selector(scope: ScanScope, entry: RingEntry, view: RingView) -> Selector | None:

@@ -33,7 +33,7 @@ away.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cached_property
 from typing import NamedTuple
@@ -128,11 +128,19 @@ class RingView:
     available: frozenset[str] = frozenset()
     releasing: bool = False
     """Whether the ring is being deleted, and its labels are to be removed from all objects."""
+    selects_all: bool = False
+    """Whether every object is selected."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shard_label", shard_label(self.name))
         object.__setattr__(self, "drain_label", drain_label(self.name))
         object.__setattr__(self, "available", frozenset(self.hashring.shards))
+        object.__setattr__(self, "selects_all", self.namespaces is None and self.selects_namespace is None)
+
+    @cached_property
+    def of_selected(self) -> RingView:
+        """The view for objects in a namespace of which is known that it is selected."""
+        return replace(self, namespaces=None, selects_namespace=None)
 
     @cached_property
     def unplaced(self) -> Selector | None:
@@ -169,13 +177,17 @@ def plan(
     `namespace` is used if the metadata has none (see `keys`); `draining` are the keys of main objects
     with a pending drain, as seen by the same pass.
     """
-    source = meta.label(view.shard_label)
+    labels = meta.labels or {}  # what follows is asked for every object of every scan
+    source = labels.get(view.shard_label, "")
     if view.releasing:
         return _released(view, entry, type_, meta, namespace, draining)
-    if not view.selects_object(entry.resource, meta, namespace):
+    if not view.selects_all and not view.selects_object(entry.resource, meta, namespace):
         return Decision(Action.NOTHING, source=source, reason=NOT_SELECTED)
     try:
-        key = hash_key(view, entry, type_, meta, namespace)
+        if entry.main:
+            key = main_key(type_.api_version, type_.kind, meta, namespace)
+        else:
+            key = hash_key(view, entry, type_, meta, namespace)
     except KeyRefused as refused:
         return Decision(Action.REFUSED, source=source, reason=str(refused))
     except ControllerUnknown:
@@ -183,7 +195,9 @@ def plan(
     if not key:
         return Decision(Action.NOTHING, source=source, reason=NOT_ASSIGNABLE)
     target = view.hashring.owner(key)
-    asked = source != target and source in view.available and _is_asked(view, entry, meta, key, draining)
+    asked = False
+    if source != target and source in view.available:
+        asked = view.drain_label in labels if entry.main else key in draining
     return place(source, target, view.available, main=entry.main, asked=asked, key=key)
 
 
@@ -244,15 +258,13 @@ def _released(
         key = ""
     except ControllerUnknown:
         return Decision(Action.LOOK_UP, source=source, reason=OWNER_UNKNOWN)
-    asked = source in view.available and _is_asked(view, entry, meta, key, draining)
+    asked = False
+    if source in view.available:
+        asked = meta.has_label(view.drain_label) if entry.main else bool(key) and key in draining
     action, reason = _leave(source, view.available, entry.main, asked), RING_DELETED
     if action is Action.WAIT and not entry.main:
         reason = OWNER_DRAIN_PENDING
     return Decision(action, "", source, reason, key)
-
-
-def _is_asked(view: RingView, entry: RingEntry, meta: ObjectMeta, key: str, draining: Container[str]) -> bool:
-    return meta.has_label(view.drain_label) if entry.main else bool(key) and key in draining
 
 
 def _leave(source: str, available: Container[str], main: bool, asked: bool) -> Action:
