@@ -148,6 +148,10 @@ class Assignment:
         named = {name for _, place in self.groups for name in (place.owner, place.target)}
         return frozenset(named - {""})
 
+    def run_of(self, bucket: int) -> Run:
+        """The bucket with those that are written together with it."""
+        return next(run for run, _ in self.groups if bucket in run.buckets)
+
     def owned_by(self, shard: str) -> frozenset[int]:
         """The buckets whose owner it is, also those that it is asked to hand over."""
         return frozenset(

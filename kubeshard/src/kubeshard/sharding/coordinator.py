@@ -1,0 +1,409 @@
+"""Keeps the assignment of a ring that is sharded by ranges: what was seen and the time go in, commands come out.
+
+Each bucket is decided about like an object that carries labels (`planner.place`), with the share that its shard is due
+(`shares`) in place of the hash ring. All that is to be done at one time is one patch.
+
+| the bucket's owner | its target | it should be at | written |
+|---|---|---|---|
+| none | | a shard | the shard as its owner, when no shard joins any more |
+| not available, and proven dead (`Prove`) | any | a shard | the shard as its owner, at once |
+| available | none | another one | the other one as its target, when no shard joins any more |
+| available | another one | another one | that one as its target |
+| available | some | its owner | no target |
+
+The object may be deleted, edited, or restored from a backup, while shards go on with what they own. A coordinator that
+believes it then gives buckets away that somebody works on. That an object is old is not written in it, but shards say
+on their Leases what they own, and since which epoch (`assignment.Report`). They say so with their renewals, so what
+they say is old, too, by a few seconds.
+
+| what is wrong | |
+|---|---|
+| there is no object | |
+| it is unreadable | |
+| its greatest epoch is less than one that this process, or a shard, has seen | it was restored |
+| an owner has seen a greater epoch of a bucket; or another shard has it, at no smaller epoch | it was edited |
+
+If something is wrong in an answer to a read (`Look`) that was sent after the reports had arrived, nothing is moved. All
+Leases are read (`ReadLeases`). A shard may have seen just before that it got a bucket, or see it only now, in a watch
+that is late. So when every available shard has renewed its Lease `RENEWALS` times after that, the object is written
+anew, at an epoch that is greater than any: each bucket to the available shard that says that it owns it; else to
+whoever owned it last, by what dead shards have said and this process has seen; else to nobody. Where no shard has ever
+seen an assignment, nobody is waited for.
+
+Whoever drives the machine knows no rule:
+
+    steps = machine.tend()                   # at `wake_at`, and when something was seen: a generator
+    command = next(steps)                    # that yields a command,
+    command = steps.send(outcome)            # and is sent what became of it, or thrown the error of the API server
+
+It calls `seen` with every answer before it goes on, and tends once at a time.
+
+Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease after the bucket was seen there, by a
+patch that fails if the shard has begun again since; every other change needs the owner. Shards that join within
+`SETTLE` seconds of each other are one change. Not guaranteed: that an edit at a greater epoch is noticed: it looks like
+a change by the rules; that nobody works on a bucket twice after an edit that a shard sees more than a renewal late; and
+that a shard that begins under a former name while the object is an old one does not believe it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
+
+from kubeshard.core.errors import AlreadyExists, ApiError, NotFound, PatchTestFailed
+from kubeshard.core.patches import JsonPatch, add, test
+from kubeshard.core.versions import precedes
+from kubeshard.runtime.clock import Clock
+from kubeshard.sharding.assignment import Assignment, Place, Report, Unreadable
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.planner import Action, place
+from kubeshard.sharding.shares import divide
+
+SETTLE, LONGEST_SETTLE = 0.5, 3.0
+"""Seconds without another shard that joins, and at most, before shards that join are given something."""
+UNPROVEN = 2.0
+"""Seconds until it is asked again whether a shard has ended."""
+RENEWALS = 2
+"""With the second one, a shard says what it has seen before the first."""
+UNCLAIMED = 10.0
+"""Seconds until a shard is told again that it owns what it does not say that it owns."""
+RETRY_FIRST, RETRY_LAST = 0.5, 10.0
+"""Seconds until a refused request is tried again, doubled each time."""
+
+
+class Member(NamedTuple):
+    """A Lease of the ring."""
+
+    shard: str
+    available: bool
+    weight: Fraction
+    report: Report | None
+    """None if it is not a shard by ranges: it gets nothing."""
+    renewed: str
+    """Changes with each renewal."""
+
+
+class Membership(Protocol):
+    """The Leases, as seen by this process."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether that can be up to date."""
+        ...
+
+    def members(self, buckets: Buckets) -> Collection[Member]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Read the object from the API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLeases:
+    """Read all Leases from the API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prove:
+    """Which of these shards hold no Lease, by a read that is sent now? The outcome is these."""
+
+    shards: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """The object, with this data."""
+
+    data: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The object, by this patch. `moved` says which buckets, `reason` why."""
+
+    patch: JsonPatch
+    reason: str
+    moved: int = 0
+
+
+Command = Look | ReadLeases | Prove | Create | Change
+Steps = Generator[Command, Any, None]
+
+
+class _Move(NamedTuple):
+    owner: str
+    target: str
+    urgent: bool
+    taken_from: str
+    """The shard that has to be dead for it; "" if none."""
+
+
+class Coordinator:
+    """Of one ring, for one term of whoever leads."""
+
+    def __init__(self, buckets: Buckets, membership: Membership, clock: Clock) -> None:
+        self.buckets = buckets
+        self.problem = ""
+        """What people should know; "" if there is nothing."""
+        self.wake_at = -math.inf
+        """When to tend it, if nothing is seen before."""
+        self._membership = membership
+        self._clock = clock
+        self._version: str | None = None
+        """Of the object as it was seen last; "" if there is none, None if that is not known."""
+        self._assignment: Assignment | None = None
+        self._unreadable = ""
+        """Why there is no assignment."""
+        self._greatest = 0
+        """The greatest epoch that was seen."""
+        self._outdated = True
+        """Whether the object has to be read before anything is decided."""
+        self._since: dict[str, float] = {}
+        """When shards were first seen that have joined, and are not in the assignment yet."""
+        self._sound: Assignment | None = None
+        """The last one with which nothing was wrong."""
+        self._renewals: int | None = None
+        """How often shards have to renew their Leases before the object is written anew; None: nothing is wrong."""
+        self._renewed: Mapping[str, str] = {}
+        """The last renewals that do not count."""
+        self._unclaimed: dict[tuple[int, Place], float] = {}
+        """Since when the owners of buckets do not say that they own them."""
+        self._failures = 0
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """As it was seen last; None if there is none."""
+        return self._assignment
+
+    # Events
+
+    def seen(self, version: str, data: Mapping[str, object] | None, *, read: bool = False) -> None:
+        """What the object is at this version; None: it is not there. `read`: that is the answer to a request, not an
+        event, which may come late.
+        """
+        if not read and self._version and precedes(version, self._version):
+            self._outdated = True  # or it was restored
+            return
+        if version == self._version and data is not None:
+            self._outdated = self._outdated and not read
+            return
+        self._version = "" if data is None else version
+        self._outdated = False
+        self._assignment, self._unreadable = None, "it was deleted, or there has never been one"
+        if data is not None:
+            try:
+                self._assignment = Assignment.parse(data)
+            except Unreadable as error:
+                self._unreadable = str(error)
+
+    # What to do
+
+    def tend(self) -> Steps:
+        """Once. Errors of the API server are taken note of, and tried again."""
+        self.wake_at = math.inf
+        before = self._version
+        try:
+            yield from self._tend()
+        except (PatchTestFailed, NotFound, AlreadyExists) as error:
+            # Somebody was faster, unless it is the same when it is looked at again.
+            self._outdated = True
+            self._fail(str(error), soon=self._failures == 0 or self._version != before)
+        except (ApiError, TimeoutError) as error:
+            self._outdated = True
+            self._fail(str(error))
+        else:
+            self._failures = 0
+
+    def _fail(self, why: str, *, soon: bool = False) -> None:
+        if self._failures and not soon:
+            self.problem = f"the API server refuses what the coordinator asks for: {why}"
+        wait = 0.0 if soon else min(RETRY_FIRST * 2**self._failures, RETRY_LAST)
+        self._failures = min(self._failures + 1, 10)
+        self.wake_at = self._clock.monotonic() + wait
+
+    def _tend(self) -> Steps:
+        if not self._membership.fresh:
+            yield ReadLeases()
+        members = self._membership.members(self.buckets)
+        wrong = self._wrong(members)
+        if self._outdated or wrong:
+            yield Look()
+            wrong = self._wrong(members)
+        assignment = self._assignment
+        if assignment is not None and assignment.buckets != self.buckets:
+            self.problem = (
+                f"it divides objects into {assignment.buckets.count} buckets by {assignment.buckets.by}, and this "
+                f"program divides them into {self.buckets.count} by {self.buckets.by}: nothing is moved. A ring keeps "
+                "its buckets for life: give this one another name"
+            )
+        elif wrong:
+            yield from self._write_anew(wrong)
+        else:
+            assert assignment is not None
+            self.problem, self._renewals, self._sound = "", None, assignment
+            self._greatest = max(self._greatest, assignment.epoch)
+            yield from self._move(assignment, members)
+
+    # Writing it anew
+
+    def _wrong(self, members: Iterable[Member]) -> str:
+        """What is wrong with the object, according to these reports; "" if nothing is."""
+        assignment = self._assignment
+        if assignment is None:
+            return self._unreadable or "it was not read yet"
+        if assignment.buckets != self.buckets:
+            return ""  # there is nothing to compare with
+        for member in members:
+            if member.report is None or not member.available:
+                continue
+            if member.report.seen > assignment.epoch:
+                return f"it is older than what {member.shard} has seen: it was restored"
+            for bucket, epoch in member.report.epochs.items():
+                owner, _, since = assignment.places[bucket]
+                if since < epoch or (since == epoch and owner != member.shard):
+                    run = assignment.buckets.key(assignment.run_of(bucket))
+                    said = f"{run} is {owner or 'nobody'}'s since {since}"
+                    return f"{said}, but {member.shard} has had some of it since {epoch}: it was edited"
+        if assignment.epoch < self._greatest:
+            return "it is older than it was: it was restored"
+        return ""
+
+    def _write_anew(self, wrong: str) -> Steps:
+        self.problem = f"{wrong}. It is written anew when all shards have said what they own"
+        if self._renewals is None:
+            yield ReadLeases()
+            members = self._membership.members(self.buckets)
+            ever = self._greatest or any(member.report and member.report.seen for member in members)
+            self._renewals, self._renewed = RENEWALS if ever else 0, _renewals(members)
+        if not self._all_renewed():
+            return
+        yield Look()  # before the reports are looked at: what has been taken since is in neither
+        members = self._membership.members(self.buckets)
+        if not self._wrong(members):
+            self.wake_at = self._clock.monotonic()
+            return
+        data = self._from_claims(members).data()
+        if self._version:
+            version = test("/metadata/resourceVersion", self._version)
+            yield Change(JsonPatch([version, add("/data", data)]), wrong)
+        else:
+            yield Create(data)
+        self._renewals = None
+        self.wake_at = self._clock.monotonic()
+
+    def _all_renewed(self) -> bool:
+        """Whether all available shards have renewed their Leases often enough."""
+        while self._renewals:
+            renewed = _renewals(self._membership.members(self.buckets))
+            if any(self._renewed.get(shard) == version for shard, version in renewed.items()):
+                return False
+            self._renewals, self._renewed = self._renewals - 1, renewed
+        return True
+
+    def _from_claims(self, members: Iterable[Member]) -> Assignment:
+        claims: dict[int, tuple[bool, int, str]] = {}
+        greatest = max(self._greatest, self._assignment.epoch if self._assignment else 0)
+        if self._sound is not None:
+            claims = {b: (False, last.epoch, last.owner) for b, last in enumerate(self._sound.places)}
+        for member in members:
+            if member.report is None:
+                continue
+            greatest = max(greatest, member.report.seen, *member.report.epochs.values())
+            for bucket, since in member.report.epochs.items():
+                claim = (member.available, since, member.shard)
+                claims[bucket] = max(claim, claims.get(bucket, claim))
+        return Assignment.of(
+            self.buckets,
+            {
+                bucket: Place(claims[bucket][2] if bucket in claims else "", "", greatest + 1)
+                for bucket in self.buckets.all.buckets
+            },
+        )
+
+    # Moving
+
+    def _move(self, assignment: Assignment, members: Collection[Member]) -> Steps:
+        if not self._membership.fresh:
+            self.wake_at = self._clock.monotonic() + RETRY_FIRST
+            return
+        alive = frozenset(member.shard for member in members if member.available)
+        weights = {
+            m.shard: m.weight
+            for m in members
+            if m.available and (m.report is not None or m.shard in assignment.shards)
+        }
+        now, settled = self._clock.monotonic(), self._settled(assignment, weights)
+        moves = _moves(assignment, weights, alive)
+        if settled > now:
+            if len(moves) > (urgent := sum(move.urgent for move in moves.values())):
+                self.wake_at = settled
+            moves = {bucket: move for bucket, move in moves.items() if move.urgent} if urgent else {}
+        if dead := frozenset(move.taken_from for move in moves.values()) - {""}:
+            version = self._version
+            proven = yield Prove(dead)
+            if self._version != version:  # they were asked about what was seen before
+                self.wake_at = now
+                return
+            if proven != dead:
+                self.wake_at = min(self.wake_at, now + UNPROVEN)
+            moves = {b: move for b, move in moves.items() if not move.taken_from or move.taken_from in proven}
+        moves = {**self._repeated(assignment, members), **moves}
+        if patch := assignment.change({b: (move.owner, move.target) for b, move in moves.items()}, join=True):
+            yield Change(patch, "shards have joined, left, or changed their weights", len(moves))
+
+    def _repeated(self, assignment: Assignment, members: Iterable[Member]) -> dict[int, _Move]:
+        """What shards own, and do not say so: they may have seen it at a greater epoch, before it was edited."""
+        missing = [
+            (bucket, assignment.places[bucket])
+            for member in members
+            if member.available and member.report is not None
+            for bucket in assignment.owned_by(member.shard) - member.report.epochs.keys()
+        ]
+        now = self._clock.monotonic()
+        self._unclaimed = {each: self._unclaimed.get(each, now) for each in missing}
+        self.wake_at = min(self.wake_at, *(since + UNCLAIMED for since in self._unclaimed.values()), math.inf)
+        return {
+            bucket: _Move(last.owner, last.target, False, "")
+            for (bucket, last), since in self._unclaimed.items()
+            if now - since >= UNCLAIMED
+        }
+
+    def _settled(self, assignment: Assignment, weights: Mapping[str, Fraction]) -> float:
+        """When no shard joins any more."""
+        now = self._clock.monotonic()
+        joined = {shard for shard, weight in weights.items() if weight} - assignment.shards
+        self._since = {shard: self._since.get(shard, now) for shard in joined}
+        since = self._since.values()
+        return min(max(since) + SETTLE, min(since) + LONGEST_SETTLE) if since else -math.inf
+
+
+def _renewals(members: Iterable[Member]) -> dict[str, str]:
+    return {member.shard: member.renewed for member in members if member.available}
+
+
+def _moves(
+    assignment: Assignment, weights: Mapping[str, Fraction], alive: Collection[str]
+) -> dict[int, _Move]:
+    """What is to be done about each bucket, if anything is."""
+    # What somebody is asked to hand over counts as handed over: the next shard that joins does not stop it.
+    present = [target if weights.get(target, 0) else owner for owner, target, _ in assignment.places]
+    moves: dict[int, _Move] = {}
+    for bucket, (now, due) in enumerate(zip(assignment.places, divide(present, weights), strict=True)):
+        action = place(now.owner, due, alive, asked=bool(now.target)).action
+        lost = bool(now.target) and now.target not in alive
+        match action:
+            case Action.ASSIGN:
+                moves[bucket] = _Move(due, "", False, "")
+            case Action.MOVE:
+                moves[bucket] = _Move(due, "", True, now.owner)
+            case Action.DRAIN:
+                moves[bucket] = _Move(now.owner, due, not weights.get(now.owner, 0), "")
+            case Action.WAIT if now.target != due:
+                moves[bucket] = _Move(now.owner, due, lost, "")
+            case Action.NOTHING if now.target and now.owner == due:
+                moves[bucket] = _Move(due, "", lost, "")
+    return moves
