@@ -209,6 +209,79 @@ async def test_a_null_that_is_applied_where_unknown_fields_are_kept_counts_as_a_
     assert (second["spec"]["free"], second.meta["generation"]) == ({"k": None}, first.meta["generation"] + 1)
 
 
+EMPTIED = fields(
+    free=FREE,
+    map={**TEXTS, "nullable": True},
+    atomic={**TEXTS, "nullable": True, "x-kubernetes-map-type": "atomic"},
+    set={"type": "array", "items": STRING, "nullable": True, "x-kubernetes-list-type": "set"},
+    object={**fields(a=STRING), "nullable": True},
+)
+FULL = {"a": "b"}
+
+
+def of(fields_of_spec):
+    return fields_of_spec and {"f:spec": fields_of_spec}
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "after", "first", "second"),
+    [
+        ("free", {"k": None}, {"k": FULL}, {"f:free": {"f:k": {}}}, {"f:free": {"f:k": {"f:a": {}}}}),
+        ("free", {"k": FULL}, {"k": None}, {"f:free": {"f:k": {}}}, None),
+        ("free", {"k": None}, {"k": {}}, None, {"f:free": {"f:k": {}}}),
+        ("free", {"k": None}, {"k": ["a"]}, None, {"f:free": {"f:k": {}}}),
+        ("map", None, FULL, {"f:map": {}}, {"f:map": {"f:a": {}}}),
+        ("map", FULL, None, None, None),
+        ("object", None, FULL, {"f:object": {}}, {"f:object": {"f:a": {}}}),
+        ("object", FULL, None, None, None),
+        ("atomic", None, FULL, None, {"f:atomic": {}}),
+    ],
+)
+async def test_who_fills_a_null_owns_what_is_in_it_and_who_empties_to_null_owns_nothing(
+    api, ns, field, before, after, first, second
+):
+    things = await shared(api, "emptied", ns, EMPTIED)
+    await api.apply(f"{things.path}/a", things.body({field: before}))
+    operation = {"op": "add", "path": f"/spec/{field}", "value": after}
+    changed = await api.json_patch(f"{things.path}/a", operation)
+    assert (changed.status, changed["spec"]) == (200, {field: after}), changed.text
+    owners = owned(changed)
+    assert (owners.get(("one", "Apply", "")), owners.get(("conformance", "Update", ""))) == (
+        of(first),
+        of(second),
+    )
+
+
+async def test_an_apply_fills_a_null_of_another_manager_without_a_conflict(api, ns):
+    things = await shared(api, "emptied", ns, EMPTIED)
+    await api.apply(f"{things.path}/a", things.body({"map": None}))
+    filled = await api.apply(f"{things.path}/a", things.body({"map": FULL}), "two")
+    assert (filled.status, filled["spec"]) == (200, {"map": FULL})
+    assert owned(filled) == {
+        ("one", "Apply", ""): {"f:spec": {"f:map": {}}},
+        ("two", "Apply", ""): {"f:spec": {"f:map": {"f:a": {}}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stored"),
+    [
+        ({"map": FULL}, {"map": {}}, {"map": None}),
+        ({"map": FULL}, {"map": None}, {"map": None}),
+        ({"free": {"k": FULL}}, {"free": {"k": {}}}, {"free": {"k": None}}),
+        ({"set": ["a"]}, {"set": None}, {"set": None}),
+        ({"set": ["a"]}, {"set": []}, {}),
+        ({"set": None}, {"set": []}, {"set": []}),
+    ],
+)
+async def test_what_an_apply_empties_of_its_own_becomes_null(api, ns, before, after, stored):
+    things = await shared(api, "emptied", ns, EMPTIED)
+    await api.apply(f"{things.path}/a", things.body({**before, "object": FULL}))
+    changed = await api.apply(f"{things.path}/a", things.body({**after, "object": FULL}))
+    assert (changed.status, changed["spec"]) == (200, {**stored, "object": FULL})
+    assert (await api.get(f"{things.path}/a"))["spec"] == changed["spec"]
+
+
 @pytest.mark.parametrize(
     "properties",
     [

@@ -119,8 +119,11 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def _documents(path: Path) -> list[Object] | None:
     """Returns None for what is no YAML."""
     try:
-        # Through JSON, which has neither dates nor keys that are not strings.
-        documents = json.loads(json.dumps(list(yaml.load_all(path.read_bytes(), _LOADER)), default=str))
+        if path.suffix == ".json":
+            documents = [json.loads(path.read_bytes())]
+        else:
+            # Through JSON, which has neither dates nor keys that are not strings.
+            documents = json.loads(json.dumps(list(yaml.load_all(path.read_bytes(), _LOADER)), default=str))
     except (yaml.YAMLError, TypeError, ValueError):
         return None
     found: list[Object] = []

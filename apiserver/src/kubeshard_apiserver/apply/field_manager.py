@@ -27,7 +27,7 @@ from kubeshard_apiserver.apply.managed_fields import (
     without,
     written,
 )
-from kubeshard_apiserver.apply.shape import Path, Shape, item_element, parts, readable
+from kubeshard_apiserver.apply.shape import Part, Path, Shape, item_element, parts, readable
 from kubeshard_apiserver.apply.validation import validation_errors
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.status import escaped, internal
@@ -56,7 +56,7 @@ def merge(shape: Shape, live: Any, applied: Any) -> Any:
 
 def remove(shape: Shape, value: Any, paths: FieldSet, kept: FieldSet) -> Any:
     """Returns the value without `paths`, and without the declared fields that contain them, except where something in
-    or below them is in `kept`.
+    or below them is in `kept`. What loses all of its parts becomes null.
     """
     safe = {path[:length] for path in kept for length in range(1, len(path) + 1)}
     above = {path[:length] for path in paths for length in range(1, len(path))}
@@ -71,11 +71,19 @@ def _remove(shape: Shape, value: Any, path: Path, doomed: tuple[FieldSet, set[Pa
     left: dict[str, Any] = {}
     for element, part in inner.items():
         here = (*path, element)
-        if here in safe or not (here in paths or (part.declared and here in above)):
+        is_lost = here in paths or (part.declared and here in above)
+        if here in safe or not is_lost or _owns_nothing(part):
             left[element] = _remove(part.shape, part.value, here, doomed, safe)
+    if inner and not left:
+        return None
     if isinstance(value, dict):
         return {element[2:]: rest for element, rest in left.items()}
     return [left[element] for item in value if (element := item_element(shape, item)) in left]
+
+
+def _owns_nothing(part: Part) -> bool:
+    """Whether nobody can own this: an empty list of a declared field, whose items have owners."""
+    return part.declared and part.value == [] and parts(part.shape, part.value) is not None
 
 
 _KUBECTL = "kubectl"

@@ -30,7 +30,9 @@ def fields_of(shape: Shape, value: Any) -> FieldSet:
 
 
 def compare(shape: Shape, before: Any, after: Any) -> Comparison:
-    """Returns the fields that differ. If only one side has a part, every level of it belongs to the difference."""
+    """Returns the fields that differ. If only one side has a part, every level of it belongs to the difference; beside
+    null, only what is in it does.
+    """
     added: set[Path] = set()
     modified: set[Path] = set()
     removed: set[Path] = set()
@@ -143,7 +145,7 @@ def _compare(
         if not _same(before, after):
             modified.add(path)
         return
-    if (old is None and not _is_none(before, after)) or (new is None and not _is_none(after, before)):
+    if (old is None and before is not None) or (new is None and after is not None):
         modified.add(path)
     for element in {**(old or {}), **(new or {})}:
         part = (new or {}).get(element) or (old or {})[element]
@@ -167,11 +169,6 @@ def _collect_all(shape: Shape, value: Any, path: Path, found: set[Path]) -> None
 def _is_identical(before: Any, after: Any) -> bool:
     """Whether equal values also have the same types. False if their order differs."""
     return msgspec.json.encode(before) == msgspec.json.encode(after)
-
-
-def _is_none(value: Any, other: Any) -> bool:
-    """Whether a part is absent; in a list, null counts as absent."""
-    return value is _ABSENT or (value is None and isinstance(other, list))
 
 
 def _same(a: Any, b: Any) -> bool:
