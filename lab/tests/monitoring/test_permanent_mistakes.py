@@ -22,8 +22,8 @@ from kubeshard_lab.simulation.processes import Network, Process
 from kubeshard_lab.virtual_time import run_virtual
 from scenes import CHILDREN, READ_THINGS, grant_rights, refuse
 
-MINUTES = 9
-"""How long each mistake lasts."""
+MINUTES = 6
+"""How long each mistake lasts: longer than the time between two full scans."""
 
 LIMITED = "x-limited"
 """A sharder that is not an administrator."""

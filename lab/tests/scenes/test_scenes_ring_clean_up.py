@@ -19,6 +19,7 @@ from kubeshard.core.errors import AlreadyExists, Conflict, NotFound
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharding import waiting
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec
 from kubeshard.sharding.conditions import CLEANED_UP
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, drain_label, shard_label
@@ -206,14 +207,18 @@ async def test_a_ring_is_gone_although_a_shard_does_not_release_its_objects() ->
 
 
 @virtual_time
-async def test_the_next_leader_does_not_give_up_a_clean_up_because_it_has_not_seen_its_progress() -> None:
+async def test_the_next_leader_does_not_give_up_a_clean_up_because_it_has_not_seen_its_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patience = 60.0
+    monkeypatch.setattr(waiting, "PATIENCE", patience)
     async with scene(things=8) as at:
         at.world.sharder("x1")
-        at.shards["s0"].work, at.shards["s1"].work = PATIENCE + 120, PATIENCE - 60
+        at.shards["s0"].work, at.shards["s1"].work = patience + 60, patience - 20
         await at.touch()
         await at.world.until(lambda: all(each.at_work for each in at.shards.values()), within=5)
         await at.delete()
-        await asyncio.sleep(PATIENCE + 20)
+        await asyncio.sleep(patience + 10)
         at.world.processes["x0"].kill()
         await at.gone(within=160)
         assert not at.labelled()

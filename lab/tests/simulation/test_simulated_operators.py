@@ -529,7 +529,7 @@ IN_A_LIBRARY = (
 def test_a_reconcile_that_never_waits_ends_the_simulation(
     endless: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealing, "STUCK_AFTER", 1.5)
+    monkeypatch.setattr(sealing, "STUCK_AFTER", 0.5)
     source = f"async def reconcile(ctx, desk):\n    {endless}\nmanager = managed(reconcile)\n"
     lines = (HEAD + source).splitlines()
     first = next(number for number, line in enumerate(lines, 1) if line.strip() == endless.splitlines()[0])
