@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeshard import ALL
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Scope, Updated
+from kubeshard.cache.reflectors import MOST_PARTS
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, Key, ObjectMeta
+from kubeshard.core.errors import NotFound
 from kubeshard.core.hash_ranges import HASHES, HashRanges
 from kubeshard.core.selectors import Selector
-from kubeshard.runtime.transport import HttpRequest
+from kubeshard.runtime.transport import HttpRequest, HttpStream, TransportError
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_lab.virtual_time import settle, virtual_time
 from kubeshard_lab.virtual_world import virtual_world
@@ -34,6 +39,21 @@ def of(*which: int) -> Scope:
 LOW, HIGH, ALL_OF_THEM, NONE = of(0, 1, 2, 3), of(4, 5, 6, 7), of(*range(8)), of()
 
 
+class Held:
+    """A stream that may be slow: what it sends arrives when `gate` is set."""
+
+    def __init__(self, stream: HttpStream) -> None:
+        self.status, self.headers, self.read = stream.status, stream.headers, stream.read
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self._stream = stream
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream.chunks():
+            await self.gate.wait()
+            yield chunk
+
+
 class Wire(InMemoryTransport):
     """`asked` are the lists and watches so far: what, and for which hashes. `deaf`: the server does not know the
     parameter at the moment.
@@ -43,6 +63,9 @@ class Wire(InMemoryTransport):
         super().__init__(server)
         self.asked: list[tuple[str, str]] = []
         self.deaf = False
+        self.refuses = 0
+        """How many of the next requests fail."""
+        self.open: list[Held] = []
 
     async def request(self, request: HttpRequest) -> Any:
         return await super().request(self._heard(request))
@@ -50,7 +73,16 @@ class Wire(InMemoryTransport):
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[Any]:
         async with super().stream(self._heard(request)) as stream:
-            yield stream
+            held = Held(stream)
+            self.open.append(held)
+            try:
+                yield held
+            finally:
+                self.open.remove(held)
+
+    def hurry(self) -> None:
+        for stream in self.open:
+            stream.gate.set()
 
     def _heard(self, request: HttpRequest) -> HttpRequest:
         if request.method != "GET":
@@ -58,7 +90,12 @@ class Wire(InMemoryTransport):
         path, _, query = request.target.partition("?")
         given = parse_qs(query)
         what = "list" if "watch" not in given else "stream" if "sendInitialEvents" in given else "watch"
+        if what == "list" and "limit=1" in request.target.split("&"):
+            what = "probe"
         self.asked.append((what, given.get("shardSelector", [""])[0]))
+        if self.refuses:
+            self.refuses -= 1
+            raise TransportError("refused", sent=False)
         if self.deaf:
             query = "&".join(each for each in query.split("&") if not each.startswith("shardSelector"))
         return request._replace(target=f"{path}?{query}")
@@ -67,7 +104,8 @@ class Wire(InMemoryTransport):
 class World:
     """A cache of ConfigMaps, with a handler that trusts its deltas, and a client that changes them."""
 
-    def __init__(self, writer: Client, wire: Wire, cache: Cache, scope: Scope) -> None:
+    def __init__(self, server: ApiServer, writer: Client, wire: Wire, cache: Cache, scope: Scope) -> None:
+        self.server = server
         self.writer = writer
         self.wire = wire
         self.cache = cache
@@ -124,7 +162,7 @@ async def world(scope: Scope, *, gate: bool = True, objects: int = 40) -> AsyncI
         Client(config, transport=InMemoryTransport(server), world=server.world) as writer,
         Client(config, transport=wire, world=server.world) as client,
     ):
-        found = World(writer, wire, Cache(client), scope)
+        found = World(server, writer, wire, Cache(client), scope)
         for number in range(objects):
             await found.write(f"map-{number}", "first")
         async with found.cache.running():
@@ -252,3 +290,168 @@ async def test_a_list_of_some_hashes_is_the_same_whether_the_server_filters_or_n
             assert stream.foreign == (len(found) - len(listed) if deaf else 0)
         with pytest.raises(ValueError, match="no range"):
             await client.list_all(ConfigMap, ALL, shard_selector=NONE.hashes)
+
+
+SEVERAL_MINUTES = 500.0
+"""In which every watch ends and is opened again."""
+
+
+async def in_the_range(w: World, *which: int) -> str:
+    """The name of a new object that is in one of these eighths."""
+    number = 100
+    while True:
+        number += 1
+        obj = await w.write(f"map-{number}", "new")
+        if of(*which).may_select(ConfigMap.KIND, obj.metadata):
+            return obj.metadata.name
+
+
+@either
+@virtual_time
+async def test_list_watches_are_joined_when_one_of_them_opens_its_watch_again_and_nothing_is_told_twice(
+    gate: bool,
+) -> None:
+    async with world(of(0, 1), gate=gate) as w:
+        await w.cache.rescope(w.informer, of(0, 1, 5))
+        await w.cache.rescope(w.informer, of(0, 5, 6))
+        assert len(w.wire.open) == 3
+        name = await in_the_range(w, 5, 6)
+        await w.writer.delete(ConfigMap, name, "default")
+        await settle()
+        w.wire.asked.clear()
+        told = len(w.told)
+        await asyncio.sleep(SEVERAL_MINUTES)
+        assert len(w.wire.open) == 1
+        assert w.asked[0] == ("watch", str(eighths(0, 5, 6)))
+        assert len(w.told) == told
+        await w.write("map-1", "second")
+        await w.is_complete()
+        assert w.informer.full_reads == 3
+
+
+@virtual_time
+async def test_more_than_a_handful_of_list_watches_are_joined_at_once() -> None:
+    async with world(of(0)) as w:
+        for most in range(1, 8):
+            await w.cache.rescope(w.informer, of(*range(most + 1)))
+            await settle()
+            assert len(w.wire.open) <= MOST_PARTS
+        assert [each for each in w.asked if each[0] != "watch"] == [
+            ("stream", str(eighths(number))) for number in range(8)
+        ]
+
+
+@virtual_time
+async def test_a_joined_watch_that_begins_before_a_deletion_does_not_bring_the_object_back() -> None:
+    async with world(of(0)) as w:
+        slow = w.wire.open[0]
+        slow.gate.clear()
+        await w.cache.rescope(w.informer, of(0, 5, 6, 7))
+        name = await in_the_range(w, 5, 6, 7)
+        await settle()
+        await w.writer.delete(ConfigMap, name, "default")
+        await settle()
+        told = [delta for delta in w.told if key_of(delta).name == name]
+        assert [type(delta) for delta in told] == [Added, Deleted]
+        w.wire.abort()
+        slow.gate.set()
+        await asyncio.sleep(SEVERAL_MINUTES)
+        assert len(w.wire.open) == 1
+        assert [delta for delta in w.told if key_of(delta).name == name] == told
+
+
+def key_of(delta: Delta[ConfigMap]) -> Key:
+    return delta.new.key if isinstance(delta, Updated) else delta.object.key
+
+
+@virtual_time
+async def test_a_watch_asks_for_fewer_hashes_when_it_is_opened_again() -> None:
+    async with world(ALL_OF_THEM) as w:
+        await w.cache.rescope(w.informer, of(3))
+        w.wire.asked.clear()
+        await asyncio.sleep(SEVERAL_MINUTES)
+        assert w.asked == [("watch", str(eighths(3)))]
+
+
+@virtual_time
+async def test_a_selector_has_a_bounded_length_and_more_is_left_out_here() -> None:
+    many = HashRanges.of(
+        "uid", [(each * HASHES // 500, (each * 2 + 1) * HASHES // 1000) for each in range(500)]
+    )
+    async with world(Scope(hashes=many)) as w:
+        assert len(w.asked[0][1]) <= 4096
+        await w.is_complete()
+        stream = w.cache._client.list(ConfigMap, ALL, shard_selector=many)
+        assert len([obj async for obj in stream]) == len(w.known)
+        assert stream.foreign == 0
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("rescope"), st.sets(st.integers(0, 7))),
+    st.tuples(st.just("rescope"), st.sets(st.integers(0, 7))),
+    st.tuples(st.just("put"), st.integers(0, 9)),
+    st.tuples(st.just("put"), st.integers(0, 9)),
+    st.tuples(st.just("delete"), st.integers(0, 9)),
+    st.tuples(st.just("turns"), st.integers(1, 12)),
+    st.tuples(st.just("seconds"), st.sampled_from([1, 60, 250])),
+    st.tuples(st.just("slow"), st.integers(0, 3)),
+    st.tuples(st.just("quick"), st.just(0)),
+    st.tuples(st.just("deaf"), st.integers(0, 1)),
+    st.tuples(st.just("refuse"), st.integers(1, 3)),
+    st.tuples(st.just("cut"), st.just(0)),
+    st.tuples(st.just("forget"), st.just(0)),
+)
+
+
+@pytest.mark.long
+@either
+@given(actions=st.lists(ACTIONS, max_size=60))
+def test_whatever_happens_the_store_is_what_the_server_has_in_the_scope_and_nothing_else_was_shown(
+    gate: bool, actions: list[tuple[str, Any]]
+) -> None:
+    @virtual_time
+    async def check() -> None:
+        async with world(LOW, gate=gate, objects=10) as w:
+            w.informer.add_index("value", lambda obj: obj.data.values())
+            rescoping: set[asyncio.Task[None]] = set()
+            for number, (action, what) in enumerate(actions):
+                match action:
+                    case "rescope":
+                        rescoping.add(asyncio.create_task(w.cache.rescope(w.informer, of(*what))))
+                    case "put":
+                        await w.write(f"map-{what}", str(number))
+                    case "delete":
+                        with suppress(NotFound):
+                            await w.writer.delete(ConfigMap, f"map-{what}", "default")
+                    case "turns":
+                        for _ in range(what):
+                            await asyncio.sleep(0)
+                    case "seconds":
+                        await asyncio.sleep(what)
+                    case "slow":
+                        for stream in w.wire.open[what : what + 1]:
+                            stream.gate.clear()
+                    case "quick":
+                        w.wire.hurry()
+                    case "deaf":
+                        w.wire.deaf = bool(what)
+                    case "refuse":
+                        w.wire.refuses = what
+                    case "cut":
+                        w.wire.abort()
+                    case "forget":
+                        w.server.store.compact()
+            w.wire.hurry()
+            await asyncio.sleep(60)
+            for task in rescoping:
+                assert task.done()
+                await task
+            await w.is_complete()
+            values = {obj.data["value"] for obj in w.known.values()}
+            found = [obj for value in values for obj in w.informer.store.by_index("value", value)]
+            assert sorted(obj.key for obj in found) == sorted(w.known)
+            w.wire.hurry()
+            await asyncio.sleep(SEVERAL_MINUTES)
+            assert len(w.wire.open) <= 1
+
+    check()

@@ -29,7 +29,7 @@ from kubeshard.cache.handlers import (
     name_of,
 )
 from kubeshard.cache.indexes import IndexBuilds, IndexFunction, IndexListener
-from kubeshard.cache.reflectors import Reflectors, namespace_of_part
+from kubeshard.cache.reflectors import MOST_PARTS, Reflectors, namespace_of_part
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.snapshot import Snapshot
 from kubeshard.cache.stats import InformerNotices, InformerStats
@@ -257,6 +257,9 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
                     self._unsynced.intersection_update(new.kept)
                     self._note_synced()
                     self._reflectors.opened(new)
+        for place in scope.parts(self.form.kind):
+            if len(self._reflectors.following(place)) > MOST_PARTS:
+                self._join(place)
 
     # Called by the reflectors
 
@@ -294,6 +297,10 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         self._progressed()
         return None
 
+    def opening(self, part: str, /) -> Awaitable[None] | None:
+        # If it is joined with others, it has been cancelled, and must not send a request any more.
+        return asyncio.sleep(0) if self._join(namespace_of_part(part)) else None
+
     async def listed(self, listed: Listed, entries: Snapshot[T], part: str, /) -> None:
         """Lets other tasks run while the list is prepared and while handlers are called."""
         if listed.rewound:
@@ -312,6 +319,15 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
                 await telling
         self._unsynced.discard(part)
         self._note_synced()
+
+    def _join(self, place: str) -> bool:
+        """Makes one list/watch of those of a namespace, unless the parts of the store are about to be others."""
+        if self._exchanging.locked():
+            return False
+        versions = self._reflectors.join(place, self.store.versions)
+        if versions:
+            self.store.rearrange(self._reflectors.parts, versions)
+        return bool(versions)
 
     async def _stepping(self, steps: Iterator[None]) -> None:
         pace = Pace(self._clock)

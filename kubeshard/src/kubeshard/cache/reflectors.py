@@ -13,6 +13,11 @@ What both scopes have is neither listed again nor interrupted: the list/watch of
 some hashes, for those of them that are in both. It goes on asking for the others until it asks anew, and leaves out
 what the server sends of them. Hashes that are only in the new scope have a list/watch of their own, whose list is
 requested after the call, even if the server still sends changes of them to another one.
+
+List/watches of the same namespace are joined when one of them is about to open a watch anew, which all of them do after
+some minutes, and at once if there are more than MOST_PARTS. One watch then continues all of them from the oldest of
+their positions; of hashes that had got further, it leaves out what is known, so nothing is repeated, and nothing that
+was deleted comes back.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import reduce
+from operator import or_
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from kubeshard.cache.scope import ALL_NAMESPACES, Part, Parts, Scope, whole
@@ -28,11 +35,12 @@ from kubeshard.cache.snapshot import Snapshot
 from kubeshard.client.client import Client
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
+from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import compare, newest
-from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Reflector, Sink, Source
+from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Position, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import Listed, SharedKnowledge
 
 T = TypeVar("T", bound=KubeObject)
@@ -43,6 +51,10 @@ CachingSink = Sink[T, Snapshot[T]]
 
 _OF_HASHES = "#"
 """Between the namespace and the number in the name of a part that has some of the hashes; in no namespace's name."""
+
+
+MOST_PARTS = 3
+"""Of one namespace, as far as their list/watches follow the server."""
 
 
 def namespace_of_part(name: str) -> str:
@@ -123,13 +135,11 @@ class Reflectors(Generic[T]):
         if self._group is not new.group:
             raise RuntimeError(f"{self._name} was stopped while another scope was read")
         exchanging()
-        for name in [name for name in self._by_part if name not in new.kept]:
-            self._past_stale_events += self._by_part[name].stale_events
-            self._running.pop(name).cancel()
+        self._end([name for name in self._by_part if name not in new.kept])
         self._running.update(new.running)
         for name, part in new.kept.items():
             self._by_part[name].select(part.hashes)
-        self._by_part = {name: self._by_part[name] for name in new.kept} | dict(new.reflectors)
+        self._by_part.update(new.reflectors)
         self._scope, self.parts = new.scope, new.parts
         self._stats.add(new.stats)
 
@@ -138,6 +148,33 @@ class Reflectors(Generic[T]):
         for reflector in new.reflectors.values():
             reflector.redirect(self._sink, self._stats)
         new.staging.open()
+
+    def following(self, place: str) -> Mapping[str, HashRanges]:
+        """The hashes of the namespace's list/watches that follow the server; nothing if it has none with hashes."""
+        return {
+            name: part.hashes
+            for name, part in self.parts.items()
+            if part.namespace == place and part.hashes is not None and self._by_part[name].following
+        }
+
+    def join(self, place: str, versions: Mapping[str, str]) -> Mapping[str, str]:
+        """Makes one list/watch of those of the namespace that follow the server, and cancels them. `versions`: up to
+        which they have passed everything on. Returns the new part, with its version; nothing if there are no two.
+        """
+        hashes = self.following(place)
+        if self._group is None or self.staging is not None or len(hashes) < 2:
+            return {}
+        version = min((versions[name] for name in hashes), key=lambda version: (len(version), version))
+        known = tuple((hashes[name], versions[name]) for name in hashes if versions[name] != version)
+        made = {self._new_name(place): Part(place, reduce(or_, hashes.values()))}
+        reflectors = self._made(self._scope, made, self._sink, self._stats)
+        for reflector in reflectors.values():
+            reflector.resume(Position(version, known), [self._by_part[name] for name in hashes])
+        self._end(hashes)
+        self.parts = {name: part for name, part in self.parts.items() if name not in hashes} | made
+        self._by_part.update(reflectors)
+        self._running.update(self._started(reflectors, self._group))
+        return dict.fromkeys(made, version)
 
     # Health
 
@@ -224,8 +261,16 @@ class Reflectors(Generic[T]):
                 if part.namespace == place and part.hashes is not None:
                     hashes -= part.hashes
             if hashes:
-                lacking[f"{place}{_OF_HASHES}{next(self._numbers)}"] = Part(place, hashes)
+                lacking[self._new_name(place)] = Part(place, hashes)
         return lacking
+
+    def _new_name(self, place: str) -> str:
+        return f"{place}{_OF_HASHES}{next(self._numbers)}"
+
+    def _end(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._past_stale_events += self._by_part.pop(name).stale_events
+            self._running.pop(name).cancel()
 
     def _started(
         self, reflectors: Mapping[str, Reflector[T]], group: asyncio.TaskGroup

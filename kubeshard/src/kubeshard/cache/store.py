@@ -110,6 +110,11 @@ class Store(Generic[T]):
         """The version up to which all parts are complete; `""` before the first full list of each."""
         return min(self._versions.values(), key=lambda version: (len(version), version), default="")
 
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions up to which the parts are complete."""
+        return self._versions
+
     def complete_up_to(self, namespace: str, uid: str = "") -> str:
         """The version up to which objects of the namespace are complete. With a uid: up to which that object is, while
         objects with other hashes may lag behind.
@@ -226,15 +231,19 @@ class Store(Generic[T]):
             self._objects = stay | snapshot.objects
             unreadable = {key: error for key, error in self._undecodable.items() if key.namespace in kept}
             self._undecodable = unreadable | snapshot.undecodable
-        self.parts = replacement.parts
-        self._versions = {
-            part: versions[part] if part in versions else self._versions[part] for part in self.parts
-        }
+        self.rearrange(replacement.parts, versions)
         for index in self._indexes.values():
             replacement.left += index.exchange(
                 replacement.files[index], kept, changed=replacement.changes_anything
             )
         return replacement.changes()
+
+    def rearrange(self, parts: Parts, versions: Mapping[str, str]) -> None:
+        """The same objects are in other parts; `versions` are those of the new ones."""
+        self.parts = parts
+        self._versions = {
+            part: versions[part] if part in versions else self._versions[part] for part in parts
+        }
 
     @property
     def _places(self) -> Iterable[str]:

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from kubeshard.client.connection import Connection, broken
-from kubeshard.client.requests import query, selectors
+from kubeshard.client.requests import MOST_RANGES, query, selectors
 from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, decoder
 from kubeshard.core.errors import Gone, UnexpectedResponse
 from kubeshard.core.hash_ranges import HashRanges
@@ -77,7 +77,7 @@ class ListStream(Generic[T]):
         self.shard_info = ""
         """The `shard_selector` that the server says it has applied, known after the end. Only some lists say so."""
         self.foreign = 0
-        """How many objects were left out because they have another hash: the server ignored the `shard_selector`."""
+        """How many objects came that were not asked for: the server ignored the `shard_selector`."""
 
     async def __aiter__(self) -> AsyncIterator[T]:
         async with aclosing(self.pages()) as pages:
@@ -135,13 +135,17 @@ class ListStream(Generic[T]):
 
     def _sound(self, objects: list[T | UndecodableObject]) -> list[T]:
         if self._hashes is not None:
-            selected = [obj for obj in objects if self._hashes.may_select(obj.metadata)]
-            self.foreign += len(objects) - len(selected)
-            objects = selected
+            objects = [obj for obj in objects if self._selected(obj, self._hashes)]
         if UndecodableObject not in map(type, objects):
             return cast(list[T], objects)
         self.undecodable.extend(obj for obj in objects if isinstance(obj, UndecodableObject))
         return [obj for obj in objects if not isinstance(obj, UndecodableObject)]
+
+    def _selected(self, obj: T | UndecodableObject, hashes: HashRanges) -> bool:
+        selected = hashes.may_select(obj.metadata)
+        if not selected:
+            self.foreign += not hashes.within(MOST_RANGES).may_select(obj.metadata)
+        return selected
 
     def _request(self, token: str) -> HttpRequest:
         # A continue token includes the snapshot: a version in addition to it is refused.

@@ -31,6 +31,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from kubeshard.client.connection import Connection, broken
+from kubeshard.client.requests import MOST_RANGES
 from kubeshard.client.status import Status, from_status
 from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, decoder, partial
 from kubeshard.core.errors import ApiError, UnexpectedResponse
@@ -98,9 +99,7 @@ class WatchStream(Generic[T]):
         shard_selector: HashRanges | None = None,
     ) -> None:
         self.foreign = 0
-        """How many events were left out because their objects have another hash: the server ignored the
-        `shard_selector`.
-        """
+        """How many events came of objects that were not asked for: the server ignored the `shard_selector`."""
         self._connection = connection
         self._request = request
         self._hashes = shard_selector
@@ -136,7 +135,8 @@ class WatchStream(Generic[T]):
             return True
         metadata = (event.object if isinstance(event, Changed) else event.error).metadata
         selected = hashes.may_select(metadata)
-        self.foreign += not selected
+        if not selected:
+            self.foreign += not hashes.within(MOST_RANGES).may_select(metadata)
         return selected
 
 

@@ -91,6 +91,16 @@ class HashRanges:
         self._same_field(other)
         return HashRanges.of(self.field, _common(self.ranges, _gaps(other.ranges)))
 
+    def within(self, most: int) -> HashRanges:
+        """At most so many ranges that contain these: where there are more, the smallest gaps are closed."""
+        if len(self.ranges) <= most:
+            return self
+        gaps = sorted(
+            range(1, len(self.ranges)), key=lambda at: self.ranges[at].start - self.ranges[at - 1].end
+        )
+        closed = [(self.ranges[at - 1].end, self.ranges[at].start) for at in gaps[: len(self.ranges) - most]]
+        return HashRanges.of(self.field, (*self.ranges, *closed))
+
     def selects(self, metadata: ObjectMeta) -> bool:
         """Whether the object is in the share."""
         return self.hash_of(metadata) in self

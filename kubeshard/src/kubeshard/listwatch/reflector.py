@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 import msgspec
@@ -42,6 +42,7 @@ from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.core.versions import at_least
 from kubeshard.listwatch.state_machine import (
     FAILURES,
     LONGEST_WATCH,
@@ -133,6 +134,9 @@ class Sink(Generic[T, L]):
     def listed(self, listed: Listed, entries: L, part: str, /) -> Awaitable[None] | None:
         """The full list is complete. `entries` is what `begin` returned, or the sink."""
 
+    def opening(self, part: str, /) -> Awaitable[None] | None:
+        """A watch that continues the list is about to be opened."""
+
     def opened(self, part: str, /) -> None:
         """A watch that continues the list was accepted."""
 
@@ -143,6 +147,15 @@ class Sink(Generic[T, L]):
 
     def unreadable(self, error: UndecodableObject, /) -> None:
         """An object that does not fit its class was received. If its name is known, it is put or dropped, too."""
+
+
+class Position(NamedTuple):
+    """Where a list/watch continues others, which have not reached the same version. Of objects with some hashes,
+    changes up to a later version are `known`: they are not passed on again.
+    """
+
+    version: str
+    known: tuple[tuple[HashRanges, str], ...] = ()
 
 
 class Source(Generic[T]):
@@ -250,7 +263,21 @@ class Reflector(Generic[T]):
         self._asked = 0.0
         self._asked_for = source.hashes
         """The hashes that the latest request asked for."""
+        self._resumed: Position | None = None
+        self._known: tuple[tuple[HashRanges, str], ...] = ()
+        """See `Position`."""
+        self._passed_on = False
+        """Whether the sink has everything up to the version of the machine."""
         self._notices = Notices()
+
+    def resume(self, position: Position, continued: Sequence[Reflector[T]]) -> None:
+        """When it runs, it first continues others, which do not run any more."""
+        self._resumed = position
+        self.read_since = min(each.read_since for each in continued)
+        heard = [each.last_heard for each in continued if each.last_heard is not None]
+        self.last_heard = min(heard, default=None)
+        answered = [each.last_answered for each in continued if each.last_answered is not None]
+        self.last_answered = max(answered, default=None)
 
     def redirect(self, sink: Sink[T, Any], stats: ListWatchStats) -> None:
         """From here on, these receive and count, in the midst of a full list, too."""
@@ -262,6 +289,11 @@ class Reflector(Generic[T]):
         """From here on, objects with other hashes are left out. They have to be fewer than before."""
         if hashes != self._source.hashes:
             self._source.hashes = hashes
+
+    @property
+    def following(self) -> bool:
+        """Whether the sink has everything up to the version that was reached, and nothing but a watch is needed."""
+        return self._passed_on and self._machine.following
 
     @property
     def narrowed(self) -> bool:
@@ -279,7 +311,12 @@ class Reflector(Generic[T]):
 
     async def run(self) -> NoReturn:
         """Lists and watches until cancelled. May be run again later. Any exception is a bug."""
-        self._machine.start()
+        if self._resumed is None:
+            self._passed_on = False
+            self._machine.start()
+        else:
+            self._machine.resume(self._resumed.version, self._clock.monotonic())
+            self._known, self._resumed = self._resumed.known, None
         while True:
             try:
                 match self._machine.request:
@@ -292,7 +329,9 @@ class Reflector(Generic[T]):
                         await self._list()
                     case Probe():
                         await self._probe()
-                    case OpenWatch() as watch:
+                    case OpenWatch(initial=initial) as watch:
+                        if not initial and (room := self._sink.opening(self._part)) is not None:
+                            await room
                         await self._watch(watch)
             except ApiError as error:
                 await self._failed(error)
@@ -310,6 +349,7 @@ class Reflector(Generic[T]):
                 failure = ReadingCrashed(
                     f"reading it crashed, the log has the stack trace: {type(error).__name__}"
                 )
+                self._passed_on = False
                 seconds = self._machine.crashed(failure, self._clock.monotonic())
                 await self._interrupted(failure, seconds, crash=error)
                 await asyncio.sleep(seconds)
@@ -355,6 +395,7 @@ class Reflector(Generic[T]):
             machine.opened(now, lasts=self._asked + lasts - now)  # a proxy may have held the response back
             if isinstance(machine.state, Watching):
                 self.last_heard = self.last_answered = now
+                self._passed_on = True
                 self._sink.opened(self._part)
             else:
                 self._begin()
@@ -379,7 +420,7 @@ class Reflector(Generic[T]):
                 room = self._listed(accepted)
             elif accepted:
                 room = self._sink.advance(event.resource_version, self._part)
-        elif self._asked_for is not self._source.hashes and not self._selects(_subject(event)):
+        elif (self._known or self._asked_for is not self._source.hashes) and not self._is_news(event):
             version = _subject(event).metadata.resource_version
             if machine.event(version, now) and isinstance(machine.state, Watching):
                 room = self._sink.advance(version, self._part)
@@ -408,8 +449,18 @@ class Reflector(Generic[T]):
         hashes = self._source.hashes
         return hashes is None or hashes.may_select(entry.metadata)
 
+    def _is_news(self, event: Changed[T] | Failed) -> bool:
+        """False for a change of an object that has left the part, and for one that is known."""
+        metadata = _subject(event).metadata
+        if not self._selects(_subject(event)):
+            return False
+        version = metadata.resource_version
+        self._known = tuple(known for known in self._known if at_least(known[1], version))
+        return not any(hashes.may_select(metadata) for hashes, _ in self._known)
+
     def _begin(self) -> bool:
         """A full list begins. Returns whether its objects are needed."""
+        self._passed_on, self._known = False, ()
         into: Entries[T] | None = self._sink.begin(self._part)
         self._into = self._sink if into is None else into
         return into is not None
@@ -423,6 +474,7 @@ class Reflector(Generic[T]):
         self._into = sink
         if (room := sink.listed(listed, entries, self._part)) is not None:
             await room
+        self._passed_on = True
 
     def _arrival(self, obj: T) -> T | UndecodableObject | None:
         """What represents the object from here on; None: nothing."""
@@ -435,6 +487,7 @@ class Reflector(Generic[T]):
 
     async def _failed(self, error: ApiError) -> None:
         machine, now = self._machine, self._clock.monotonic()
+        self._passed_on = False
         if error.code or isinstance(error, UnexpectedResponse):
             self.last_answered = now
         self.stats.unexpected_answers += isinstance(error, UnexpectedResponse)

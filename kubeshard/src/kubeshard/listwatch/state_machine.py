@@ -52,6 +52,8 @@ count from the end of the pause after it. A list/watch that notices a restore in
 which then list everything again (docs/design/outages.md).
 
 The states are classes, each with the data that exist only in it, so a version cannot be used in a state that has none.
+A list/watch may also begin in Opening: it continues others, at the oldest of their versions (`resume`).
+
 "start" is Streaming, or Listing if the server does not support streaming lists: after it refused one as Invalid, or
 ignored the option, and then completed a list, it is not asked again. A server that is overloaded or down is not sent a
 list instead, which costs it more; one with an internal error (500) is, because only streaming lists may be broken
@@ -297,6 +299,15 @@ class ListWatch:
     def start(self) -> None:
         """Starts with a full list, whatever was before."""
         self.state = self._beginning(self.state.version)
+
+    def resume(self, version: str, now: float) -> None:
+        """Starts with a watch that continues another list/watch, which has not noticed a restore."""
+        self.state = Opening(version, now)
+
+    @property
+    def following(self) -> bool:
+        """Whether the copy is right up to the last version beyond doubt, and a watch is open or will be."""
+        return isinstance(self.state, Opening | Watching) and not self._outdated
 
     def listed(self, resource_version: str, now: float) -> Listed | None:
         """The list is complete. Without a version to watch from it counts as failed."""
