@@ -66,6 +66,9 @@ class View:
     def available(self, ring: str, now: float) -> tuple[str, ...]:
         return self.shards
 
+    def availability_ends(self, ring: str, now: float) -> float:
+        return float("inf")
+
     def fresh(self, now: float) -> bool:
         return True
 

@@ -32,10 +32,10 @@ class World:
         self.clock = VirtualClock()
         self.version = 0
         self.scans: list[ScanScope] = []
-        self.enqueued: list[Key] = []
         self.observer = LeaseObserver(SmallApi().client(self.clock), self.clock)
         self.small = SmallRing(clock=self.clock)
         self.small.available = self.observer.states.available  # type: ignore[method-assign]
+        self.small.availability_ends = self.observer.states.availability_ends  # type: ignore[method-assign]
         self.observer.states.fresh = lambda now: True  # type: ignore[method-assign]
         scanner: Any = SimpleNamespace(scan=self._scan)
         unassigned: Any = SimpleNamespace(keep_watching=lambda _: asyncio.sleep(3600))
@@ -74,9 +74,6 @@ class World:
         spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=15, renew_time=str(self.version))
         self.observer.observe(Lease(metadata=meta, spec=spec))
 
-    def enqueue(self, key: Key, reason: object = "", *, after: float = 0.0, priority: int = 0) -> None:
-        self.enqueued.append(key)
-
     async def _scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
         self.scans.append(scope)
         await asyncio.sleep(10.0)
@@ -93,7 +90,7 @@ async def test_a_shard_that_left_and_came_back_during_a_scan_means_another_scan(
     world = World()
     world.hold("a")
     world.hold("b")
-    source = asyncio.create_task(world.assignments.run(world.enqueue))
+    source = asyncio.create_task(world.assignments.run())
     await asyncio.sleep(0)
     await world.reconcile()
     await asyncio.sleep(2.0)
@@ -107,16 +104,35 @@ async def test_a_shard_that_left_and_came_back_during_a_scan_means_another_scan(
 
 
 @virtual_time
-async def test_a_renewal_is_no_trigger() -> None:
+async def test_a_renewal_is_no_reason_for_a_scan_and_a_lost_shard_is() -> None:
     world = World()
     world.hold("a")
-    source = asyncio.create_task(world.assignments.run(world.enqueue))
-    await asyncio.sleep(0)
+    running = asyncio.create_task(world.assignments.run())
+    await asyncio.sleep(60.0)
+    world.scans.clear()
     world.hold("a")
-    assert world.enqueued == []
+    await asyncio.sleep(0.1)
+    assert world.scans == []
     world.hold("a", holder="")
-    assert world.enqueued == [Key("", "ring")]
-    source.cancel()
+    await asyncio.sleep(0.1)
+    assert world.scans == [ScanScope.MISPLACED]
+    running.cancel()
+
+
+@virtual_time
+async def test_a_shard_that_is_lost_without_an_event_is_a_reason_for_a_scan_when_its_time_is_over() -> None:
+    world = World()
+    world.hold("a")
+    world.hold("b")
+    running = asyncio.create_task(world.assignments.run())
+    await asyncio.sleep(120.0)
+    world.hold("a")
+    world.observer.forget(Key("ns", "a"))
+    await asyncio.sleep(14.9)
+    world.scans.clear()
+    await asyncio.sleep(0.2)
+    assert world.scans == [ScanScope.MISPLACED]
+    running.cancel()
 
 
 @pytest.mark.regression
@@ -163,7 +179,7 @@ async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or
         world.small.ring,
         *(world.small.add(f"ring-{n}", RingResource(resource="secrets")) for n in range(400)),
     ]
-    source = asyncio.create_task(world.assignments.run(world.enqueue))
+    source = asyncio.create_task(world.assignments.run())
     await asyncio.sleep(1000.0)
     syncs = tuple(world.assignments._syncs.values())
     assert len(syncs) == len(rings)

@@ -45,7 +45,7 @@ class Scans:
         observer: Any = SimpleNamespace(
             relist=self._relist,
             subscribed=lambda _: nullcontext(),
-            states=SimpleNamespace(availability_ends=lambda *_: float("inf"), fresh=self.small.fresh),
+            states=SimpleNamespace(fresh=self.small.fresh),
         )
         unused: Any = None
         proofs: Any = SimpleNamespace(forget=lambda _: None)
@@ -66,7 +66,7 @@ class Scans:
             clock=self.clock,
             rng=SeededRng(1),
         )
-        self.running = asyncio.create_task(self.assignments.run(lambda *_, **__: None))
+        self.running = asyncio.create_task(self.assignments.run())
         self._began = self.clock.monotonic()
 
     @property
@@ -75,7 +75,7 @@ class Scans:
 
     def become(self, *resources: RingResource) -> None:
         self.small.become(*resources)
-        self.assignments.sync(self.small.ring)
+        self.assignments.follow(self.small.ring)
 
     async def _scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
         resource = sync.entry.resource.resource
@@ -204,7 +204,7 @@ async def test_nothing_begins_in_a_sync_any_more_while_all_syncs_end() -> None:
         begun.append("work")
 
     sync.start(work, "scan that would not be cancelled")
-    scans.assignments.sync(ring)
+    scans.assignments.follow(ring)
     await asyncio.sleep(4.5)
     assert (begun, of.resources, scans.running.done()) == ([], {}, True)
 

@@ -21,7 +21,6 @@ from tiers import further
 
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.dependents import ensure
-from kubeshard.controller.sources import Enqueue
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
@@ -518,13 +517,13 @@ def test_a_bug_in_the_sharder_ends_the_leadership_and_neither_the_shard_nor_the_
 ) -> None:
     run, failed = Assignments.run, 0
 
-    async def fail_twice(self: Assignments, enqueue: Enqueue) -> None:
+    async def fail_twice(self: Assignments) -> None:
         nonlocal failed
         if failed < 2:
             failed += 1
             await asyncio.sleep(1)
             raise RuntimeError("a bug")
-        await run(self, enqueue)
+        await run(self)
 
     monkeypatch.setattr(Assignments, "run", fail_twice)
 

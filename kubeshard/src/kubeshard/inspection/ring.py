@@ -153,6 +153,9 @@ class _Members:
     def available(self, ring: str, now: float) -> tuple[str, ...]:
         return self._cluster.available(ring)
 
+    def availability_ends(self, ring: str, now: float) -> float:
+        return float("inf")
+
     def fresh(self, now: float) -> bool:
         return True
 

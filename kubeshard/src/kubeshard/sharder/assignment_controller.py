@@ -26,7 +26,6 @@ on its resources.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import defaultdict
 from contextlib import nullcontext
 from functools import partial
@@ -42,7 +41,6 @@ from kubeshard.controller.watch import Watch
 from kubeshard.controller.when import generation_changed
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
@@ -80,9 +78,7 @@ _log = get_logger("kubeshard.sharder")
 
 
 def assignment_controller(assignments: Assignments, sync_period: float) -> Controller[ControllerRing]:
-    """The controller. Triggers: new or changed ControllerRings, shards gained or lost, Namespaces with
-    changed labels that affect a ring's selection, time.
-    """
+    """The controller. Triggers: new or changed ControllerRings. Machines are told all else (`Assignments.run`)."""
     return Controller(
         name=NAME,
         reconciler=assignments,
@@ -187,34 +183,20 @@ class Assignments(Reconciler[ControllerRing]):
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
         if (ring := self._rings.get(obj.name)) is None:
             return None  # not known yet, or deleted
-        wait = self.sync(ring)
+        self.follow(ring)
         await asyncio.sleep(0)  # nothing else here waits, and there may be a thousand rings to reconcile
-        return Result(requeue_after=wait) if wait < math.inf else None
+        return None
 
-    def sync(self, ring: Ring) -> float:
-        """Applies the current state of the ring. Returns the seconds until it may lose its next shard without an
-        event; infinite if there is none to lose.
-        """
-        self._follow(ring)
-        if (sync := self._syncs.get(ring.name)) is not None:
-            sync.members_changed()
-        now = self._clock.monotonic()
-        return max(self._observer.states.availability_ends(ring.name, now) - now, 0.01)
-
-    async def run(self, enqueue: Enqueue) -> None:
-        """The event source: see `assignment_controller`. Runs until cancelled. Starts with a scan of everything."""
-
-        def shards_changed(change: ShardChange) -> None:
-            self._shards_changed(change, enqueue)
-
+    async def run(self, enqueue: Enqueue | None = None) -> None:
+        """Does all that is due, until cancelled. Starts with a scan of everything. A source that triggers nothing."""
         namespaces = self._cache.declare(Namespace).add_handler(self._namespace_changed)
         try:
-            with self._observer.subscribed(shards_changed), self._rings.subscribed(self._ring_changed):
+            with self._observer.subscribed(self._lease_changed), self._rings.subscribed(self._ring_changed):
                 async with asyncio.TaskGroup() as self._group:
                     self._group.create_task(self._request_all(), name="scans everything")
                     try:
                         for ring in self._rings:
-                            self._follow(ring)
+                            self.follow(ring)
                             await asyncio.sleep(0)  # each has several tasks, which now begin
                         await asyncio.get_running_loop().create_future()
                     finally:  # before the tasks have ended: a task started now would not be cancelled with them
@@ -228,20 +210,12 @@ class Assignments(Reconciler[ControllerRing]):
 
     # Events
 
-    def _shards_changed(self, change: ShardChange, enqueue: Enqueue) -> None:
+    def _lease_changed(self, change: ShardChange) -> None:
         if change.rewound:
             self._all_outdated.set()
-        news = change.availability or change.presence or len(change.rings) > 1
-        if news or change.said:
-            for name in sorted(change.rings):
-                if news and (sync := self._syncs.get(name)) is not None:
-                    sync.members_changed()
-                    if change.after is None or not change.after.available:
-                        # A shard that was not available any more, but might have lived, may be dead now.
-                        sync.request(ScanScope.MISPLACED)
-                # To see when the ring may lose its next shard now (`sync`), and what its shards say.
-                if self._rings.get(name) is not None:
-                    enqueue(Key("", name), "shards changed")
+        for name in sorted(change.rings):
+            if (sync := self._syncs.get(name)) is not None:
+                sync.lease_changed(change)
 
     def _ring_changed(self, name: str) -> None:
         """The ring was added, deleted, or changed."""
@@ -281,8 +255,10 @@ class Assignments(Reconciler[ControllerRing]):
 
     # The tasks of each resource
 
-    def _follow(self, ring: Ring) -> None:
-        """Starts the tasks of each new resource of the ring. All its objects are scanned."""
+    def follow(self, ring: Ring) -> None:
+        """Starts the tasks of each new resource of the ring. All its objects are scanned. What has changed otherwise is
+        told by events.
+        """
         if self._group is None or ring.view is None:
             return
         of = self._syncs.get(ring.name)
@@ -328,11 +304,9 @@ class Assignments(Reconciler[ControllerRing]):
 
     async def _keep_scanning(self, sync: ResourceSync, priority: ScanPriority) -> None:
         while True:
-            now = self._clock.monotonic()
-            sync.schedule.members(sync.ring.available, now)
-            if sync.schedule.due(priority, now) is None:
-                wait = max(sync.schedule.wait(priority, now), SHORTEST_WAIT)
-                await sync.changed(wait if wait < float("inf") else None)
+            due, at = sync.next_scan(priority)
+            if due is None:
+                await sync.changed(max(at - self._clock.monotonic(), SHORTEST_WAIT))
                 continue
             for other, until in sync.before(priority):
                 await other.changed(until - self._clock.monotonic())

@@ -26,7 +26,6 @@ namespaces; create, patch on events.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
@@ -53,7 +52,7 @@ from kubeshard.manager.membership import HealthGate, RightLost, holding
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import Stop, WorkGroup
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import apart, set_within
+from kubeshard.runtime.loop import apart
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import Assignments, assignments
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
@@ -68,7 +67,7 @@ from kubeshard.sharding.conditions import CHANGING, LOGGED_BEFORE, OWN_CONDITION
 from kubeshard.sharding.names import DECLARED_RING_ANNOTATION, SHARDER_FIELD_MANAGER, SHARDER_LABEL
 from kubeshard.sharding.ring import Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingResources
-from kubeshard.sharding.shard_states import MAX_SHARDS
+from kubeshard.sharding.shard_states import MAX_SHARDS, ShardChange
 
 AFTER_FAILURE = 30.0
 """Seconds until an instance is a candidate again after its sharder crashed: another one leads meanwhile."""
@@ -324,15 +323,25 @@ class _Assigning:
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
         """Runs until cancelled."""
-        self._rings.listen(lambda _: self._news.set())
+
+        def news(_: object) -> None:
+            self._news.set()
+
+        def shards_changed(change: ShardChange) -> None:
+            if change.availability or change.presence or change.said or len(change.rings) > 1:
+                self._news.set()
+
+        self._rings.listen(news)
         try:
-            with self._rings.subscribed(lambda _: self._news.set()):
+            with self._rings.subscribed(news), self._observer.subscribed(shards_changed):
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._assigning.run(self._enqueue), name="assignments")
+                    tasks.create_task(self._assigning.run(), name="assignments")
                     while True:
                         self._news.clear()
-                        wait = min(map(self._sync, self._rings), default=math.inf)
-                        await set_within(self._news, wait)
+                        for ring in self._rings:
+                            self._assigning.follow(ring)
+                            self._tell(ring)
+                        await self._news.wait()
         finally:
             self._rings.listen(None)
 
@@ -341,14 +350,6 @@ class _Assigning:
 
     def under_way(self) -> Sequence[str]:
         return ()
-
-    def _enqueue(self, key: Key, reason: object = "", *, after: float = 0.0, priority: int = 0) -> None:
-        self._news.set()
-
-    def _sync(self, ring: Ring) -> float:
-        wait = self._assigning.sync(ring)
-        self._tell(ring)
-        return wait
 
     def _tell(self, ring: Ring) -> None:
         """Logs what the sharder service would write into the ring's conditions."""

@@ -54,6 +54,10 @@ class Shards(Protocol):
         """Names of the ring's available shards, ascending."""
         ...
 
+    def availability_ends(self, ring: str, now: float) -> float:
+        """When the ring loses a shard without a further observation; infinite if it does not."""
+        ...
+
     def fresh(self, now: float) -> bool:
         """Whether the view of the Leases can be up to date."""
         ...
@@ -195,6 +199,11 @@ class Ring:
     def available(self) -> tuple[str, ...]:
         """Names of the available shards, ascending."""
         return self._inputs.shards.available(self.name, self.clock.monotonic())
+
+    @property
+    def available_until(self) -> float:
+        """When it loses one of these without an event; infinite if it does not."""
+        return self._inputs.shards.availability_ends(self.name, self.clock.monotonic())
 
     @property
     def fresh(self) -> bool:

@@ -5,8 +5,7 @@
 
 | in | |
 |---|---|
-| the available shards may have changed, the ring or a namespace has | `members_changed`, `ring_changed`, \
-`namespace_changed` |
+| a Lease has changed, the ring or a namespace has | `lease_changed`, `ring_changed`, `namespace_changed` |
 | an object is seen without an available shard | `unplaced`, `delayed` |
 | what has become of a write | `drained`, `placed`, `failed`, `refused`, `assigned_late`, `tried` |
 | what a scan has found | `Schedule.done`, `PendingDrains`, `WaitingObjects`, `released` |
@@ -14,7 +13,7 @@
 
 | out | |
 |---|---|
-| which scan is due, and when the next one is | `Schedule.due`, `Schedule.wait` |
+| which scan is due, and when the next one is | `next_scan` |
 | what else is due, and when the next of it is | `due`, `wake_at` |
 | what people are told | the ring's report and metrics (`tell_waiting`) |
 
@@ -56,7 +55,8 @@ from kubeshard.sharding.keys import kind_of_key
 from kubeshard.sharding.planner import NOT_SELECTED, NOT_SHARDED, Action, Decision, RingView, plan
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_resources import RingEntry
-from kubeshard.sharding.scans import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
+from kubeshard.sharding.scans import FOLLOW, FOLLOW_MAIN, DueScan, ScanPriority, ScanScope, Schedule
+from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.sharding.waiting import (
     Asked,
     Backoff,
@@ -153,6 +153,8 @@ class RingMachine(Generic[S]):
         self.backoff = backoff
         self.at_once = at_once
         self.resources: dict[GroupResource, S] = {}
+        self.available_until = -math.inf
+        """When the ring loses a shard without an event."""
         self.webhook: WebhookSeries[Job] | None = WebhookSeries() if probes else None
         self._failures = Notices(ring.clock, every=LOGGED_EVERY)
 
@@ -170,11 +172,20 @@ class RingMachine(Generic[S]):
             for sync in self.resources.values():
                 sync.notify()
 
-    def members_changed(self) -> None:
-        """The available shards may have changed. Call it immediately, even if a shard returns soon: a running
-        scan may have seen the ring without it.
+    def lease_changed(self, change: ShardChange) -> None:
+        """A Lease of the ring has changed. Call it immediately, even if a shard returns soon: a running scan may have
+        seen the ring without it.
         """
+        if change.availability or change.presence or len(change.rings) > 1:
+            self.members_changed()
+            if change.after is None or not change.after.available:
+                # A shard that was not available any more, but might have lived, may be dead now.
+                self.request(ScanScope.MISPLACED)
+
+    def members_changed(self) -> None:
+        """The available shards may have changed."""
         now, available = self.ring.clock.monotonic(), self.ring.available
+        self.available_until = self.ring.available_until
         for sync in self.resources.values():
             sync.schedule.members(available, now)
             sync.notify()
@@ -538,6 +549,18 @@ class ResourceMachine:
             self.request(scope, at)
 
     # Scans
+
+    def next_scan(self, priority: ScanPriority) -> tuple[DueScan | None, float]:
+        """The scan to do now, once those that it has to wait for (`before`) have ended; and when there may be one: also
+        when the ring loses a shard without an event.
+        """
+        ring, now = self.ring, self.ring.clock.monotonic()
+        self.schedule.members(ring.available, now)
+        if (due := self.schedule.due(priority, now)) is not None:
+            return due, now
+        if now >= self.of.available_until:
+            self.of.available_until = ring.available_until
+        return None, min(now + self.schedule.wait(priority, now), self.of.available_until)
 
     @property
     def scans_all_soon(self) -> bool:
