@@ -149,6 +149,28 @@ def test_an_object_that_cannot_be_keyed_is_refused_without_raising() -> None:
     assert decision.reason.startswith("generateName is not supported")
 
 
+def test_a_ring_that_is_cleaned_up_releases_what_cannot_be_keyed() -> None:
+    meta = ObjectMeta(generate_name="x-", namespace="default", labels={SHARD: "gone"})
+    decision = plan(view(releasing=True), MAIN, SECRET, meta)
+    assert (decision.action, decision.target, decision.key) == (Action.MOVE, "", "")
+
+
+@pytest.mark.parametrize("releasing", [False, True])
+def test_what_controls_an_objects_controller_is_looked_up_where_it_is_not_known(releasing: bool) -> None:
+    middle = OwnerKind(GroupResource("", "middles"), main=False, namespaced=True)
+    kinds = {CHILD.resource: {GroupKind("", "Middle"): middle}}
+    there = view(owner_kinds=kinds, releasing=releasing)
+    decision = plan(there, CHILD, CONFIG_MAP, config_map("Middle", **{SHARD: "shard-0"}))
+    assert (decision.action, decision.source) == (Action.LOOK_UP, "shard-0")
+
+
+def test_a_namespace_is_selected_by_its_own_labels() -> None:
+    entry, type_ = RingEntry(GroupResource("", "namespaces")), TypeMeta("v1", "Namespace")
+    narrow = view(namespaces=frozenset({"a"}), selects_namespace=lambda meta: meta.has_label("team"))
+    assert plan(narrow, entry, type_, ObjectMeta(name="b", labels={"team": "x"})).action is Action.ASSIGN
+    assert plan(narrow, entry, type_, ObjectMeta(name="a")).action is Action.NOTHING
+
+
 def resource(name: str, *controlled: str, group: str = "") -> RingResource:
     return RingResource(
         group=group,
