@@ -1,4 +1,4 @@
-"""Takes back objects that somebody else than the sharder took from this shard.
+"""Takes back objects that anyone but the sharder took from this shard.
 
 While a shard holds its Lease, a sharder does not take a main object from it before the shard has released it, and no
 controlled object before its owner. But a user may: with a PUT without labels, say, or with another shard's name in the
