@@ -7,30 +7,39 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
-from kubeshard.controller import Context, Reconciler, Result
+from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, Namespace, ObjectMeta
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key
+from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
-from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.manager.manager import Manager
+from kubeshard.manager.roles import roles
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.shard.settings import Ranges
-from kubeshard.sharding.assignment import Assignment
+from kubeshard.shard.sharding import Sharding
+from kubeshard.sharding.assignment import Assignment, Place
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import RING_LABEL, assignment_name
 from kubeshard.sharding.shares import divide
+from kubeshard_apiserver import User
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
 from kubeshard_lab.simulation.processes import Process
 
+OPERATOR = User(
+    "system:serviceaccount:ops:operator", groups=("system:serviceaccounts", "system:serviceaccounts:ops")
+)
 SHARDS = ("s0", "s1", "s2")
 OBJECTS = 200
 GATES = pytest.mark.parametrize("gates", [(SHARDED_LIST_AND_WATCH,), ()], ids=["selects", "ignores"])
@@ -94,6 +103,11 @@ class Fleet:
         self.ran: dict[Key, str] = {}
         """The shard of the last complete run of each object."""
         self.runs: Counter[Key] = Counter()
+        self.blind: list[str] = []
+        """Runs that did not see a child that existed."""
+        self.states = False
+        """Whether runs write statuses."""
+        self.coordinating: asyncio.Task[None]
         self.writes: Counter[str] = Counter()
         """Requests that change the assignment or objects of the ring, by resource."""
         world.observers.append(self._see)
@@ -104,6 +118,15 @@ class Fleet:
         return self.world.shard(
             name, Work(self, name, work), workers=20, owns=owns, sharding=sharding, **more
         )
+
+    def roles(self) -> Iterator[Mapping[str, Any]]:
+        """Returns what `kubeshard rbac` renders."""
+        sharding = Sharding(self.world.ring, namespace="ops", delivery=self.ranges)
+        controller = Controller(
+            name="thing", reconciler=Work(self, "", 0), primary=Watch(Thing, sharded=True)
+        )
+        grants = Manager([controller], sharding=sharding).grants()
+        return roles(grants, "operator", namespace="ops", account=("ops", "operator"))
 
     @property
     def assignment(self) -> Assignment | None:
@@ -125,6 +148,7 @@ class Fleet:
     async def until_settled(self, *shards: str, within: float = 60) -> float:
         took = await self.world.until(lambda: self.settled(*shards), within)
         assert self.together == []
+        assert self.blind == []
         return took
 
     def versions(self) -> dict[Key, str]:
@@ -155,7 +179,14 @@ class Work(Reconciler[Thing]):
             await asyncio.sleep(self._seconds)
             if fleet.ranges.by == "namespace":
                 metadata = ObjectMeta(name=f"c-{obj.metadata.name}", namespace=obj.metadata.namespace)
+                there = Key(metadata.namespace, metadata.name) in fleet.world.objects("", "configmaps")
+                if there and await ctx.get(ConfigMap, metadata.name) is None:
+                    fleet.blind.append(f"{key} on {self._shard}")
                 await ensure(ctx, ConfigMap(metadata=metadata, data={"v": "1"}), owner=obj)
+            if fleet.states:
+                status = MergePatch({"status": {"by": self._shard}})
+                name, namespace = obj.metadata.name, obj.metadata.namespace
+                await ctx.client.patch(Thing, name, namespace, status, base=obj, subresource="status")
         finally:
             fleet.working.pop(key, None)
         fleet.ran[key] = self._shard
@@ -170,26 +201,31 @@ def meta_of(obj: Any) -> ObjectMeta:
 
 @asynccontextmanager
 async def working(
-    gates: tuple[str, ...] = (), ranges: Ranges | None = None, shards: tuple[str, ...] = SHARDS
+    gates: tuple[str, ...] = (),
+    ranges: Ranges | None = None,
+    shards: tuple[str, ...] = SHARDS,
+    users: Mapping[str, User] | None = None,
 ) -> AsyncIterator[Fleet]:
-    async with SimulatedCluster(seed=1, feature_gates=gates) as world:
+    async with SimulatedCluster(seed=1, feature_gates=gates, users=users) as world:
         fleet = Fleet(world, ranges or Ranges(buckets=64))
         await world.install()
         async with world.admin() as client:
+            for each in fleet.roles() if users else ():
+                await client.apply(each)
             for number in range(OBJECTS):
                 place = f"n{number % 25}" if fleet.ranges.by == "namespace" else "team"
                 if place != "team" and number < 25:
                     await client.create(Namespace(metadata=ObjectMeta(name=place)))
                 await client.create(Thing(metadata=ObjectMeta(name=f"t{number}", namespace=place)))
-        coordinating = asyncio.create_task(Coordinator(world, fleet.ranges.divided).run())
+        fleet.coordinating = asyncio.create_task(Coordinator(world, fleet.ranges.divided).run())
         for name in shards:
             fleet.start(name)
         try:
             await fleet.until_settled(*shards)
             yield fleet
         finally:
-            coordinating.cancel()
-            await asyncio.wait([coordinating])
+            fleet.coordinating.cancel()
+            await asyncio.wait([fleet.coordinating])
 
 
 @GATES
@@ -311,5 +347,203 @@ def test_runs_that_last_are_cancelled_at_the_drains_timeout_and_the_others_are_h
             took = await fleet.world.until(lambda: "s2" in fleet.ran.values(), within=30)
             assert took < 10
             assert fleet.together == []
+
+    simulate(scene)
+
+
+def test_objects_are_created_changed_and_deleted_without_a_coordinator() -> None:
+    async def scene() -> None:
+        async with working() as fleet:
+            fleet.coordinating.cancel()
+            before = fleet.writes.copy()
+            await fleet.world.make_things(20, prefix="later")
+            assert await fleet.until_settled(*SHARDS) < 1
+            async with fleet.world.admin() as client:
+                await client.delete(Thing, "later1", "team")
+            assert (fleet.writes - before).total() == 0
+
+    simulate(scene)
+
+
+def test_shards_keep_what_they_have_when_the_assignment_is_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async with working() as fleet:
+            fleet.coordinating.cancel()
+            owners = dict(fleet.ran)
+            async with fleet.world.admin() as client:
+                await client.delete(ConfigMap, assignment_name("r"), "ops")
+                await asyncio.sleep(5)
+                fleet.ran.clear()
+                for key in owners:
+                    await client.patch(Thing, key.name, key.namespace, MergePatch({"spec": {"v": 1}}))
+            await fleet.world.until(lambda: fleet.ran == owners, within=5)
+            assert fleet.together == []
+
+    simulate(scene)
+    assert "Something is wrong with the assignment of the ring" in caplog.text
+
+
+def test_a_shard_stops_at_once_when_somebody_gives_its_buckets_away(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async with working() as fleet:
+            fleet.coordinating.cancel()
+            for process in ("s1", "s2"):
+                await fleet.world.processes[process].stop()
+            for name in ("u1", "u2"):
+                fleet.start(name, work=1000.0)
+            async with fleet.world.admin() as client:
+                found = await client.get(ConfigMap, assignment_name("r"), "ops")
+                assignment = Assignment.parse(found.data)
+                moves = dict.fromkeys(assignment.owned_by("s1"), ("u1", ""))
+                patch = assignment.change({**moves, **dict.fromkeys(assignment.owned_by("s2"), ("u2", ""))})
+                assert patch is not None
+                await client.patch(ConfigMap, assignment_name("r"), "ops", patch)
+                await asyncio.sleep(5)
+                assert set(fleet.working.values()) == {"u1", "u2"}
+                assignment = fleet.assignment
+                assert assignment is not None
+                patch = assignment.change(dict.fromkeys(assignment.owned_by("u1"), ("s0", "")))
+                assert patch is not None
+                await client.patch(ConfigMap, assignment_name("r"), "ops", patch)
+            await asyncio.sleep(0.5)
+            assert set(fleet.working.values()) == {"u2"}
+
+    simulate(scene)
+    assert "were given to others without this shard's consent" in caplog.text
+
+
+def test_an_acknowledgement_whose_answer_is_lost_changes_nothing() -> None:
+    async def scene() -> None:
+        async with working() as fleet:
+            lost = Counter[str]()
+
+            def losing(process: Process) -> None:
+                async def lose(request: HttpRequest, answer: HttpResponse) -> None:
+                    if request.method == "PATCH" and assignment_name("r") in request.target:
+                        lost[process.name] += 1
+                        if lost[process.name] <= 2:
+                            raise TransportError("connection reset")
+
+                for network in process.networks:
+                    network.after = lose
+
+            for name in SHARDS:
+                losing(fleet.world.processes[name])
+            fleet.start("s3")
+            await fleet.until_settled(*SHARDS, "s3")
+            assert set(lost) == set(SHARDS)
+
+    simulate(scene)
+
+
+def test_api_servers_that_take_turns_in_ignoring_the_selector_cost_time_only() -> None:
+    async def scene() -> None:
+        async with working((SHARDED_LIST_AND_WATCH,)) as fleet:
+
+            async def take_turns() -> None:
+                reads = fleet.world.server.reads
+                while True:
+                    await asyncio.sleep(0.3)
+                    reads._shards = not reads._shards
+                    fleet.world.server.store.interrupt(GroupResource("sim.example", "things"))
+
+            turns = asyncio.create_task(take_turns())
+            fleet.start("s3")
+            await fleet.until_settled(*SHARDS, "s3")
+            await fleet.world.processes["s0"].stop()
+            await fleet.until_settled("s1", "s2", "s3")
+            turns.cancel()
+
+    simulate(scene)
+
+
+def test_the_rights_of_a_shard_are_enough_and_nothing_is_refused() -> None:
+    refused: list[str] = []
+
+    def see(process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        if answer is not None and answer.status in (401, 403):
+            refused.append(f"{process.name} {request.method} {request.target}")
+
+    async def scene() -> None:
+        async with working(users=dict.fromkeys((*SHARDS, "s3"), OPERATOR)) as fleet:
+            fleet.world.observers.append(see)
+            fleet.start("s3")
+            await fleet.until_settled(*SHARDS, "s3")
+            assert refused == []
+
+    simulate(scene)
+
+
+class Late:
+    """From now on, writes of statuses by one process reach the server so many seconds late."""
+
+    def __init__(self, fleet: Fleet, process: Process, seconds: float) -> None:
+        self._fleet = fleet
+        self._seconds = seconds
+        self.landed: list[tuple[int, Place]] = []
+        """The status of each answer, and the place of the object's bucket when the write arrived."""
+        self._sending: list[asyncio.Task[None]] = []
+        for network in process.networks:
+            network.before = self._before(network._inner.request)
+
+    @property
+    def sent(self) -> int:
+        return len(self._sending)
+
+    def _before(
+        self, send: Callable[[HttpRequest], Awaitable[HttpResponse]]
+    ) -> Callable[[HttpRequest], Awaitable[HttpResponse | None]]:
+        async def land(request: HttpRequest) -> None:
+            await asyncio.sleep(self._seconds)
+            answer, assignment = await send(request), self._fleet.assignment
+            assert assignment is not None
+            obj = self._fleet.world.objects("sim.example", "things")[Key("team", "late")]
+            bucket = self._fleet.ranges.divided.of(meta_of(obj))
+            self.landed.append((answer.status, assignment.places[bucket]))
+
+        async def before(request: HttpRequest) -> HttpResponse | None:
+            if request.method == "PATCH" and "/things/late/status" in request.target:
+                self._sending.append(asyncio.create_task(land(request)))
+                await asyncio.sleep(60)
+            return None
+
+        return before
+
+
+@asynccontextmanager
+async def writing_late(seconds: float) -> AsyncIterator[tuple[Fleet, Late]]:
+    """One shard, s0, has just sent a write that will arrive late."""
+    async with working(shards=("s0",)) as fleet:
+        fleet.states = True
+        late = Late(fleet, fleet.world.processes["s0"], seconds)
+        async with fleet.world.admin() as client:
+            await client.create(Thing(metadata=ObjectMeta(name="late", namespace="team")))
+        await fleet.world.until(lambda: late.sent, within=5)
+        yield fleet, late
+
+
+def test_no_bucket_is_handed_over_while_a_write_is_under_way() -> None:
+    async def scene() -> None:
+        async with writing_late(8.0) as (fleet, late):
+            for name in ("s1", "s2", "s3", "s4", "s5", "s6", "s7"):
+                fleet.start(name)
+            await fleet.world.until(lambda: late.landed, within=30)
+            status, place = late.landed[0]
+            assert (status, place.owner) == (200, "s0")
+            assert place.target
+
+    simulate(scene)
+
+
+def test_a_late_write_of_a_dead_shard_does_not_overwrite_what_its_successor_wrote() -> None:
+    async def scene() -> None:
+        async with writing_late(60.0) as (fleet, late):
+            fleet.start("s1")
+            fleet.world.processes["s0"].kill()
+            await fleet.until_settled("s1")
+            await fleet.world.until(lambda: late.landed, within=60)
+            assert [(status, place.owner) for status, place in late.landed] == [(409, "s1")]
+            stored = fleet.world.objects("sim.example", "things")[Key("team", "late")]
+            assert stored["status"] == {"by": "s1"}
 
     simulate(scene)
