@@ -5,6 +5,7 @@ hash ranges and with one that ignores them.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -103,6 +104,8 @@ class Fleet:
         self.ran: dict[Key, str] = {}
         """The shard of the last complete run of each object."""
         self.runs: Counter[Key] = Counter()
+        self.cancelled: Counter[str] = Counter()
+        """How many runs of each shard were cancelled."""
         self.blind: list[str] = []
         """Runs that did not see a child that existed."""
         self.states = False
@@ -187,6 +190,9 @@ class Work(Reconciler[Thing]):
                 status = MergePatch({"status": {"by": self._shard}})
                 name, namespace = obj.metadata.name, obj.metadata.namespace
                 await ctx.client.patch(Thing, name, namespace, status, base=obj, subresource="status")
+        except asyncio.CancelledError:
+            fleet.cancelled[self._shard] += 1
+            raise
         finally:
             fleet.working.pop(key, None)
         fleet.ran[key] = self._shard
@@ -213,7 +219,8 @@ async def working(
             for each in fleet.roles() if users else ():
                 await client.apply(each)
             for number in range(OBJECTS):
-                place = f"n{number % 25}" if fleet.ranges.by == "namespace" else "team"
+                # Numbers at the end of a name hardly change its bucket.
+                place = f"{number % 25 * 1_234_567:x}-n" if fleet.ranges.by == "namespace" else "team"
                 if place != "team" and number < 25:
                     await client.create(Namespace(metadata=ObjectMeta(name=place)))
                 await client.create(Thing(metadata=ObjectMeta(name=f"t{number}", namespace=place)))
@@ -285,6 +292,32 @@ def test_a_shard_that_is_killed_is_succeeded_two_lease_durations_later(gates: tu
 
 
 @GATES
+def test_objects_that_change_all_the_time_are_on_one_shard_at_a_time_however_shards_come_and_go(
+    gates: tuple[str, ...],
+) -> None:
+    async def scene() -> None:
+        async with working(gates) as fleet:
+            world = fleet.world
+
+            async def change() -> None:
+                async with world.admin() as client:
+                    for number in itertools.count():
+                        name = f"t{world.rng.randrange(OBJECTS)}"
+                        await client.patch(Thing, name, "team", MergePatch({"spec": {"v": number}}))
+                        await asyncio.sleep(0.002)
+
+            changing = asyncio.create_task(change())
+            for name in ("s3", "s4"):
+                fleet.start(name)
+                await fleet.until_settled(*SHARDS, "s3", *["s4"][: name == "s4"])
+            await world.processes["s0"].stop()
+            await fleet.until_settled("s1", "s2", "s3", "s4")
+            changing.cancel()
+
+    simulate(scene)
+
+
+@GATES
 def test_a_rolling_restart_leaves_no_object_without_an_owner(gates: tuple[str, ...]) -> None:
     async def scene() -> None:
         async with working(gates) as fleet:
@@ -324,6 +357,7 @@ def test_everything_in_a_namespace_is_on_one_shard_and_nothing_but_children_is_w
             versions = fleet.versions()
             fleet.start("s3")
             await fleet.until_settled(*SHARDS, "s3")
+            assert "s3" in fleet.ran.values()
             assert fleet.versions() == versions
             async with fleet.world.admin() as client:
                 children = [
@@ -406,6 +440,7 @@ def test_a_shard_stops_at_once_when_somebody_gives_its_buckets_away(caplog: pyte
                 assert patch is not None
                 await client.patch(ConfigMap, assignment_name("r"), "ops", patch)
             await asyncio.sleep(0.5)
+            assert fleet.cancelled["u1"] == 20
             assert set(fleet.working.values()) == {"u2"}
 
     simulate(scene)

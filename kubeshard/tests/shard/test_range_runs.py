@@ -1,0 +1,164 @@
+"""Which runs happen in a ring that is sharded by ranges, and when nothing acts for a bucket any more."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kubeshard.client.version_fence import VersionFence
+from kubeshard.controller import Result
+from kubeshard.controller.in_flight import Activities, InFlight
+from kubeshard.core import KubeObject, NotOurs, ObjectMeta
+from kubeshard.core.objects import form_of
+from kubeshard.shard.range_ownership import RangeOwnership, State
+from kubeshard.shard.range_runs import POSTPONED, BucketRuns
+from kubeshard.sharding.assignment import Assignment, Place
+from kubeshard.sharding.buckets import Buckets
+from kubeshard_lab.virtual_time import virtual_time
+
+
+class Site(KubeObject, group="example.com", version="v1"):
+    pass
+
+
+BUCKETS = Buckets(1)
+SITE = Site(metadata=ObjectMeta(name="a", namespace="n", uid="u"))
+
+
+class Shard:
+    """A shard `a` of a ring with one bucket, and one controller."""
+
+    def __init__(self, *steps: str) -> None:
+        self.ownership = RangeOwnership("a", BUCKETS)
+        self.in_flight = InFlight()
+        self.runs = BucketRuns(
+            self.ownership, VersionFence(lambda kind: True, lambda meta: True, lambda: None)
+        )
+        self.began: list[KubeObject | None] = []
+        self.going_on = asyncio.Event()
+        self.check: Any = None
+        self._run = self.runs.bound(self._inner)
+        for step in steps:
+            self.take(step)
+
+    def take(self, step: str) -> None:
+        if step == "listed":
+            self.ownership.listed(self.ownership.terms)
+        elif step == "idle":
+            self.ownership.idle({0})
+        else:
+            self.ownership.seen(Assignment.of(BUCKETS, {0: Place.parse(step)}))
+
+    async def run(self, obj: KubeObject | None = SITE) -> Result | None:
+        form = form_of(Site)
+        activities = Activities(self.in_flight, "site", form.kind.group_kind, SITE.key)
+        client = SimpleNamespace(fenced=lambda fence: fence)
+        run: Any = SimpleNamespace(form=form, key=SITE.key, activities=activities, client=client)
+        self.activities = activities
+        with activities:
+            return await self._run(run, obj)
+
+    async def _inner(self, run: Any, obj: KubeObject | None) -> Result | None:
+        self.began.append(obj)
+        self.check = getattr(run.client, "check", None)
+        await self.going_on.wait()
+        return Result(requeue_after=7)
+
+
+OURS = ("a@1", "listed")
+
+
+@pytest.mark.parametrize(
+    ("steps", "state", "expected"),
+    [
+        (("b@1",), State.FOREIGN, None),
+        (("a@1",), State.ACQUIRING, Result(requeue_after=POSTPONED)),
+        (OURS, State.OWNED, Result(requeue_after=7)),
+        ((*OURS, "a>b@2"), State.DRAINING, None),
+        ((*OURS, "a>b@2", "idle"), State.LEAVING, None),
+    ],
+)
+@virtual_time
+async def test_an_object_is_run_only_while_its_bucket_is_owned_whatever_the_cache_has(
+    steps: tuple[str, ...], state: State, expected: Result | None
+) -> None:
+    shard = Shard(*steps)
+    shard.going_on.set()
+    assert shard.ownership.state(0) is state
+    assert await shard.run() == expected
+    assert bool(shard.began) is (state is State.OWNED)
+    assert not shard.runs.busy(0)
+
+
+@virtual_time
+async def test_what_is_gone_is_passed_on() -> None:
+    shard = Shard("b@1")
+    shard.going_on.set()
+    assert await shard.run(None) == Result(requeue_after=7)
+    assert shard.began == [None]
+
+
+@virtual_time
+async def test_a_bucket_is_idle_when_its_runs_have_ended_and_they_may_write_until_then() -> None:
+    shard = Shard(*OURS)
+    running = asyncio.create_task(shard.run())
+    await asyncio.sleep(1)
+    shard.take("a>b@2")
+    waiting = asyncio.create_task(shard.runs.idle(0))
+    await asyncio.sleep(1)
+    assert shard.runs.busy(0)
+    assert not waiting.done()
+    shard.check()
+    shard.going_on.set()
+    await waiting
+    assert running.done()
+    shard.take("idle")
+    with pytest.raises(NotOurs, match="has been handed over"):
+        shard.check()
+
+
+@virtual_time
+async def test_a_task_that_a_run_left_behind_writes_no_more_once_the_bucket_is_drained() -> None:
+    shard = Shard(*OURS)
+    shard.going_on.set()
+    await shard.run()
+    shard.activities.sending(1.0)(True)
+    shard.take("a>b@2")
+    with pytest.raises(NotOurs, match="has been handed over"):
+        shard.activities.sending(1.0)
+
+
+@virtual_time
+async def test_a_bucket_is_not_idle_while_a_write_of_an_earlier_run_is_under_way() -> None:
+    shard = Shard(*OURS)
+    shard.going_on.set()
+    await shard.run()
+    running = asyncio.create_task(shard.run())
+    done = shard.activities.sending(9.0)
+    await running
+    assert shard.runs.busy(0)
+    shard.take("a>b@2")
+    waiting = asyncio.create_task(shard.runs.idle(0))
+    done(False)
+    await asyncio.sleep(8)
+    assert not waiting.done()
+    await asyncio.wait_for(waiting, 2)
+
+
+@virtual_time
+async def test_a_run_that_is_cancelled_ends_without_a_failure_and_its_own_timeout_is_one() -> None:
+    shard = Shard(*OURS)
+    running = asyncio.create_task(shard.run())
+    await asyncio.sleep(1)
+    shard.runs.cancel({0})
+    assert await running is None
+
+    async def late(run: Any, obj: KubeObject | None) -> None:
+        raise TimeoutError("of its own")
+
+    shard._run = shard.runs.bound(late)
+    with pytest.raises(TimeoutError, match="of its own"):
+        await shard.run()
