@@ -16,14 +16,26 @@ from measures import MEASURES, SEEDS, Measure, ablated, switched_off
 pytestmark = pytest.mark.regression
 
 QUICK = ("tombstone",)
-SOON = ("deadline", "healthy renewal")
-"""Measures whose absence is noticed soonest."""
+LATE = frozenset(
+    {
+        "fence",
+        "watchdog",
+        "stale guard",
+        "restore noticed",
+        "deadline",
+        "time to notice an eviction",
+        "news after a silence",
+        "stale view distrusted",
+        "owner read before a child",
+    }
+)
+"""Measures whose absence takes more than five seconds of processor time to notice."""
 
 
 def without(measure: Measure) -> object:
     """The measure as a parameter, in one of the tiers."""
     tier = pytest.mark.quick if measure.name in QUICK else pytest.mark.nightly
-    return pytest.param(measure, id=measure.name, marks=() if measure.name in SOON else tier)
+    return pytest.param(measure, id=measure.name, marks=tier if measure.name in {*QUICK, *LATE} else ())
 
 
 @pytest.mark.parametrize("seed", [1, *further(2, 3)])
