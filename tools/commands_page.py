@@ -92,7 +92,7 @@ def _section(path: str, command: click.Command, extra: str, level: int) -> Itera
     if isinstance(command, Command):
         for title, listed in command.tables().items():
             yield _table(
-                {"Environment": "variable", "Values": "value"}[title],
+                {"Environment": "environment variable", "Values": "value"}[title],
                 (row for row in listed if row[0] not in SKIPPED),
             )
         if command.examples:

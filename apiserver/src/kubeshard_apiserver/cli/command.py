@@ -70,7 +70,8 @@ def _gates(_context: click.Context, _option: click.Parameter, value: str) -> fro
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where to write the administrator's kubeconfig (default: kubeconfig in the data folder, or "
-    "~/.kube/kubeshard). A kubeconfig of another cluster or of a running server is not overwritten.",
+    "~/.kube/kubeshard), readable by you only. A kubeconfig of another cluster or of a running server is not "
+    "overwritten.",
 )
 @click.option(
     "--host",

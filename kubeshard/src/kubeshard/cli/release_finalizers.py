@@ -57,9 +57,11 @@ def release_finalizers(
 
     A deleted object with a finalizer stays until its operator has cleaned up. If the operator is gone, nothing does:
     the object stays forever, and so does its namespace. Uninstall the operator first, because a running one would set
-    its finalizers again, and clean up yourself what it would have cleaned up. The command only needs the right to list
-    and patch these objects; kinds that cannot be listed are reported, and so are webhooks of the operator that are in
-    the way.
+    its finalizers again, and clean up yourself what it would have cleaned up. Only the named finalizers are removed,
+    and only from the objects that were listed; those of Kubernetes itself are refused.
+
+    The command needs the right to list and patch these objects. Kinds that cannot be listed are reported, and the exit
+    code is 1; webhooks of the operator that are in the way are reported, too.
     """
     from kubeshard.client import leftover_finalizers
     from kubeshard.client.connecting import connected

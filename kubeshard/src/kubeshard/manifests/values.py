@@ -367,8 +367,9 @@ class OperatorValues(Values):
     ring: Annotated[
         OperatorRing,
         Meta(
-            description="The ControllerRing that the watches declare, and the sharder's role for it; with "
-            "ring.policies=true also admission policies that restrict each pod to its own objects and Lease."
+            description="The ControllerRing that the watches declare, and the role for it of the account "
+            "`ring.sharderNamespace`, `ring.sharderName`; with ring.policies=true also admission policies that "
+            "restrict each pod to its own objects and Lease."
         ),
     ] = field(default_factory=OperatorRing)
     prometheus_rule: Annotated[
