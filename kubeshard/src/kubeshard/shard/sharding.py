@@ -38,7 +38,7 @@ from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.core.argument_hints import ArgumentHints
-from kubeshard.core.builtin import Lease, Namespace
+from kubeshard.core.builtin import ConfigMap, Lease, Namespace
 from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import READ, Grant
@@ -251,7 +251,10 @@ class Sharding(ArgumentHints):
             yield self._replaces.grant_to_replace
         if self.mode == "shard":
             return
-        yield Grant.on(Namespace, *READ)
+        if self.ranges is None:
+            yield Grant.on(Namespace, *READ)
+        else:
+            yield Grant.on(ConfigMap, "create", namespace=self._namespace or None)
         yield Grant.on(Lease, "list", "watch", "create", "update", "patch", "delete")
         yield Grant.on(EVENTS, "create", "patch")
         if self._declares.resources is None:
@@ -296,7 +299,7 @@ class Sharding(ArgumentHints):
         """
         if self._is_shard:
             metrics.registry.register(self._ready.member.metrics)
-        if self.mode == "shard" or self.ranges is not None:
+        if self.mode == "shard":
             return ()
         # A shard that uses a sharder service does not need it.
         from kubeshard.manager.config_file import Duration
@@ -316,6 +319,7 @@ class Sharding(ArgumentHints):
                 metrics=metrics,
                 health=health,
                 looks_for_ring=self._declares.resources is None,
+                ranges=None if self.ranges is None else self.ranges.divided,
                 config=SharderControllerConfig(
                     sync_period=Duration(self._sharder.sync_period),
                     concurrent_moves=self._sharder.concurrent_moves,

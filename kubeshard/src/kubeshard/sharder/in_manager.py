@@ -21,6 +21,9 @@ holds for an instance with a crashed sharder; its leadership is left to expire, 
 RBAC: get, list, watch on namespaces, and on the ControllerRing unless the ring's resources are given; list, watch,
 create, update, patch, delete on leases in all namespaces; get, list, watch, patch on the ring's resources in all
 namespaces; create, patch on events.
+
+With ranges, what the leader runs in place of assignments is `range_coordinator`, and the rights are those on Leases and
+events, and its own.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from kubeshard.client.client import Client
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.syncing import is_served, sync_problem, until_filled
-from kubeshard.core.builtin import Lease, Namespace
+from kubeshard.core.builtin import ConfigMap, Lease, Namespace
 from kubeshard.core.encoding import encode
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, LabelSelector
@@ -50,24 +53,31 @@ from kubeshard.manager.controllers import measured
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector, LeaderFence
 from kubeshard.manager.membership import HealthGate, RightLost, holding
 from kubeshard.manager.metrics import Metrics
-from kubeshard.manager.runnable import Stop, WorkGroup
+from kubeshard.manager.runnable import Stop, Work, WorkGroup
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import Assignments, assignments
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
+from kubeshard.sharder.findings import LoggedFindings
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.owners import OwnerChains
+from kubeshard.sharder.range_coordinator import RangeCoordination
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.conditions import CHANGING, LOGGED_BEFORE, OWN_CONDITIONS, findings
-from kubeshard.sharding.names import DECLARED_RING_ANNOTATION, SHARDER_FIELD_MANAGER, SHARDER_LABEL
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.names import (
+    DECLARED_RING_ANNOTATION,
+    SHARDER_FIELD_MANAGER,
+    SHARDER_LABEL,
+    assignment_name,
+)
 from kubeshard.sharding.ring import Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingResources
-from kubeshard.sharding.shard_states import MAX_SHARDS, ShardChange
+from kubeshard.sharding.shard_states import ShardChange
 
 AFTER_FAILURE = 30.0
 """Seconds until an instance is a candidate again after its sharder crashed: another one leads meanwhile."""
@@ -84,7 +94,8 @@ class InManagerSharder:
     """A candidate (`kubeshard.manager.runnable.Work`), run once. `declared` is the ring if there is no ControllerRing;
     None means that there is nothing to do then. `looks_for_ring` False: `declared` is always used. `client` is for the
     cluster with Leases and ControllerRing, `objects` for the one with the ring's objects and their Namespaces, called
-    `objects_in` in logs.
+    `objects_in` in logs. `ranges`: how objects are divided if they are not labelled; none of them is read or written
+    then.
     """
 
     name = "sharder"
@@ -102,6 +113,7 @@ class InManagerSharder:
         metrics: Metrics,
         health: HealthGate,
         looks_for_ring: bool = True,
+        ranges: Buckets | None = None,
         config: SharderControllerConfig | None = None,
     ) -> None:
         self._config = config or SharderControllerConfig()
@@ -117,14 +129,14 @@ class InManagerSharder:
             self._client, self._clock, crashed=lambda: counts.crashed("lease observer")
         )
         self._cache = cache = Cache(self._client, transforms=self._observer.transforms)
-        self._places = places = Cache(self._objects, cluster=objects_in) if objects_in else cache
+        apart = objects_in and ranges is None
+        self._places = places = Cache(self._objects, cluster=objects_in) if apart else cache
         self._kinds = ResourceKinds(self._objects)
-        namespaces = places.declare(Namespace)
         self._rings = Rings(
             RingInputs(
                 shards=self._observer.states,
                 kinds=self._kinds,
-                namespace=lambda name: namespaces.store.get(Key("", name)) or places.get(Namespace, name),
+                namespace=self._namespace,
                 metrics=counts,
                 clock=self._clock,
                 default_selector=default_selector(),
@@ -136,11 +148,17 @@ class InManagerSharder:
         )
         self._observer.rings = self._rings.get
         self._observer.declare(cache)
-        self._rings.declare_namespaces(places)
         self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
         self._note = {} if declared is None or objects_in else {DECLARED_RING_ANNOTATION: _manifest(declared)}
         metrics.registry.register(StateCollector(cache, self._rings.get))
-        self._needed: Sequence[Informer[Any]] = (namespaces, cache.declare(Lease, SHARD_LEASES))
+        self._needed: list[Informer[Any]] = [cache.declare(Lease, SHARD_LEASES)]
+        self._ranges = ranges
+        if ranges is None:
+            self._namespaces = places.declare(Namespace)
+            self._rings.declare_namespaces(places)
+            self._needed.append(self._namespaces)
+        else:
+            self._assignment = cache.declare(ConfigMap, self._scope(ring))
         self._fence = LeaderFence()
         self._stopping = asyncio.Event()
         self._term: Stop | None = None
@@ -172,6 +190,15 @@ class InManagerSharder:
     def under_way(self) -> Sequence[str]:
         return ()
 
+    def _namespace(self, name: str) -> Namespace | None:
+        if self._ranges is not None:
+            return None
+        return self._namespaces.store.get(Key("", name)) or self._places.get(Namespace, name)
+
+    def _scope(self, ring: str) -> Scope:
+        named = FieldSelector.equals("metadata.name", assignment_name(ring))
+        return Scope(frozenset({self._election.namespace or self._client.namespace}), fields=named)
+
     async def _observe(self) -> None:
         with self._observer.subscribed(self._rings.shard_changed):
             await self._observer.run()
@@ -181,8 +208,9 @@ class InManagerSharder:
         await self._source.known(self._clock.monotonic)
         await until_filled(self._needed)
         async with asyncio.TaskGroup() as tasks:
-            learning = tasks.create_task(self._kinds.keep_learning(self._rings), name="ring kinds")
-            await self._kinds.tried()
+            learning = tasks.create_task(self._learn_kinds(), name="ring kinds")
+            if self._ranges is None:
+                await self._kinds.tried()
             while not self._stopping.is_set():
                 pause = 0.0
                 try:
@@ -194,6 +222,10 @@ class InManagerSharder:
                     pause = AFTER_FAILURE
                 await asyncio.sleep(pause)
             learning.cancel()
+
+    async def _learn_kinds(self) -> None:
+        if self._ranges is None:
+            await self._kinds.keep_learning(self._rings)
 
     async def _lead(self, gates: Sequence[Gate]) -> None:
         """One term, including the candidacy. Raises RightLost, in a group, when leadership was lost, and any
@@ -229,11 +261,26 @@ class InManagerSharder:
             self._rings, self._observer, self._clock, self._config.mass_failure_grace
         )
         runner = measured(controller, Cluster(client, self._cache, self._events), self._metrics)
+        return WorkGroup("sharder", stop, [runner, self._assigning(client)])
+
+    def _assigning(self, leases: Client) -> Work:
+        """`leases`: for the cluster with the Leases."""
+        if self._ranges is not None:
+            namespace = self._election.namespace or leases.namespace
+            return RangeCoordination(
+                self._source.name,
+                self._ranges,
+                namespace,
+                self._rings,
+                self._observer,
+                leases,
+                self._assignment,
+            )
         objects = self._objects.fenced(self._fence)
         parts = assignments(
-            self._rings, self._observer, self._kinds, objects, self._places, self._config, leases=client
+            self._rings, self._observer, self._kinds, objects, self._places, self._config, leases=leases
         )
-        return WorkGroup("sharder", stop, [runner, _Assigning(parts, self._rings, self._observer)])
+        return _Assigning(parts, self._rings, self._observer)
 
 
 def _manifest(ring: ControllerRing) -> str:
@@ -318,8 +365,8 @@ class _Assigning:
         self._assigning = assigning
         self._rings = rings
         self._observer = observer
+        self._findings = LoggedFindings(observer)
         self._news = asyncio.Event()
-        self._notices = Notices()
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
         """Runs until cancelled."""
@@ -340,7 +387,7 @@ class _Assigning:
                         self._news.clear()
                         for ring in self._rings:
                             self._assigning.follow(ring)
-                            self._tell(ring)
+                            self._findings.tell(ring)
                         await self._news.wait()
         finally:
             self._rings.listen(None)
@@ -350,20 +397,3 @@ class _Assigning:
 
     def under_way(self) -> Sequence[str]:
         return ()
-
-    def _tell(self, ring: Ring) -> None:
-        """Logs what the sharder service would write into the ring's conditions."""
-        shards = self._observer.shards(ring.name)
-        present = [shard for shard in shards if not shard.deleted]
-        found = {
-            condition.type: condition.message
-            for condition in findings(ring.report, ring.resources, present, max_shards=MAX_SHARDS)
-        }
-        for type_, message in found.items():
-            if type_ in LOGGED_BEFORE:
-                continue
-            if self._notices.due(type_, "" if type_ in CHANGING else message):
-                _log.warning("The ring has a problem", ring=ring.name, what=type_, problem=message)
-        for type_ in sorted(OWN_CONDITIONS - found.keys()):
-            if self._notices.resolved(type_):
-                _log.info("A problem of the ring is resolved", ring=ring.name, what=type_)

@@ -57,11 +57,13 @@ from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
     PROOFS_ANNOTATION,
     RING_LABEL,
     STATE_LABEL,
     UNRELEASED_ANNOTATION,
     WATCHDOG_ANNOTATION,
+    WEIGHT_ANNOTATION,
 )
 from kubeshard.sharding.shard_states import MAX_SHARDS, Shard, ShardChange, ShardStates
 
@@ -73,9 +75,13 @@ _ANNOTATIONS = (
     CONFIRMED_ANNOTATION,
     WATCHDOG_ANNOTATION,
     UNRELEASED_ANNOTATION,
+    WEIGHT_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
 )
 LONGEST = 512
 """Characters of a text of a Lease: more than a name, a time or an incarnation has."""
+LONGEST_REPORT = 16_384
+"""Of what it says about ranges, which may be a thousand buckets without neighbours."""
 
 LOGGED_EVERY = 600.0
 
@@ -99,7 +105,8 @@ def kept(lease: Lease) -> Lease:
             annotations={
                 key: annotations[key]
                 for key in _ANNOTATIONS
-                if key in annotations and len(annotations[key]) <= LONGEST
+                if key in annotations
+                and len(annotations[key]) <= (LONGEST_REPORT if key == OWNED_RANGES_ANNOTATION else LONGEST)
             },
         ),
         spec=LeaseSpec(

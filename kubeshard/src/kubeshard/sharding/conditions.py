@@ -39,6 +39,7 @@ ASSIGNMENT_STUCK = "AssignmentStuck"
 CONFIRMATION_AWAITED = "ConfirmationAwaited"
 STRICT_HANDOVER_ACCEPTED = "StrictHandoverAccepted"
 CLEANED_UP = "CleanedUp"
+RANGES_ASSIGNED = "RangesAssigned"
 KEYS_DIFFER = "KeysDiffer"
 """Some objects are placed where the Go sharder would not place them: do not let it work on the ring, too."""
 
@@ -62,6 +63,7 @@ OWN_CONDITIONS = frozenset(
         STRICT_HANDOVER_ACCEPTED,
         CLEANED_UP,
         KEYS_DIFFER,
+        RANGES_ASSIGNED,
     }
 )
 
@@ -120,6 +122,8 @@ class RingReport:
         """Which shards fail at the same time, and what is done about it."""
         self.labels_left: str | None = None
         """Which objects have labels of a ring that is being cleaned up; None if it is not."""
+        self.ranges_problem = ""
+        """What is wrong with the assignment of a ring that is sharded by ranges."""
         self.keys_differing: dict[GroupResource, str] = {}
         """Which objects of a resource have another hash key than in Go."""
 
@@ -218,6 +222,11 @@ class RingReport:
             self.labels_left = left
             self._changed()
 
+    def ranges(self, problem: str = "") -> None:
+        if self.ranges_problem != problem:
+            self.ranges_problem = problem
+            self._changed()
+
     def mass_failure(self, explained: str = "") -> None:
         if self.failing_together != explained:
             self.failing_together = explained
@@ -251,6 +260,7 @@ def findings(
         (TAKEOVERS_PAUSED, "True", "ManyShardsFailed", report.failing_together),
         _clean_up(report),
         (KEYS_DIFFER, "True", "OwnersElsewhere", _keys(report, resources)),
+        (RANGES_ASSIGNED, "False", "AssignmentUnusable", report.ranges_problem),
     ]
     return [
         Condition(type=type_, status=status, reason=reason, message=for_people(message, MAX_MESSAGE))

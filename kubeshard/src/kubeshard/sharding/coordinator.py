@@ -179,6 +179,11 @@ class Coordinator:
         """As it was seen last; None if there is none."""
         return self._assignment
 
+    @property
+    def awaits_renewals(self) -> bool:
+        """Whether each renewal of a Lease is news."""
+        return self._renewals is not None
+
     # Events
 
     def seen(self, version: str, data: Mapping[str, object] | None, *, read: bool = False) -> None:

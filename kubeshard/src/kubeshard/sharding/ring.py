@@ -347,6 +347,7 @@ class Ring:
         for lease in tuple(self.report.refused_leases):
             self.report.lease(lease)
         self.report.mass_failure()
+        self.report.ranges()
         self.metrics.leads_no_more()
 
     def _begin_clean_up(self) -> None:

@@ -1,0 +1,231 @@
+"""What the leader runs for a ring that is sharded by ranges, in place of assignments of objects: it drives the
+`sharding.coordinator`, which decides.
+
+It reads and writes one ConfigMap, `ranges-<ring>`, next to the shards' Leases. No object of the ring is read or
+written, and the work does not grow with their number.
+
+RBAC: get, list, watch, create, patch on configmaps in the namespace of the shards; list on leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from fractions import Fraction
+
+from kubeshard.cache.deltas import Deleted, Delta, current
+from kubeshard.cache.informer import Informer
+from kubeshard.client.client import Client
+from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.leases.held_lease import Gate
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import set_within
+from kubeshard.sharder.dead_shards import DeadShardProofs
+from kubeshard.sharder.findings import LoggedFindings
+from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.rings import Rings
+from kubeshard.sharding.assignment import Report
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.coordinator import (
+    Change,
+    Command,
+    Coordinator,
+    Create,
+    Look,
+    Member,
+    Prove,
+    ReadLeases,
+)
+from kubeshard.sharding.names import (
+    OWNED_RANGES_ANNOTATION,
+    RING_LABEL,
+    WEIGHT_ANNOTATION,
+    assignment_name,
+)
+from kubeshard.sharding.ring import Ring
+from kubeshard.sharding.shard_states import ShardChange
+from kubeshard.sharding.shares import weight_of
+
+_log = get_logger("kubeshard.sharder")
+
+
+class RangeCoordination:
+    """A Work, for one term. `client` writes only while this process leads. `informer`: that of the ConfigMap in a cache
+    that runs.
+    """
+
+    name = "assignments"
+
+    def __init__(
+        self,
+        ring: str,
+        buckets: Buckets,
+        namespace: str,
+        rings: Rings,
+        observer: LeaseObserver,
+        client: Client,
+        informer: Informer[ConfigMap],
+    ) -> None:
+        self._ring = ring
+        self._namespace = namespace
+        self._rings = rings
+        self._observer = observer
+        self._client = client
+        self._informer = informer
+        self._clock = client.world.clock
+        self._proofs = DeadShardProofs(client, observer, rings, self._clock)
+        self._members = _Members(ring, namespace, rings, observer, self._clock)
+        self._machine = Coordinator(buckets, self._members, self._clock)
+        self._findings = LoggedFindings(observer)
+        self._news = asyncio.Event()
+
+    async def run(self, gates: Sequence[Gate] = ()) -> None:
+        """Runs until cancelled."""
+        self._rings.listen(lambda _: self._news.set())
+        handler = self._informer.add_handler(self._heard)
+        try:
+            with (
+                self._rings.subscribed(lambda _: self._news.set()),
+                self._observer.subscribed(self._shards_changed),
+            ):
+                while True:
+                    self._news.clear()
+                    wait = self._clock.monotonic() + 60.0
+                    if (ring := self._rings.get(self._ring)) is not None:
+                        await self._tend(ring)
+                        wait = min(wait, self._machine.wake_at)
+                        ends = self._observer.states.availability_ends(ring.name, self._clock.monotonic())
+                        wait = min(wait, ends)
+                    await set_within(self._news, max(wait - self._clock.monotonic(), 0.01))
+        finally:
+            handler.remove()
+            self._rings.listen(None)
+            self._proofs.forget(self._ring)
+
+    async def drain(self) -> None:
+        """Does nothing: a patch that was sent is safe whichever instance leads."""
+
+    def under_way(self) -> Sequence[str]:
+        return ()
+
+    # Events
+
+    def _heard(self, delta: Delta[ConfigMap]) -> None:
+        if isinstance(delta, Deleted):
+            self._machine.seen(delta.object.metadata.resource_version, None)
+        else:
+            found = current(delta)
+            self._machine.seen(found.metadata.resource_version, found.data or {})
+        self._news.set()
+
+    def _shards_changed(self, change: ShardChange) -> None:
+        news = change.availability or change.presence or change.said or len(change.rings) > 1
+        if self._ring in change.rings and (news or self._machine.awaits_renewals):
+            self._news.set()
+
+    # Commands
+
+    async def _tend(self, ring: Ring) -> None:
+        steps = self._machine.tend()
+        try:
+            command = next(steps)
+            while True:
+                try:
+                    outcome = await self._do(command)
+                except (ApiError, TimeoutError) as error:
+                    command = steps.throw(error)
+                else:
+                    command = steps.send(outcome)
+        except StopIteration:
+            ring.report.ranges("; ".join(filter(None, (self._machine.problem, self._members.problem))))
+            self._findings.tell(ring)
+
+    async def _do(self, command: Command) -> object:
+        name = assignment_name(self._ring)
+        match command:
+            case Look():
+                try:
+                    self._take(await self._client.get(ConfigMap, name, self._namespace), read=True)
+                except NotFound:
+                    self._machine.seen("", None, read=True)
+            case ReadLeases():
+                await self._observer.relist()
+            case Prove(shards):
+                return await self._proven(shards)
+            case Create(data):
+                labels = {RING_LABEL: self._ring}
+                meta = ObjectMeta(name=name, namespace=self._namespace, labels=labels)
+                self._take(await self._client.create(ConfigMap(metadata=meta, data=data)))
+                _log.info("Wrote the assignment of the ring", ring=self._ring)
+            case Change(patch, reason, moved):
+                self._take(await self._client.patch(ConfigMap, name, self._namespace, patch))
+                _log.info(
+                    "Changed the assignment of the ring",
+                    ring=self._ring,
+                    reason=reason,
+                    buckets=moved or "all",
+                )
+        return None
+
+    def _take(self, found: ConfigMap, *, read: bool = False) -> None:
+        self._machine.seen(found.metadata.resource_version, found.data or {}, read=read)
+
+    async def _proven(self, shards: frozenset[str]) -> frozenset[str]:
+        since = self._clock.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            proofs = {
+                shard: tasks.create_task(self._proof(shard, since), name="proof") for shard in sorted(shards)
+            }
+        return frozenset(shard for shard, proof in proofs.items() if proof.result())
+
+    async def _proof(self, shard: str, since: float) -> bool:
+        """A read that fails proves nothing; it is asked again."""
+        try:
+            stands = await self._proofs.proven(self._ring, shard, since)
+        except ApiError as error:
+            _log.debug("Cannot read whether a shard is dead", ring=self._ring, shard=shard, error=error)
+            return False
+        return stands is not None and stands()
+
+
+class _Members:
+    """The Leases of the ring next to the assignment, as the observer sees them."""
+
+    def __init__(
+        self, ring: str, namespace: str, rings: Rings, observer: LeaseObserver, clock: Clock
+    ) -> None:
+        self.problem = ""
+        """What is wrong with weights and reports."""
+        self._ring = ring
+        self._namespace = namespace
+        self._rings = rings
+        self._observer = observer
+        self._clock = clock
+
+    @property
+    def fresh(self) -> bool:
+        return self._observer.states.fresh(self._clock.monotonic())
+
+    def members(self, buckets: Buckets) -> Collection[Member]:
+        ring, found, problems = self._rings.get(self._ring), list[Member](), list[str]()
+        available = frozenset(ring.available if ring is not None else ())
+        for shard in self._observer.shards(self._ring):
+            if shard.key.namespace != self._namespace or not shard.valid:
+                continue
+            meta, spec = shard.lease.metadata, shard.lease.spec
+            said, weight, report = meta.annotation(OWNED_RANGES_ANNOTATION), Fraction(1), None
+            try:
+                weight = weight_of(meta.annotation(WEIGHT_ANNOTATION))
+            except ValueError as error:
+                problems.append(f"{shard.name}: {error}; it counts as 1")
+            try:
+                report = Report.parse(said, buckets) if said else None
+            except ValueError as error:
+                problems.append(f"{shard.name} gets nothing: {error}")
+            renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
+            found.append(Member(shard.name, shard.name in available, weight, report, renewed))
+        self.problem = "; ".join(problems)
+        return found
