@@ -170,8 +170,8 @@ class Coordinator:
         """How often shards have to renew their Leases before the object is written anew; None: nothing is wrong."""
         self._renewed: Mapping[str, str] = {}
         """The last renewals that do not count."""
-        self._unclaimed: dict[tuple[int, Place], float] = {}
-        """Since when the owners of buckets do not say that they own them."""
+        self._unclaimed: dict[tuple[int, Place], tuple[float, str]] = {}
+        """Since when, and since which renewal, the owners of buckets do not say that they own them."""
         self._failures = 0
 
     @property
@@ -278,13 +278,13 @@ class Coordinator:
         return ""
 
     def _write_anew(self, wrong: str) -> Steps:
-        self.problem = f"{wrong}. It is written anew when all shards have said what they own"
         if self._renewals is None:
             yield ReadLeases()
             members = self._membership.members(self.buckets)
             ever = self._greatest or any(member.report and member.report.seen for member in members)
             self._renewals, self._renewed = RENEWALS if ever else 0, _renewals(members)
         if not self._all_renewed():
+            self.problem = f"{wrong}. It is written anew when all shards have said what they own"
             return
         yield Look()  # before the reports are looked at: what has been taken since is in neither
         members = self._membership.members(self.buckets)
@@ -357,24 +357,28 @@ class Coordinator:
                 self.wake_at = min(self.wake_at, now + UNPROVEN)
             moves = {b: move for b, move in moves.items() if not move.taken_from or move.taken_from in proven}
         moves = {**self._repeated(assignment, members), **moves}
-        if patch := assignment.change({b: (move.owner, move.target) for b, move in moves.items()}, join=True):
+        places = {bucket: (move.owner, move.target) for bucket, move in moves.items()}
+        if moves and (patch := assignment.change(places, join=True)):
             yield Change(patch, "shards have joined, left, or changed their weights", len(moves))
 
     def _repeated(self, assignment: Assignment, members: Iterable[Member]) -> dict[int, _Move]:
         """What shards own, and do not say so: they may have seen it at a greater epoch, before it was edited."""
-        missing = [
-            (bucket, assignment.places[bucket])
+        now = self._clock.monotonic()
+        missing = {
+            (bucket, assignment.places[bucket]): member.renewed
             for member in members
             if member.available and member.report is not None
             for bucket in assignment.owned_by(member.shard) - member.report.epochs.keys()
-        ]
-        now = self._clock.monotonic()
-        self._unclaimed = {each: self._unclaimed.get(each, now) for each in missing}
-        self.wake_at = min(self.wake_at, *(since + UNCLAIMED for since in self._unclaimed.values()), math.inf)
+        }
+        self._unclaimed = {
+            each: self._unclaimed.get(each, (now, renewed)) for each, renewed in missing.items()
+        }
+        waiting = [since for since, _ in self._unclaimed.values() if since + UNCLAIMED > now]
+        self.wake_at = min(self.wake_at, *(since + UNCLAIMED for since in waiting), math.inf)
         return {
             bucket: _Move(last.owner, last.target, False, "")
-            for (bucket, last), since in self._unclaimed.items()
-            if now - since >= UNCLAIMED
+            for (bucket, last), (since, renewed) in self._unclaimed.items()
+            if now - since >= UNCLAIMED and missing[bucket, last] != renewed
         }
 
     def _settled(self, assignment: Assignment, weights: Mapping[str, Fraction]) -> float:
