@@ -115,8 +115,8 @@ class Fleet:
         """Requests that change the assignment or objects of the ring, by resource."""
         world.observers.append(self._see)
 
-    def start(self, name: str, work: float = 0.05, **more: Any) -> Process:
-        sharding = {"mode": "shard", "delivery": self.ranges}
+    def start(self, name: str, work: float = 0.05, mode: str = "shard", **more: Any) -> Process:
+        sharding = {"mode": mode, "delivery": self.ranges}
         owns = () if self.ranges.by == "uid" else (ConfigMap,)
         return self.world.shard(
             name, Work(self, name, work), workers=20, owns=owns, sharding=sharding, **more

@@ -70,6 +70,11 @@ class Member:
 class Share(Protocol):
     """What is delivered to one process. Methods are called in this order."""
 
+    @property
+    def report(self) -> str:
+        """What the shard says on its Lease, if others need to know it, that it works on."""
+        ...
+
     def scopes(self) -> Mapping[GroupKind, Scope]:
         """The kinds of which this process only caches its own share."""
         ...

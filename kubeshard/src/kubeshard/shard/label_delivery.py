@@ -78,6 +78,9 @@ class LabelledShare:
         self._reclaiming = Reclaiming()
         self._label_restorer = LabelRestorer(shard, resources, self._handovers.losses, clock)
 
+    report = ""
+    """The labels say it."""
+
     def scopes(self) -> Mapping[GroupKind, Scope]:
         shard = self._member.shard
         return dict.fromkeys(self._member.kinds, Scope(labels=Selector.equals(shard.label, shard.name)))

@@ -91,6 +91,10 @@ class RangeShare:
         self._runs = BucketRuns(self._ownership, self._fence)
         self._drain_timeout = ranges.drain_timeout
 
+    @property
+    def report(self) -> str:
+        return str(self._ownership.report)
+
     def scopes(self) -> Mapping[GroupKind, Scope]:
         """Nothing, until the shard knows what it owns."""
         return dict.fromkeys(self._member.kinds, Scope(hashes=self._ownership.buckets.ranges(())))

@@ -311,7 +311,8 @@ class ShardLease:
     `client` is what the controllers write with: its connections are reset when the Lease is lost. The renewer has its
     own client, with the same configuration and in the same world. `keep_on_stop` leaves the Lease to the name even
     after a clean stop, until it expires: a restart under the same name is back at once and still has its objects.
-    `strict_handover`: whether the ring asks for confirmations. `metrics` is called from the renewer's thread.
+    `strict_handover`: whether the ring asks for confirmations. `report`: what it says first that it works on
+    (`HeldShardLease.works_on`). `metrics` is called from the renewer's thread.
 
     RBAC: `get`, `create`, `update`, `watch` on `leases` in the shard's namespace.
     """
@@ -325,6 +326,7 @@ class ShardLease:
         takeover: Takeover = Takeover.WITH_PROOF,
         keep_on_stop: bool = False,
         strict_handover: bool = False,
+        report: str = "",
         metrics: LeaseMetrics | None = None,
     ) -> None:
         self.shard = shard
@@ -333,6 +335,7 @@ class ShardLease:
         self._takeover = takeover
         self._keep_on_stop = keep_on_stop
         self._strict_handover = strict_handover
+        self._report = report
         self._metrics = metrics or NoLeaseMetrics()
 
     @asynccontextmanager
@@ -369,6 +372,7 @@ class ShardLease:
             ended=world.host.has_ended,
             wall=world.clock.wall,
         )
+        claim.report = self._report
         held = HeldShardLease(world, claim, self._client.transport.abort)
         renewer = LeaseRenewer(
             LeaseStateMachine(claim, world.rng.uniform),
