@@ -204,7 +204,9 @@ async def installation(folder: Path) -> AsyncIterator[Installation]:
         served.write_kubeconfig(folder / "kubeconfig")
         config = await load_config(folder / "kubeconfig")
         client = await stack.enter_async_context(Client(config, world=WORLD))
-        yield await stack.enter_async_context(installed(Installation(client, config, port)))
+        async with installed(Installation(client, config, port)) as made:
+            yield made
+            await caller.close()  # else the sharder waits a second for the end of idle connections
 
 
 @asynccontextmanager
