@@ -169,7 +169,7 @@ class ScriptedClient:
         send_initial_events: bool,
         timeout_seconds: float,
         idle_timeout: float,
-    ) -> AsyncIterator[AsyncIterator[WatchEvent[Widget]]]:
+    ) -> AsyncIterator[ScriptedWatch]:
         assert 240 <= timeout_seconds <= 480
         self.note("stream" if send_initial_events else "watch", resource_version)
         if not send_initial_events and int(resource_version) < self.compacted:
@@ -188,7 +188,7 @@ class ScriptedClient:
                     stream.queue.put_nowait(event)
         self.streams.append(stream)
         try:
-            yield _events(stream, idle_timeout)
+            yield ScriptedWatch(stream, idle_timeout)
         finally:
             self.streams.remove(stream)
 
@@ -214,7 +214,19 @@ class ScriptedClient:
                 stream.queue.put_nowait(event)
 
 
+class ScriptedWatch:
+    foreign = 0
+
+    def __init__(self, stream: Stream, idle_timeout: float) -> None:
+        self._events = _events(stream, idle_timeout)
+
+    def __aiter__(self) -> AsyncIterator[WatchEvent[Widget]]:
+        return self._events
+
+
 class ScriptedList:
+    foreign = 0
+
     def __init__(self, api: ScriptedClient, namespace: str | AllNamespaces, scope: Scope) -> None:
         self._api = api
         self._namespace = namespace

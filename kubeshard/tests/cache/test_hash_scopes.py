@@ -249,6 +249,21 @@ async def test_what_has_left_is_not_shown_though_its_watch_still_sends_it(gate: 
 
 
 @either
+@pytest.mark.parametrize("streaming", [True, False], ids=["streams", "pages"])
+@virtual_time
+async def test_what_a_server_sends_that_was_not_asked_for_is_counted(streaming: bool, gate: bool) -> None:
+    async with world(LOW, gate=gate, streaming=streaming) as w:
+        others = 40 - len(w.known)
+        assert w.informer.foreign == (0 if gate else others)
+        other = next(obj for obj in await w.writer.list_all(ConfigMap, ALL, shard_selector=HIGH.hashes))
+        await w.write(other.metadata.name, "second")
+        for name in [key.name for key in w.known]:
+            await w.write(name, "second")
+        await settle()
+        assert w.informer.foreign == (0 if gate else others + 1)
+
+
+@either
 @virtual_time
 async def test_hashes_that_come_back_are_listed_anew(gate: bool) -> None:
     async with world(ALL_OF_THEM, gate=gate) as w:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given
@@ -20,6 +21,7 @@ from kubeshard.cache import Cache, CacheBehind, Informer, Scope
 from kubeshard.cache.scope import whole
 from kubeshard.cache.snapshot import Snapshot
 from kubeshard.cache.store import Store
+from kubeshard.core.hash_ranges import HASHES, HashRanges
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.listwatch.state_machine import Listed
 from kubeshard.runtime.pace import STEPS
@@ -187,6 +189,48 @@ async def test_another_scope_of_many_objects_is_prepared_in_steps_while_changes_
         assert found(informer)["blue"] == sum(
             obj.spec.color == "blue" for obj in api.objects.values() if obj.metadata.namespace == "y"
         )
+
+
+LOW, BOTH = (Scope(hashes=HashRanges.of("uid", [(0, HASHES // parts)])) for parts in (2, 1))
+
+
+@pytest.mark.parametrize(("before", "after"), [(BOTH, LOW), (LOW, BOTH)], ids=["fewer", "more"])
+@virtual_time
+async def test_other_hashes_of_many_objects_are_prepared_in_steps_and_seen_at_one_stroke(
+    before: Scope, after: Scope
+) -> None:
+    api = ScriptedClient()
+    for number in range(20 * STEPS):
+        api.put(f"x/{number}", "red")
+    cache = Cache(api.client, default_scope=before)
+    by_color = ByColor()
+    cache.add_index(Widget, "color", by_color)
+    informer = cache.informer(Widget)
+    judged = 0
+
+    def judging(hashes: HashRanges, metadata: ObjectMeta) -> bool:
+        nonlocal judged
+        judged += 1
+        return hashes.selects(metadata)
+
+    async with cache.running():
+        await cache.synced()
+        counts = {
+            scope: sum(scope.may_select(Widget.KIND, obj.metadata) for obj in api.objects.values())
+            for scope in (before, after)
+        }
+        seen: list[tuple[Scope, int]] = []
+
+        def look() -> None:
+            seen.append((informer.scope, found(informer)["red"]))
+            assert len(informer.store) == counts[informer.scope]
+
+        with patch.object(HashRanges, "may_select", judging):
+            turns = Turns(lambda: max(by_color.filed, judged))
+            await turns.until_done(asyncio.create_task(cache.rescope(informer, after)), look)
+        assert set(seen) == set(counts.items())
+        assert turns.longest <= STEPS + 2
+        assert turns.count >= 20
 
 
 def test_an_index_that_is_removed_while_it_is_filed_is_filed_no_further_whatever_becomes_of_the_store() -> (

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_client import ScriptedClient, Stream, Widget, WidgetSpec, unreadable
+from scripted_client import ScriptedClient, ScriptedWatch, Stream, Widget, WidgetSpec, unreadable
 
 from kubeshard import ALL
 from kubeshard.cache import (
@@ -26,7 +26,6 @@ from kubeshard.cache import (
     UndeclaredKind,
     Updated,
 )
-from kubeshard.client.watching import WatchEvent
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ConfigurationError, Forbidden, Gone, Unavailable
 from kubeshard.core.objects import Key
@@ -44,7 +43,7 @@ class Api(ScriptedClient):
         self.held: list[Stream] = []
 
     @asynccontextmanager
-    async def watch(self, *place: Any, **options: Any) -> AsyncIterator[AsyncIterator[WatchEvent[Widget]]]:
+    async def watch(self, *place: Any, **options: Any) -> AsyncIterator[ScriptedWatch]:
         async with super().watch(*place, **options) as events:
             if self.lagging:
                 self.streams[-1].hold()

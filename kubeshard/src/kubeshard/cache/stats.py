@@ -62,6 +62,13 @@ class InformerStats:
         return self._stats.unexpected_answers
 
     @property
+    def foreign(self) -> int:
+        """How often an object came whose hash was not asked for, and was left out: an API server that does not filter
+        by hashes costs more, and nothing else.
+        """
+        return self._stats.foreign
+
+    @property
     def handler_errors(self) -> int:
         """The number of handler calls that raised."""
         return self._notices.handler_errors

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 from kubeshard.core.objects import ObjectMeta
@@ -27,6 +28,7 @@ HASHES = 1 << 64
 _OFFSET, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, HASHES - 1
 
 
+@lru_cache(maxsize=4096)  # whatever happens to an object, several judge it one after the other
 def fnv1a(text: str) -> int:
     """The 64-bit FNV-1a hash of the text in UTF-8, as API servers compute it."""
     found = _OFFSET

@@ -86,11 +86,14 @@ class ReadingCrashed(ApiError):
 
 
 class ListWatchStats(msgspec.Struct):
-    """Counts of what happened to list/watches. `errors`: those that failed, by the class of the error."""
+    """Counts of what happened to list/watches. `errors`: those that failed, by the class of the error. `foreign`: how
+    often an object came that was not asked for, because a server ignored which hashes were.
+    """
 
     full_reads: int = 0
     rewinds: int = 0
     unexpected_answers: int = 0
+    foreign: int = 0
     errors: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, other: ListWatchStats) -> None:
@@ -98,6 +101,7 @@ class ListWatchStats(msgspec.Struct):
         self.full_reads += other.full_reads
         self.rewinds += other.rewinds
         self.unexpected_answers += other.unexpected_answers
+        self.foreign += other.foreign
 
 
 class Entries(Protocol[E]):
@@ -286,7 +290,9 @@ class Reflector(Generic[T]):
         self._sink, self.stats = sink, stats
 
     def select(self, hashes: HashRanges | None) -> None:
-        """From here on, objects with other hashes are left out. They have to be fewer than before."""
+        """From here on, changes of objects with other hashes are left out, but not what is being listed: if `narrowed`,
+        the sink has to look at that. The hashes have to be fewer than before.
+        """
         if hashes != self._source.hashes:
             self._source.hashes = hashes
 
@@ -355,25 +361,24 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(seconds)
 
     async def _list(self) -> None:
-        machine, part, pace, source = self._machine, self._part, Pace(self._clock), self._source
-        self._asked, self._asked_for = self._clock.monotonic(), source.hashes
+        machine, part, pace = self._machine, self._part, Pace(self._clock)
+        self._asked, self._asked_for = self._clock.monotonic(), self._source.hashes
         if self._begin():
-            stream = await source.list(self._begin)
+            stream = await self._source.list(self._begin)
             arrive = self._arrival
             async for obj in stream:
-                if self._asked_for is source.hashes or self._selects(obj):
-                    arrived, into = arrive(obj), self._into
-                    room = into.drop(obj, part) if arrived is None else into.put(arrived, part)
-                    if room is not None:
-                        await room
+                arrived, into = arrive(obj), self._into
+                room = into.drop(obj, part) if arrived is None else into.put(arrived, part)
+                if room is not None:
+                    await room
                 await pace.step()
             for unreadable in stream.undecodable:
-                if not self._selects(unreadable):
-                    continue
                 self._sink.unreadable(unreadable)
                 if unreadable.key is not None and (room := self._into.put(unreadable, part)) is not None:
                     await room
             version = stream.resource_version
+            if self._asked_for is not None:
+                self.stats.foreign += stream.foreign
         else:
             version = await self._source.current_version()
         self.last_answered = now = self._clock.monotonic()
@@ -399,8 +404,12 @@ class Reflector(Generic[T]):
                 self._sink.opened(self._part)
             else:
                 self._begin()
+            foreign = 0
             async for event in stream:
                 await self._event(event)
+                if self._asked_for is not None and stream.foreign != foreign:
+                    self.stats.foreign += stream.foreign - foreign
+                    foreign = stream.foreign
                 if not isinstance(machine.state, Streaming | Watching):
                     return
                 if isinstance(machine.state, Watching):
@@ -444,15 +453,12 @@ class Reflector(Generic[T]):
         if isinstance(machine.state, Watching):
             self.last_heard = now
 
-    def _selects(self, entry: T | UndecodableObject) -> bool:
-        """False for an object that was asked for, and has left the part since."""
-        hashes = self._source.hashes
-        return hashes is None or hashes.may_select(entry.metadata)
-
     def _is_news(self, event: Changed[T] | Failed) -> bool:
         """False for a change of an object that has left the part, and for one that is known."""
         metadata = _subject(event).metadata
-        if not self._selects(_subject(event)):
+        if not metadata.name:
+            return True  # nobody knows what has changed
+        if self._source.hashes is not None and not self._source.hashes.may_select(metadata):
             return False
         version = metadata.resource_version
         self._known = tuple(known for known in self._known if at_least(known[1], version))
