@@ -39,11 +39,10 @@ from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import DeclaredRing
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.scanner import Scanner
+from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharding.api import RingResource
-from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.keys import main_key
+from kubeshard.sharding.hash_ring import HashRing, main_key
 from kubeshard.sharding.names import RING_LABEL, shard_label
 from kubeshard.sharding.scans import ScanResult, ScanScope
 from kubeshard_lab.examples.webhosting.api import PROJECT_LABEL, READY, RING

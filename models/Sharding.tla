@@ -306,7 +306,7 @@ Acknowledge(n, i, o) ==
 
 -----------------------------------------------------------------------------
 (* The sharders: kubeshard.sharding.shard_states, sharder.lease_controller,      *)
-(* dead_shards, moves.  Their views may be as old as they like.            *)
+(* lease_observer, moves.  Their views may be as old as they like.         *)
 
 Observe(x, n) ==
     /\ view' = [view EXCEPT ![x][n] = \/ Held(n)

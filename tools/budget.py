@@ -74,8 +74,7 @@ from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.keys import main_key
+from kubeshard.sharding.hash_ring import HashRing, main_key
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
 from kubeshard.webhook.app import AdmissionApp
 from kubeshard_apiserver import ApiServer, InMemoryTransport

@@ -31,11 +31,9 @@ from kubeshard.manager import process_health
 from kubeshard.shard import label_restorer, reclaiming, shard_lease, stale_guard
 from kubeshard.sharder import (
     admission,
-    dead_shards,
     lease_controller,
     lease_observer,
     moves,
-    pod_reports,
     unassigned,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
@@ -164,7 +162,7 @@ MEASURES = (
         "the sharder reads the Lease again before it takes objects from a shard",
         "taken alive",
         ("failover_blind",),
-        ((dead_shards.DeadShardProofs, "proven", _proven),),
+        ((lease_observer.DeadShardProofs, "proven", _proven),),
     ),
     Measure(
         "incarnation",
@@ -347,7 +345,7 @@ MEASURES = (
         "a sharder takes a Lease at once when the kubelet says that the shard has ended",
         "late take-over",
         ("container_ended",),
-        ((pod_reports.PodReports, "certify", _false),),
+        ((lease_controller.PodReports, "certify", _false),),
         minutes=3.0,
     ),
 )

@@ -23,8 +23,7 @@ from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
-from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.keys import main_key
+from kubeshard.sharding.hash_ring import HashRing, main_key
 from kubeshard.sharding.ring import RingInputs
 from kubeshard.webhook import AdmissionApp
 from kubeshard_apiserver import ApiServer, Front, InMemoryTransport

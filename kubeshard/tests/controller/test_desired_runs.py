@@ -16,8 +16,7 @@ from kubeshard.client.label_fence import LabelFence
 from kubeshard.controller import Applied, Context, Controller, Watch
 from kubeshard.core import ConfigMap, Kind, KubeObject, MergePatch, NotOurs, ObjectMeta
 from kubeshard.manager import Manager
-from kubeshard.sharding.ownership import Belongs, OwnerKind, belongs
-from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.ring_resources import Belongs, OwnerKind, RingEntry, belongs
 from kubeshard_apiserver.testing.memory import MemoryApi
 
 pytestmark = pytest.mark.regression

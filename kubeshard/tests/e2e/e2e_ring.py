@@ -16,8 +16,7 @@ from kubeshard.core.conditions import get_condition
 from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
-from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.keys import main_key
+from kubeshard.sharding.hash_ring import HashRing, main_key
 from kubeshard.sharding.names import shard_label, webhook_config_name
 
 

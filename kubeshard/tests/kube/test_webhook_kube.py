@@ -30,9 +30,8 @@ from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names, webhook
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import APP_NAME, WEBHOOK_PATH_PREFIX
-from kubeshard.sharding.ownership import PossibleOwners
 from kubeshard.sharding.ring import RingInputs
-from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.ring_resources import PossibleOwners, RingResources
 from kubeshard.webhook import WebhookServer
 from kubeshard.webhook.shared_certificate import SharedCertificate
 

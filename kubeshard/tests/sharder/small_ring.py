@@ -18,14 +18,13 @@ from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.sharder.assignment_controller import JITTER, LONGEST_RETRY
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.moves import Known, ObjectLock, ObjectLocks
-from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
-from kubeshard.sharding.ownership import PossibleOwners
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring import OnDeletion, Ring, RingInputs
 from kubeshard.sharding.ring_machine import RingMachine
-from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.ring_resources import PossibleOwners, RingResources
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf
 from kubeshard_lab.virtual_world import SeededRng
 

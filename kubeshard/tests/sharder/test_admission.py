@@ -27,9 +27,8 @@ from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.ownership import OwnerKind, PossibleOwners
 from kubeshard.sharding.ring import Ring, RingInputs
-from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.ring_resources import OwnerKind, PossibleOwners, RingResources
 from kubeshard.webhook.review import UserInfo, decode_review, encode_review
 
 SHARD_LABEL = "shard.alpha.sharding.timebertt.dev/operator"

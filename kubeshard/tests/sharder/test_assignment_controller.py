@@ -17,7 +17,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.assignment_controller import RINGS_A_TURN, Assignments, assignment_controller
 from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.resource_sync import ResourceSync
+from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import RING_LABEL
 from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope

@@ -13,9 +13,8 @@ from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import RingView
-from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.ring_resources import OwnerKind, RingResources
 
 
 async def test_objects_whose_controllers_are_gone_are_not_remembered_without_bound(

@@ -10,7 +10,7 @@ from small_ring import SmallRing, ring_machine
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.kinds_and_rights import ASKED_AGAIN, ASKED_EVERY, Permissions
-from kubeshard.sharder.resource_sync import ResourceSync
+from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharding.api import RingResource
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 

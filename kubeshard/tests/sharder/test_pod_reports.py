@@ -12,7 +12,7 @@ from small_api import SmallApi, status
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.partial_kinds import Pod
-from kubeshard.sharder.pod_reports import ASKED_AGAIN, PodReports, has_died
+from kubeshard.sharder.lease_controller import ASKED_AGAIN, PodReports, has_died
 from kubeshard.sharding.names import INCARNATION_ANNOTATION
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 

@@ -14,8 +14,7 @@ from kubeshard.core.errors import Unavailable
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.assignment_controller import AT_ONCE, Assignments
 from kubeshard.sharder.config import SharderControllerConfig
-from kubeshard.sharder.resource_sync import ResourceSync
-from kubeshard.sharder.tasks import StartLimit
+from kubeshard.sharder.tasks import ResourceSync, StartLimit
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.ring_machine import RingMachine
 from kubeshard.sharding.scans import ScanResult, ScanScope

@@ -30,9 +30,9 @@ from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGro
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK, CLEANED_UP, LEASES_WRITTEN, findings
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, STRICT_HANDOVER_ANNOTATION
-from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.sharding.ring_machine import ANY_OWNER, Job
+from kubeshard.sharding.ring_resources import OwnerKind
 from kubeshard.sharding.scans import ScanScope
 from kubeshard.sharding.waiting import REMEMBERED, Objects, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time

@@ -20,9 +20,8 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.repairs import EVERY, FREE
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.lease_controller import LABEL_PATIENCE, ShardLeases
-from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharding.lease_machine import HELD_BACK, RELABEL, RELABEL_CHANGED, LeasesOfRing
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
 from kubeshard.sharding.shard_states import ShardChange

@@ -19,8 +19,8 @@ from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.dead_shards import Still
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
+from kubeshard.sharder.lease_observer import Still
 from kubeshard.sharder.moves import THROTTLING, TRIES, Known, Mover
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, TAKEN

@@ -18,16 +18,16 @@ from small_ring import SmallRing
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.dead_shards import Still
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
+from kubeshard.sharder.lease_observer import Still
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
-from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import NOT_SHARDED
 from kubeshard.sharding.ring import OnDeletion
+from kubeshard.sharding.ring_resources import OwnerKind
 from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, Objects
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time

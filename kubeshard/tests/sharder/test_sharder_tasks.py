@@ -19,9 +19,8 @@ from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharder.config import SharderControllerConfig
-from kubeshard.sharder.dead_shards import Still
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
-from kubeshard.sharder.lease_observer import SHARD_LEASES
+from kubeshard.sharder.lease_observer import SHARD_LEASES, Still
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.tasks import BoundedTaskGroup
 from kubeshard.sharding import waiting

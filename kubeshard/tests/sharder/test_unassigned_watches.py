@@ -19,9 +19,9 @@ from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.core.selectors import LabelSelector, Selector
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
+from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharder.unassigned import APART, SYNCS_A_TURN, UnassignedWatches
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label

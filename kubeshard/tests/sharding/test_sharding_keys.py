@@ -3,7 +3,7 @@
 import pytest
 
 from kubeshard.core.objects import ObjectMeta, OwnerReference
-from kubeshard.sharding.keys import GeneratedName, KeyRefused, controlled_key, main_key
+from kubeshard.sharding.hash_ring import GeneratedName, KeyRefused, controlled_key, main_key
 
 
 def controller(**reference: str) -> OwnerReference:

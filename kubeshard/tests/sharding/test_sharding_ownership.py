@@ -17,9 +17,8 @@ from kubeshard.core.owners import NOTED_OWNER
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import shard_label
-from kubeshard.sharding.ownership import Belongs, belongs, owner_kinds
 from kubeshard.sharding.planner import Action, RingView, plan
-from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.ring_resources import Belongs, RingResources, belongs, owner_kinds
 
 GROUP = "example.com"
 SHARDS = ("a", "b", "c", "d")

@@ -10,9 +10,8 @@ from kubeshard.sharding.api import ControllerRing, RingGroupResource, RingResour
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import ring_of_webhook_path, webhook_path
-from kubeshard.sharding.ownership import OwnerKind
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
-from kubeshard.sharding.ring_resources import ResourceNotInRing, RingEntry, RingResources
+from kubeshard.sharding.ring_resources import OwnerKind, ResourceNotInRing, RingEntry, RingResources
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
 SECRET, CONFIG_MAP = TypeMeta("v1", "Secret"), TypeMeta("v1", "ConfigMap")

@@ -15,8 +15,8 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.scanner import NamespaceScans, Scanner
+from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharder.unassigned import _Watch
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.ring_machine import Job

@@ -15,10 +15,10 @@ In the first run of a new shard, which reads from the API server, the dependents
 are created without being read before; if the name is taken, they are read then. What the run has just read by
 `ctx.get` is not read again.
 
-In a shard, an object of a sharded kind that follows nobody (`kubeshard.sharding.ownership`: a controlled kind without
-`owner`) gets no shard, so no cache of a shard shows it: it is read from the API server. One that follows an object of
-this shard, but has another label or none, is taken over. Labels of rings and desired sets in `desired` are not written
-(`kubeshard.controller.desired.inherited_labels`).
+In a shard, an object of a sharded kind that follows nobody (`kubeshard.sharding.ring_resources`: a controlled kind
+without `owner`) gets no shard, so no cache of a shard shows it: it is read from the API server. One that follows an
+object of this shard, but has another label or none, is taken over. Labels of rings and desired sets in `desired` are
+not written (`kubeshard.controller.desired.inherited_labels`).
 
 The object is written with a controller reference to `owner`. `ensure` raises `AlreadyControlled` if another controller
 owns the object, and `IllegalOwner`, which is not retried, if the owner cannot own it. If the name is taken on create,

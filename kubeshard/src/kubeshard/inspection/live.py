@@ -39,11 +39,10 @@ from kubeshard.listwatch.reflector import Entries, Interrupted, Reflector, Sink,
 from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.keys import KeyRefused
+from kubeshard.sharding.hash_ring import KeyRefused
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LABEL
-from kubeshard.sharding.ownership import ControllerUnknown
 from kubeshard.sharding.planner import RingView, hash_key
-from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.ring_resources import ControllerUnknown, RingEntry
 from kubeshard.sharding.shard_states import ShardState, written_state
 from kubeshard.sharding.waiting import SkippedNamespaces
 

@@ -51,8 +51,7 @@ from kubeshard.sharding.conditions import (
     PERMITTED,
     RESOURCES_RESOLVED,
 )
-from kubeshard.sharding.hash_ring import point_of
-from kubeshard.sharding.keys import kind_of_key, object_of_key
+from kubeshard.sharding.hash_ring import kind_of_key, object_of_key, point_of
 from kubeshard.sharding.names import (
     RETURNING,
     RING_LABEL,

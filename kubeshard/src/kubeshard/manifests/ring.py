@@ -8,7 +8,7 @@ admission policies that make the API server enforce what shards and sharder may 
 | `sharding-RING-labels` | the sharder's account | change the ring's two labels of an object, and nothing else |
 
 (1) Also objects of controlled resources that nothing controls: these belong to no shard
-(`kubeshard.sharding.ownership`).
+(`kubeshard.sharding.ring_resources`).
 
 A shard is known by the pod that its token is bound to, so shards must be named after their pods, which is the default.
 The API server evaluates the fence in the transaction that stores the object, so it rejects a write that was sent before

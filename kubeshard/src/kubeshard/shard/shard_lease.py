@@ -78,8 +78,7 @@ from kubeshard.sharding.names import (
     UNRELEASED_ANNOTATION,
     WATCHDOG_ANNOTATION,
 )
-from kubeshard.sharding.ownership import Belongs, belongs, owner_kinds
-from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.ring_resources import Belongs, RingResources, belongs, owner_kinds
 from kubeshard.sharding.shard_states import is_confirmed
 
 RETURNING_ANNOTATION = "alpha.sharding.timebertt.dev/returning"
@@ -416,11 +415,11 @@ class ShardFence(LabelFence):
         return kind.group_resource in self._resources
 
     def by_label(self, kind: Kind, meta: ObjectMeta) -> bool:
-        """See `kubeshard.sharding.ownership`."""
+        """See `kubeshard.sharding.ring_resources`."""
         return self._belongs(kind, meta).by_label
 
     def stamps(self, kind: Kind, meta: ObjectMeta) -> bool:
-        """See `kubeshard.sharding.ownership`."""
+        """See `kubeshard.sharding.ring_resources`."""
         return self._belongs(kind, meta) in (Belongs.OWNER, Belongs.FAR)
 
     def _belongs(self, kind: Kind, meta: ObjectMeta) -> Belongs:

@@ -8,13 +8,13 @@ The first row that applies decides:
 | ring not found, unexpected path | allowed, unassigned, warning |
 | object's metadata unreadable | allowed, unassigned, warning |
 | UPDATE that replaces an available shard's label by another's, not by a sharder, and which shard may write the \
-object is told by the label (`ownership`) | allowed, label restored, warning |
+object is told by the label (`ring_resources`) | allowed, label restored, warning |
 | UPDATE that gives a controlled object with a shard to another owner | allowed, label of the owner's shard (not if \
 the view of the Leases is stale) |
 | shard label present and not empty | allowed |
 | resource not in the ring | allowed, unassigned, warning |
-| UPDATE that removes the shard label without permission (below), if the object belongs to anybody (`ownership`) | \
-allowed, label restored, warning |
+| UPDATE that removes the shard label without permission (below), if the object belongs to anybody \
+(`ring_resources`) | allowed, label restored, warning |
 | key rejected | allowed, unassigned, warning |
 | no key (no controller, or a foreign one), or one that has to be looked up | allowed |
 | no available shard | allowed |
@@ -75,10 +75,9 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER, ring_of_webhook_path
-from kubeshard.sharding.ownership import Belongs, belongs
 from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, NAMESPACES, Action, RingView, plan
 from kubeshard.sharding.ring import Ring
-from kubeshard.sharding.ring_resources import ResourceNotInRing, RingEntry
+from kubeshard.sharding.ring_resources import Belongs, ResourceNotInRing, RingEntry, belongs
 from kubeshard.webhook.review import (
     AdmissionAnswer,
     AdmissionRequest,

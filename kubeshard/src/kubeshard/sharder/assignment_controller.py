@@ -45,14 +45,12 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.config import SharderControllerConfig
-from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
-from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.resource_sync import SHORTEST_WAIT, ResourceSync
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans, Scanner
-from kubeshard.sharder.tasks import BoundedTaskGroup, StartLimit
+from kubeshard.sharder.tasks import SHORTEST_WAIT, BoundedTaskGroup, ResourceSync, StartLimit
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.ring import Ring

@@ -25,10 +25,9 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharding.ownership import PossibleOwners, owner_kinds
-from kubeshard.sharding.ring_resources import RingResources, named_namespaces
+from kubeshard.sharder.tasks import ResourceSync
+from kubeshard.sharding.ring_resources import PossibleOwners, RingResources, named_namespaces, owner_kinds
 from kubeshard.sharding.scans import ScanScope
 
 RETRY = 10.0

@@ -51,10 +51,10 @@ from kubeshard.core.versions import compare
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
-from kubeshard.sharder.dead_shards import DeadShardProofs, Still
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
+from kubeshard.sharder.lease_observer import DeadShardProofs, Still
 from kubeshard.sharder.owners import OwnerReads, read_metadata
-from kubeshard.sharder.resource_sync import ResourceSync
+from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharding.names import DRAIN_VALUE, TAKEN
 from kubeshard.sharding.planner import Action, RingView, plan
 from kubeshard.sharding.ring_machine import ANY_OWNER, Do, Job, MoveResult

@@ -25,10 +25,9 @@ from kubeshard.core.objects import Key, ObjectMeta, OwnerReference, metadata_onl
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
-from kubeshard.sharding.keys import kind_of_key, object_of_key
-from kubeshard.sharding.ownership import ControllerUnknown, main_owner
+from kubeshard.sharding.hash_ring import kind_of_key, object_of_key
 from kubeshard.sharding.planner import RingView
-from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.ring_resources import ControllerUnknown, RingEntry, main_owner
 
 
 async def read_metadata(client: Client, kind: Kind, key: Key) -> ObjectMeta:

@@ -47,8 +47,7 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.resource_sync import ResourceSync
-from kubeshard.sharder.tasks import BoundedTaskGroup, StartLimit
+from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, StartLimit
 from kubeshard.sharding.names import RETURNING, shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, not_sharded, plan
 from kubeshard.sharding.ring import Ring

@@ -51,10 +51,9 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
-from kubeshard.sharder.tasks import BoundedTaskGroup, supervised, tell_crash
+from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, supervised, tell_crash
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.scans import ScanScope

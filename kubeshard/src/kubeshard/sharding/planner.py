@@ -42,17 +42,17 @@ from kubeshard.core.kinds import GroupResource, TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import Selector
-from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.keys import KeyRefused, controlled_key, main_key
+from kubeshard.sharding.hash_ring import HashRing, KeyRefused, controlled_key, main_key
 from kubeshard.sharding.names import drain_label, shard_label
-from kubeshard.sharding.ownership import (
+from kubeshard.sharding.ring_resources import (
     Controllers,
     ControllerUnknown,
     PossibleOwners,
+    RingEntry,
+    RingResources,
     main_owner,
     noted_main,
 )
-from kubeshard.sharding.ring_resources import RingEntry, RingResources
 
 NAMESPACES = GroupResource("", "namespaces")
 
@@ -174,7 +174,7 @@ def plan(
 ) -> Decision:
     """The decision according to the table above. Never raises.
 
-    `namespace` is used if the metadata has none (see `keys`); `draining` are the keys of main objects
+    `namespace` is used if the metadata has none (see `hash_ring`); `draining` are the keys of main objects
     with a pending drain, as seen by the same pass.
     """
     labels = meta.labels or {}  # what follows is asked for every object of every scan

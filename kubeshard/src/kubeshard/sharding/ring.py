@@ -35,9 +35,14 @@ from kubeshard.sharding.names import (
     STRICT_HANDOVER_ANNOTATION,
     SYSTEM_NAMESPACES_ANNOTATION,
 )
-from kubeshard.sharding.ownership import Controllers, PossibleOwners
 from kubeshard.sharding.planner import RingView
-from kubeshard.sharding.ring_resources import RingEntry, RingResources, few_named_namespaces
+from kubeshard.sharding.ring_resources import (
+    Controllers,
+    PossibleOwners,
+    RingEntry,
+    RingResources,
+    few_named_namespaces,
+)
 from kubeshard.sharding.shard_states import Confirmations, longest_wait
 from kubeshard.sharding.take_overs import Evictions
 from kubeshard.sharding.waiting import CleanUp

@@ -51,7 +51,7 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER
-from kubeshard.sharding.keys import kind_of_key
+from kubeshard.sharding.hash_ring import kind_of_key
 from kubeshard.sharding.planner import NOT_SELECTED, NOT_SHARDED, Action, Decision, RingView, plan
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_resources import RingEntry

@@ -43,8 +43,7 @@ from kubeshard.core.conditions import for_people
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import parse_time
-from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.keys import namespace_of_key
+from kubeshard.sharding.hash_ring import HashRing, namespace_of_key
 from kubeshard.sharding.scans import ScanScope
 
 REMEMBERED = 1000
