@@ -6,7 +6,7 @@ change it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import lru_cache
 from typing import Any, Self, TypeVar
 
@@ -79,11 +79,11 @@ class View:
         """The API server's warnings are not logged: for a request whose warning is the answer that is wanted."""
         return self._view(_connection=self._connection.without_warnings())
 
-    async def turn(self) -> None:
+    def turn(self) -> Awaitable[None]:
         """Returns when the rate limit admits one more request of an impatient view, and credentials are available.
         Raises Unauthorized, ConfigurationError.
         """
-        await self._connection.turn()
+        return self._connection.turn()
 
     def sparing(self) -> Self:
         """Sends no create that can only be refused, because an earlier one showed that the namespace is being deleted

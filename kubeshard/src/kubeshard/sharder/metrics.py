@@ -100,7 +100,9 @@ class RingMetrics:
 
     def add(self, name: str, resource: GroupResource | None = None, more: str = "") -> None:
         """Counts one (`COUNTED`). `more`: the last label."""
-        self._of(self._metrics.counts[name], resource, more).value += 1
+        metric = self._metrics.counts[name]
+        series = self._series.get((metric, resource, more)) or self._of(metric, resource, more)
+        series.value += 1
 
     def set(self, name: str, value: float, resource: GroupResource | None = None, more: str = "") -> None:
         """Sets a gauge (`MEASURED`)."""

@@ -241,7 +241,7 @@ class Scanner:
         )
         pages = objects.pages() if reading.patience is None else _patient(objects.pages(), reading.patience)
         view: RingView | None = None
-        namespace, selected = "", None
+        namespace, selected, urgent = "", None, False
         async for page in pages:
             read_at, others_ran = objects.read_at, True
             if reading.read is None:
@@ -249,6 +249,7 @@ class Scanner:
             for obj in page:
                 if others_ran:
                     view, namespace, selected, others_ran = ring.view, "", None, False
+                    urgent = self._is_urgent(scan, reading)
                     self._go_on(scan, limit)
                 if view is None:
                     return
@@ -285,19 +286,18 @@ class Scanner:
                     self._drains(scan, meta, decision, view)
                     if action is Action.WAIT:
                         continue
-                if self._is_urgent(scan, reading, decision, view):
+                if urgent and decision.source not in view.available:
                     scan.leaves_some = True
                     continue
                 job = Job(sync.of, entry, kind, meta, decision, draining, read_at, view)
                 if tasks.full:
                     await tasks.room()
                     others_ran = True
-                ended = handled.since(job.key, scan.began)
+                key = job.key
+                ended = handled.since(key, scan.began)
                 if ended is not None and ended < math.inf:
                     continue
-                if ended or (
-                    action is Action.ASSIGN and ((delayed and job.key in delayed) or sync.delayed(job))
-                ):
+                if ended or (action is Action.ASSIGN and ((delayed and key in delayed) or sync.delayed(job))):
                     if decision.source not in view.available:
                         scan.unassigned.add(meta, self._clock.monotonic(), decision.source)
                     continue
@@ -317,11 +317,11 @@ class Scanner:
             scan.kept = True
             pending.refused(decision.key)
 
-    def _is_urgent(self, scan: _Scan, reading: _Reading, decision: Decision, view: RingView) -> bool:
-        """Whether an urgent scan that reads later than this one places the object: else both would write it. One that
-        is under way, and read earlier, may never see it.
+    def _is_urgent(self, scan: _Scan, reading: _Reading) -> bool:
+        """Whether an urgent scan that reads later than this one places the objects without an available shard: else
+        both would write them. One that is under way, and read earlier, may never see them.
         """
-        if scan.scope is ScanScope.MISPLACED or decision.source in view.available:
+        if scan.scope is ScanScope.MISPLACED:
             return False
         now, began = self._clock.monotonic(), scan.sync.began.get(ScanPriority.URGENT)
         if began is None:
