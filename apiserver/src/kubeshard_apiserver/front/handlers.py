@@ -44,7 +44,13 @@ from kubeshard_apiserver.front.replies import (
 )
 from kubeshard_apiserver.front.requests import Request
 from kubeshard_apiserver.front.reviews import REVIEWS
-from kubeshard_apiserver.front.routes import attributes_of, check_route, is_possible, resource_path
+from kubeshard_apiserver.front.routes import (
+    attributes_of,
+    check_custom,
+    check_route,
+    is_possible,
+    resource_path,
+)
 from kubeshard_apiserver.front.scaling import scale
 from kubeshard_apiserver.front.streaming import EventLines, error_line, event_stream
 from kubeshard_apiserver.front.tokens import CONFIGURATION, KEYS, openid_reply, token_request
@@ -159,9 +165,10 @@ class Front:
             if self.server.registry.is_builtin(path.group):
                 raise no_such_path()
             return page_not_found()
+        check_route(path, resource, request.method)
         if resource.deprecation:
             request.warnings.append(resource.deprecation)
-        check_route(path, resource, attributes.verb, request.method)
+        check_custom(path, resource, attributes.verb)
         if request.is_large:
             await self._offload(request.read)
         target = Target(resource, path.namespace, path.name, path.subresource)

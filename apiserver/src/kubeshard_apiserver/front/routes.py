@@ -78,10 +78,9 @@ def _resource(group: str, version: str, rest: list[str]) -> ResourcePath | None:
     return ResourcePath(group, version, plural, namespace, name, subresource, watch, len(rest) > 3)
 
 
-def check_route(path: ResourcePath, resource: Resource, verb: str, method: str) -> None:
-    """Checks that the path is served. `verb` is the authorization verb of `method`. Raises NotFound, ApiError (405)."""
+def check_route(path: ResourcePath, resource: Resource, method: str) -> None:
+    """Checks that the path of a built-in kind is served: each has its own routes. Raises NotFound, ApiError (405)."""
     if resource.strategy.is_custom:
-        _check_custom(path, resource, verb)
         return
     served = _served(path, resource)
     if not served:
@@ -113,7 +112,12 @@ def _served(path: ResourcePath, resource: Resource) -> set[str]:
     return {method for method, verb in methods.items() if verb in verbs}
 
 
-def _check_custom(path: ResourcePath, resource: Resource, verb: str) -> None:
+def check_custom(path: ResourcePath, resource: Resource, verb: str) -> None:
+    """Checks that the path of a custom resource is served: all have one handler. `verb` is the authorization verb.
+    Raises NotFound, ApiError (405).
+    """
+    if not resource.strategy.is_custom:
+        return
     if path.subresource and path.subresource not in resource.subresources:
         raise not_found(resource.kind.group_resource, path.name)
     if verb not in (_DECLARED if path.subresource else resource.verbs):

@@ -99,6 +99,11 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
     GroupKind("rbac.authorization.k8s.io", "ClusterRoleBinding"): Bindings,
 }
 """The class of each kind with rules of its own, for all versions."""
+_DEPRECATED: Mapping[GroupKind, str] = {
+    GroupKind("", "ComponentStatus"): "v1 ComponentStatus is deprecated in v1.19+",
+    GroupKind("", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+}
+"""The warnings for clients of kinds that are deprecated, in all of their versions."""
 
 
 def builtin_resources(stored: Stored, plugins: Collection[str]) -> Iterator[Resource]:
@@ -113,6 +118,7 @@ def builtin_resources(stored: Stored, plugins: Collection[str]) -> Iterator[Reso
             entry.short_names,
             entry.categories,
             entry.verbs,
+            deprecation=_DEPRECATED.get(served.kind.group_kind, ""),
             storage_hash=entry.storage_version_hash,
             parts=served.subresources,
         )
