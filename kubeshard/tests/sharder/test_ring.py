@@ -377,6 +377,19 @@ def test_an_object_that_could_not_be_moved_holds_back_what_it_controls_until_it_
     assert not pending.unsure("key", hashring)
 
 
+def test_a_drain_in_a_namespace_that_could_not_be_read_is_still_pending() -> None:
+    pending, hashring = PendingDrains(), HashRing(["a", "b"])
+    keys = ("/Secret/one/x", "/Secret/two/y")
+    pending.begin(complete=True)
+    for key in keys:
+        pending.draining(key)
+    pending.end(hashring)
+    pending.begin(complete=True)
+    pending.end(hashring, unread={"one"})
+    assert [pending.unsure(key, hashring) for key in keys] == [True, False]
+    assert len(pending) == 1
+
+
 def test_of_the_drains_of_a_kind_that_was_uninstalled_it_is_told_that_they_have_ended_if_it_is_back() -> None:
     pending, hashring = PendingDrains(), HashRing(("a",))
     pending.draining("key")
@@ -421,6 +434,17 @@ async def test_the_wait_for_a_shard_without_a_lease_begins_anew_whenever_it_was_
     assert not small.ring.has_ended("b")
     await asyncio.sleep(60.0)
     assert small.ring.has_ended("b")
+
+
+@virtual_time
+async def test_an_annotation_that_is_no_duration_is_told_and_objects_wait_without_a_limit() -> None:
+    small = SmallRing("a", clock=VirtualClock())
+    meta = msgspec.structs.replace(small.resource.metadata, annotations={STRICT_HANDOVER_ANNOTATION: "soon"})
+    small.rings.apply(Updated(small.resource, msgspec.structs.replace(small.resource, metadata=meta)))
+    assert "'soon' is neither true nor a duration" in small.ring.report.strict_handover_problem
+    assert not small.ring.has_ended("b")
+    await asyncio.sleep(80_000.0)
+    assert not small.ring.has_ended("b")
 
 
 def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() -> None:

@@ -90,7 +90,9 @@ def test_a_stale_view_begins_the_grace_period_anew_even_between_two_batches() ->
     assert takes(breaker, dead, 0) == []
     assert takes(breaker, dead, 40, fresh=False) == []
     assert takes(breaker, dead, 84) == []
+    assert "objects stay" in breaker.explained
     assert takes(breaker, dead, 85) == ["u0"]
+    assert "those that have not returned are given up" in breaker.explained
     dead = dead[:1] + dead[2:]
     assert takes(breaker, dead, 90, fresh=False) == []
     assert takes(breaker, dead, 90 + EVERY) == []

@@ -23,7 +23,6 @@ from kubeshard.sharding import waiting
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec
 from kubeshard.sharding.conditions import CLEANED_UP
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, drain_label, shard_label
-from kubeshard.sharding.waiting import PATIENCE
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard_lab.virtual_time import virtual_time
 
@@ -187,10 +186,13 @@ async def test_a_ring_is_gone_although_its_status_cannot_be_written(caplog: pyte
             assert len(news) == len(set(news))
 
 
-@pytest.mark.nightly
 @virtual_time
-async def test_a_ring_is_gone_although_a_shard_does_not_release_its_objects() -> None:
+async def test_a_ring_is_gone_although_a_shard_does_not_release_its_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its labels stay: nobody else may work on the objects meanwhile."""
+    patience = 60.0
+    monkeypatch.setattr(waiting, "PATIENCE", patience)
     async with scene() as at:
         at.shards["s0"].work = 10_000.0
         stuck = {name for name, owner in at.world.owners().items() if owner == "s0"}
@@ -200,7 +202,7 @@ async def test_a_ring_is_gone_although_a_shard_does_not_release_its_objects() ->
         await at.delete()
         await asyncio.sleep(30)
         assert "with shards s0" in await at.condition()
-        await at.gone(within=2 * PATIENCE)
+        await at.gone(within=2 * patience)
         assert busy <= {name for name, owner in at.world.owners().items() if owner == "s0"} <= stuck
         assert not at.taken
         assert "CleanUpGivenUp" in at.said()
