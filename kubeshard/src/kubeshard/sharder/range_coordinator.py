@@ -23,9 +23,8 @@ from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import set_within
-from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.findings import LoggedFindings
-from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.assignment import Report
 from kubeshard.sharding.buckets import Buckets
