@@ -233,6 +233,30 @@ async def test_other_hashes_of_many_objects_are_prepared_in_steps_and_seen_at_on
         assert turns.count >= 20
 
 
+@virtual_time
+async def test_changes_of_other_hashes_wait_while_a_list_of_many_objects_is_prepared() -> None:
+    api = ScriptedClient()
+    for number in range(5 * STEPS):
+        api.put(f"x/{number}", "red")
+    cache = Cache(api.client, default_scope=LOW)
+    informer = cache.declare(Widget)
+    async with cache.running():
+        await cache.synced()
+        await cache.rescope(informer, BOTH)
+        await settle()
+        low, _ = informer.store.parts
+        here = [obj for obj in api.objects.values() if LOW.may_select(Widget.KIND, obj.metadata)]
+        others = [obj for obj in api.objects.values() if obj not in here]
+        listing = asyncio.create_task(informer.listed(Listed(str(api.version)), Snapshot(here), low))
+        while not listing.done():
+            await asyncio.sleep(0)
+            if others:
+                api.put(f"x/{others.pop().metadata.name}", "blue")
+        await listing
+        await settle()
+        assert {obj.key: obj for obj in informer.store.list()} == api.objects
+
+
 def test_an_index_that_is_removed_while_it_is_filed_is_filed_no_further_whatever_becomes_of_the_store() -> (
     None
 ):
