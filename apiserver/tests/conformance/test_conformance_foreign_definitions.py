@@ -641,3 +641,16 @@ async def test_the_parts_of_a_scale_must_be_objects(api, ns):
     things = await shared(api, "scaled", ns, FREE, subresources={"scale": scale})
     refused = await things.create("text")
     assert {field for field, _, message in refused.causes if "accessor error" in message} == {".spec.n"}
+
+
+async def test_a_root_without_a_type_that_keeps_unknown_fields_may_have_a_status(api, group, ns):
+    schema = {"openAPIV3Schema": FREE}
+    await install(api, defined(group, {}, schema=schema, subresources={"status": {}}))
+    path = f"/apis/{group}/v1/namespaces/{ns}/things"
+    thing = {"apiVersion": f"{group}/v1", "kind": "Thing", "metadata": {"name": "a"}}
+    made = await api.create(path, {**thing, "spec": {"a": 1}, "status": {"b": 2}})
+    assert (made.status, made["spec"], "status" in made.body) == (201, {"a": 1}, False)
+    told = await api.merge(f"{path}/a/status", {"spec": {"a": 3}, "status": {"b": 4}})
+    assert (told.status, told["spec"], told["status"]) == (200, {"a": 1}, {"b": 4})
+    applied = await api.apply(f"{path}/a", {**thing, "spec": {"c": 5}})
+    assert (applied.status, applied["spec"]) == (200, {"a": 1, "c": 5})

@@ -60,11 +60,11 @@ _NESTED = (
 def root_errors(schema: Schema, path: str, *, has_status: bool) -> Iterator[FieldError]:
     """Validate the root. With a status subresource, the schema's root may contain only certain fields."""
     if has_status:
-        if schema.get("type") != "object":
+        if schema.get("type") not in (None, "", "object"):
             problem = (
                 'only "object" is allowed as the type at the root of the schema if the status subresource is '
             )
-            yield invalid_value(f"{path}.type", schema.get("type") or "", f"{problem}enabled")
+            yield invalid_value(f"{path}.type", schema["type"], f"{problem}enabled")
         elif any(
             value not in (None, "", [], {}, False) and name not in _ROOT_NAMES
             for name, value in schema.items()
