@@ -16,7 +16,7 @@ import pytest
 
 from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.controller.dependents import ensure
-from kubeshard.core import ConfigMap, Namespace, ObjectMeta
+from kubeshard.core import ConfigMap, KubeObject, Namespace, ObjectMeta
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.core.kinds import GroupResource
@@ -35,7 +35,7 @@ from kubeshard.sharding.names import RING_LABEL, assignment_name
 from kubeshard.sharding.shares import divide
 from kubeshard_apiserver import User
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
-from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, definition, simulate
 from kubeshard_lab.simulation.processes import Process
 
 OPERATOR = User(
@@ -44,6 +44,10 @@ OPERATOR = User(
 SHARDS = ("s0", "s1", "s2")
 OBJECTS = 200
 GATES = pytest.mark.parametrize("gates", [(SHARDED_LIST_AND_WATCH,), ()], ids=["selects", "ignores"])
+
+
+class Part(KubeObject, group="sim.example", version="v1"):
+    pass
 
 
 class Coordinator:
@@ -582,3 +586,51 @@ def test_a_late_write_of_a_dead_shard_does_not_overwrite_what_its_successor_wrot
             assert stored["status"] == {"by": "s1"}
 
     simulate(scene)
+
+
+def test_a_kind_that_is_not_served_yet_holds_up_nobody() -> None:
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world:
+            fleet = Fleet(world, Ranges(buckets=64, by="namespace"))
+            await world.install()
+            await world.make_things(20)
+            fleet.coordinating = asyncio.create_task(Coordinator(world, fleet.ranges.divided).run())
+
+            async def reconcile(ctx: Context, obj: Part) -> None:
+                parts.append(obj.metadata.name)
+
+            parts: list[str] = []
+            controller = Controller(name="part", reconciler=reconcile, primary=Watch(Part, sharded=True))
+            for name in SHARDS:
+                fleet.start(name, controllers=[controller])
+            await fleet.until_settled(*SHARDS, within=30)
+            async with world.admin() as client:
+                await client.apply(definition("parts", "Part"))
+                await client.create(Part(metadata=ObjectMeta(name="p", namespace="team")))
+            await world.until(lambda: parts, within=30)
+            assert parts == ["p"]
+            fleet.coordinating.cancel()
+
+    simulate(scene)
+
+
+def test_a_kind_that_cannot_be_listed_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async with working() as fleet:
+            process = fleet.start("s3")
+
+            async def refuse(request: HttpRequest) -> HttpResponse | None:
+                if "/things" not in request.target:
+                    return None
+                body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"no"}'
+                return HttpResponse(403, {"content-type": "application/json"}, body)
+
+            for network in process.networks:
+                network.before = refuse
+            await asyncio.sleep(30)
+            for network in process.networks:
+                network.before = None
+            await fleet.until_settled(*SHARDS, "s3")
+
+    simulate(scene)
+    assert "Cannot list kinds of the ring" in caplog.text

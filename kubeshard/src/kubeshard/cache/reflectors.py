@@ -79,6 +79,8 @@ class Reflectors(Generic[T]):
     ) -> None:
         self.staging: Staging[T] | None = None
         """Set while another scope is being listed."""
+        self._listing: Mapping[str, Reflector[T]] = {}
+        """The list/watches that do so."""
         self._name = name
         self._form = form
         self._scope = scope
@@ -118,12 +120,12 @@ class Reflectors(Generic[T]):
         reflectors = self._made(scope, fresh, staging, stats)
         running = self._started(reflectors, group)
         new = NewScope(scope, staging, kept, {**kept, **fresh}, reflectors, running, stats, group)
-        self.staging = staging
+        self.staging, self._listing = staging, reflectors
         try:
             await staging.completed(new.running.values())
             yield new
         finally:
-            self.staging = None
+            self.staging, self._listing = None, {}
             if self._scope is not scope:
                 for task in new.running.values():
                     task.cancel()
@@ -191,7 +193,9 @@ class Reflectors(Generic[T]):
 
     @property
     def last_error(self) -> ApiError | None:
-        return next((r.last_error for r in self._by_part.values() if r.last_error is not None), None)
+        """Also of a scope that is being listed."""
+        each = itertools.chain(self._by_part.values(), self._listing.values())
+        return next((reflector.last_error for reflector in each if reflector.last_error is not None), None)
 
     def read_after(self, namespace: str, moment: float, uid: str) -> bool:
         reflector = self._by_part.get(namespace) or self._by_part.get(ALL_NAMESPACES)

@@ -7,7 +7,7 @@
     report what this shard works on                               on its Lease, with the renewals
 
 Caches are rescoped one step after the other. What was handed over meanwhile and came back leaves them first: it counts
-only as listed anew. A kind that cannot be listed holds up new buckets, and no others.
+only as listed anew. A kind that cannot be listed, although it is served, holds up new buckets, and no others.
 
 Guaranteed: one write for all buckets that a shard is asked for at a time, unless some of them cannot be released soon:
 then those that can are handed over after `PARTLY` seconds, and the others later, at most so many times more as that
@@ -28,6 +28,7 @@ from kubeshard.cache.deltas import Deleted, Delta, current
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
+from kubeshard.controller.syncing import is_served
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import ApiError, Conflict, Invalid, NotFound, PatchTestFailed
 from kubeshard.core.selectors import FieldSelector
@@ -44,7 +45,7 @@ from kubeshard.sharding.names import assignment_name
 RETRY, MISSED_AGAIN = 1.0, 0.1
 PARTLY = 2.0
 PATIENCE = 10.0
-"""Seconds until it is told that there is no assignment."""
+"""Seconds until it is told that there is no assignment, or that a kind cannot be listed."""
 LOGGED_EVERY = 300.0
 
 _MISSED = (PatchTestFailed, Conflict, Invalid)
@@ -198,11 +199,27 @@ class RangeDriver:
     async def _rescope(
         self, objects: Cache, informers: Sequence[Informer[Any]], buckets: Iterable[int]
     ) -> None:
+        """Returns when they have these buckets. A kind that is not served has no objects: it is not waited for."""
         hashes = self._ownership.buckets.ranges(buckets)
-        async with asyncio.TaskGroup() as tasks:
-            for informer in informers:
-                tasks.create_task(
-                    objects.rescope(informer, replace(informer.scope, hashes=hashes)), name="ranges: rescope"
+        rescoping = {
+            self._tasks.create_task(
+                objects.rescope(informer, replace(informer.scope, hashes=hashes)), name="ranges: rescope"
+            ): informer
+            for informer in informers
+        }
+        waited = 0.0
+        while pending := [
+            task for task, informer in rescoping.items() if not task.done() and is_served(informer)
+        ]:
+            await asyncio.wait(pending, timeout=RETRY)
+            waited += RETRY
+            missing = [str(rescoping[task]) for task in pending if not task.done()]
+            if waited >= PATIENCE and missing and self._notices.due("listing", missing):
+                _log.warning(
+                    "Cannot list kinds of the ring, so this shard does not begin with what it was given",
+                    ring=self._member.shard.ring,
+                    kinds=", ".join(missing),
+                    error=next((e for task in pending if (e := rescoping[task].last_error)), None),
                 )
 
     # Handing over
