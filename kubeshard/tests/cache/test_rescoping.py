@@ -184,6 +184,7 @@ async def test_the_old_scope_is_read_and_followed_until_all_of_the_new_one_has_b
             cache.get(Widget, "b", "y")
         assert informer.errors["Forbidden"] >= 1
         assert informer.last_error is None, "the scope that is in force works"
+        assert isinstance(informer.listing_error, Forbidden)
         await moving
         assert names(cache.list(Widget, "y")) == ["y/b"]
         with pytest.raises(OutsideScope):

@@ -194,6 +194,11 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         """
         return self._reflectors.last_error
 
+    @property
+    def listing_error(self) -> ApiError | None:
+        """Why another scope, which is being listed (`Cache.rescope`), cannot be listed at the moment."""
+        return self._reflectors.listing_error
+
     def read_after(self, namespace: str, moment: float, uid: str = "") -> bool:
         """Whether a full list of the namespace's objects was requested after the moment (monotonic seconds), and has
         completed. Such a list shows everything that was written before, unless it was undone. With a uid: whether that

@@ -193,9 +193,12 @@ class Reflectors(Generic[T]):
 
     @property
     def last_error(self) -> ApiError | None:
-        """Also of a scope that is being listed."""
-        each = itertools.chain(self._by_part.values(), self._listing.values())
-        return next((reflector.last_error for reflector in each if reflector.last_error is not None), None)
+        return _error_of(self._by_part.values())
+
+    @property
+    def listing_error(self) -> ApiError | None:
+        """See `Informer`."""
+        return _error_of(self._listing.values())
 
     def read_after(self, namespace: str, moment: float, uid: str) -> bool:
         reflector = self._by_part.get(namespace) or self._by_part.get(ALL_NAMESPACES)
@@ -283,6 +286,10 @@ class Reflectors(Generic[T]):
             part: group.create_task(reflector.keep_running(), name=f"reflector {self._form} {part}".rstrip())
             for part, reflector in reflectors.items()
         }
+
+
+def _error_of(reflectors: Iterable[Reflector[Any]]) -> ApiError | None:
+    return next((each.last_error for each in reflectors if each.last_error is not None), None)
 
 
 class NewScope(NamedTuple, Generic[T]):

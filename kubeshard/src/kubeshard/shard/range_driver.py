@@ -28,7 +28,6 @@ from kubeshard.cache.deltas import Deleted, Delta, current
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
-from kubeshard.controller.syncing import is_served
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import ApiError, Conflict, Invalid, NotFound, PatchTestFailed
 from kubeshard.core.selectors import FieldSelector
@@ -209,7 +208,9 @@ class RangeDriver:
         }
         waited = 0.0
         while pending := [
-            task for task, informer in rescoping.items() if not task.done() and is_served(informer)
+            task
+            for task, informer in rescoping.items()
+            if not task.done() and not isinstance(informer.listing_error, NotFound)
         ]:
             await asyncio.wait(pending, timeout=RETRY)
             waited += RETRY
@@ -219,7 +220,7 @@ class RangeDriver:
                     "Cannot list kinds of the ring, so this shard does not begin with what it was given",
                     ring=self._member.shard.ring,
                     kinds=", ".join(missing),
-                    error=next((e for task in pending if (e := rescoping[task].last_error)), None),
+                    error=next((e for task in pending if (e := rescoping[task].listing_error)), None),
                 )
 
     # Handing over
