@@ -30,6 +30,7 @@ from kubeshard.core.errors import (
     UnexpectedResponse,
 )
 from kubeshard.core.grants import Grant
+from kubeshard.core.hash_ranges import HASHES, HashRanges
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.names import safe_name
 from kubeshard.core.namespaces import ALL, AllNamespaces, WrongNamespace
@@ -66,6 +67,7 @@ from kubeshard.core.selectors import (
 __all__ = [
     "ALL",
     "EVERY_CLUSTER",
+    "HASHES",
     "HOME_CLUSTER",
     "OTHER_CLUSTERS",
     "UNSET",
@@ -86,6 +88,7 @@ __all__ = [
     "Grant",
     "GroupKind",
     "GroupResource",
+    "HashRanges",
     "IllegalOwner",
     "Invalid",
     "InvalidSelector",
