@@ -162,3 +162,30 @@ async def test_a_run_that_is_cancelled_ends_without_a_failure_and_its_own_timeou
     shard._run = shard.runs.bound(late)
     with pytest.raises(TimeoutError, match="of its own"):
         await shard.run()
+
+
+@virtual_time
+async def test_runs_are_cancelled_although_one_of_them_is_already_ending() -> None:
+    shard = Shard(*OURS)
+    ended = list[str]()
+
+    async def slow_to_end(run: Any, obj: KubeObject | None) -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(10)
+            ended.append("slow")
+
+    ending = shard.runs.bound(slow_to_end)
+    shard._run = ending
+    one = asyncio.create_task(shard.run())
+    await asyncio.sleep(1)
+    shard.runs.cancel({0})
+    await asyncio.sleep(1)
+    shard._run = shard.runs.bound(shard._inner)
+    other = asyncio.create_task(shard.run())
+    await asyncio.sleep(1)
+    shard.runs.cancel({0})
+    assert await other is None
+    assert ended == []
+    assert await one is None

@@ -29,7 +29,7 @@ from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap
-from kubeshard.core.errors import ApiError, Conflict, Invalid, NotFound, PatchTestFailed
+from kubeshard.core.errors import ApiError, Conflict, NotFound, PatchTestFailed
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.logs import get_logger
@@ -47,7 +47,7 @@ PATIENCE = 10.0
 """Seconds until it is told that there is no assignment, or that a kind cannot be listed."""
 LOGGED_EVERY = 300.0
 
-_MISSED = (PatchTestFailed, Conflict, Invalid)
+_MISSED = (PatchTestFailed, Conflict)
 """Errors of a patch whose tests do not hold any more."""
 
 _log = get_logger("kubeshard.shard")

@@ -81,7 +81,8 @@ class BucketRuns:
         now = asyncio.get_running_loop().time()
         for bucket in buckets:
             for scope in self._scopes.get(bucket, ()):
-                scope.reschedule(now)
+                if not scope.expired():
+                    scope.reschedule(now)
 
     async def _work(self, inner: RunFn, run: Run, obj: KubeObject, bucket: int, term: int) -> Result | None:
         which, activities = (run.form.kind.group_kind, run.key), run.activities

@@ -1,0 +1,61 @@
+"""A ring that is sharded by ranges when several things go wrong at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from test_scenes_range_coordinator import NAME, working
+
+from kubeshard.core import ConfigMap
+from kubeshard.core.patches import MergePatch
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard_lab.simulation.cluster import simulate
+from kubeshard_lab.simulation.processes import Process
+
+
+def test_a_shard_that_stops_while_it_lists_new_buckets_is_succeeded_at_once() -> None:
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            s2 = fleet.start("s2")
+
+            async def never(request: HttpRequest) -> HttpResponse | None:
+                if request.method == "GET" and "/things?" in request.target:
+                    await asyncio.sleep(1000)
+                return None
+
+            for network in s2.networks:
+                network.before = never
+            await fleet.world.until(
+                lambda: fleet.assignment is not None and fleet.assignment.owned_by("s2"), 10
+            )
+            await asyncio.sleep(1)
+            await s2.stop()
+            took = await fleet.until_settled("s0", "s1")
+            assert took < 5
+
+    simulate(scene)
+
+
+def test_an_immutable_assignment_costs_few_requests(caplog: pytest.LogCaptureFixture) -> None:
+    requests = Counter[str]()
+
+    def see(process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        if NAME in request.target:
+            requests[process.name] += 1
+
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            async with fleet.world.admin("home") as client:
+                await client.patch(ConfigMap, NAME, "ops", MergePatch({"immutable": True}))
+            fleet.world.observers.append(see)
+            fleet.world.processes["s1"].kill()
+            fleet.start("s1", process="again")
+            await asyncio.sleep(60)
+            assert 0 < requests["again"] < 150
+            async with fleet.world.admin("home") as client:
+                await client.delete(ConfigMap, NAME, "ops")
+            await fleet.until_settled("s0", "s1")
+
+    simulate(scene)
