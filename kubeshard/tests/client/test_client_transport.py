@@ -11,7 +11,7 @@ import pycurl
 import pytest
 from aiohttp import web
 
-from kubeshard.runtime.curl_transfers import Sockets
+from kubeshard.runtime.curl_transfers import LONGEST_REST, MANY, Sockets
 from kubeshard.runtime.http import LOOKUP_LIFETIME, HttpTransport
 from kubeshard.runtime.transport import HttpRequest, TransportClosed, TransportError, TransportTimeout
 
@@ -331,3 +331,27 @@ async def test_a_server_that_moved_is_found_before_a_lease_runs_out(server, monk
     await transport.request(get())
     assert options[pycurl.DNS_CACHE_TIMEOUT] == LOOKUP_LIFETIME <= 2
     await transport.close()
+
+
+async def test_answers_are_handled_together_while_many_requests_are_under_way_and_at_once_else():
+    """Each wakes the process otherwise, which costs more than to handle it."""
+    asked = asyncio.Queue()
+
+    async def serve(reader, writer):
+        while await reader.readuntil(b"\r\n\r\n"):
+            asked.put_nowait(writer)
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    transport = HttpTransport(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+    rests = {}
+    async with listening:
+        requests = {asyncio.create_task(transport.request(get())) for _ in range(MANY + 3)}
+        writers = [await asked.get() for _ in requests]
+        readiness = transport._transfers._sockets
+        for left, writer in zip(range(len(requests) - 1, -1, -1), writers, strict=True):
+            readiness.rest = lambda seconds, left=left: rests.update({left: seconds})
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            _, requests = await asyncio.wait(requests, return_when=asyncio.FIRST_COMPLETED)
+        await transport.close()
+    assert list(rests) == [MANY + 2, MANY + 1, MANY]
+    assert all(0 < seconds <= LONGEST_REST for seconds in rests.values())

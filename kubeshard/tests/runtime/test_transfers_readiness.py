@@ -23,11 +23,14 @@ class Told:
 
     def __init__(self, made: Made) -> None:
         self.events: list[tuple[int, int]] = []
+        self.first: list[tuple[int, int]] = []
+        """Those of the first call."""
         self._news = asyncio.Event()
         self.readiness = made(asyncio.get_running_loop(), self._ready)
 
     def _ready(self, sockets: Iterable[tuple[int, int]]) -> None:
         self.events += sockets
+        self.first = self.first or self.events[:]
         self._news.set()
 
     async def next(self) -> list[tuple[int, int]]:
@@ -106,3 +109,27 @@ async def test_a_connection_that_broke_is_told_to_whoever_waits(made: Made) -> N
         other.close()
         assert any(events & READ for _, events in await told.next())
         told.readiness.close()
+
+
+async def test_what_happens_during_a_rest_is_told_after_it_together(made: Made) -> None:
+    pairs = [socket.socketpair() for _ in range(3)]
+    told = Told(made)
+    for one, _ in pairs:
+        told.readiness.watch(one.fileno(), READ)
+    told.readiness.rest(0.3)
+    told.readiness.rest(60.0)  # does not make it longer
+    for _, other in pairs:
+        other.send(b"x")
+        await turns()
+    if made is not LoopReadiness:
+        assert told.events == []
+        await told.next()
+        assert {number for number, _ in told.first} == {one.fileno() for one, _ in pairs}
+    told.readiness.rest(0.0)
+    told.readiness.close()
+    told.events.clear()
+    await turns()
+    assert told.events == []
+    for pair in pairs:
+        for each in pair:
+            each.close()

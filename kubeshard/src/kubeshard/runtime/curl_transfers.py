@@ -23,6 +23,7 @@ import os
 import select
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -43,6 +44,10 @@ class Readiness(Protocol):
         """Sets the events to wait for at the socket; 0: none, also before it is closed."""
         ...
 
+    def rest(self, seconds: float) -> None:
+        """The next events are reported after that, together, if that costs less."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -56,6 +61,7 @@ class EpollReadiness:
         self._ready = ready
         self._wanted: dict[int, int] = {}
         self._epoll = select.epoll()
+        self._rest: asyncio.TimerHandle | None = None
         loop.add_reader(self._epoll, self._poll)
 
     def watch(self, descriptor: int, wanted: int) -> None:
@@ -69,11 +75,23 @@ class EpollReadiness:
         except FileNotFoundError:
             self._epoll.register(descriptor, events)
 
+    def rest(self, seconds: float) -> None:
+        if self._rest is None:
+            self._loop.remove_reader(self._epoll)
+            self._rest = self._loop.call_later(seconds, self._go_on)
+
     def close(self) -> None:
         self._wanted.clear()
+        if self._rest is not None:
+            self._rest.cancel()
         if not self._epoll.closed:
             self._loop.remove_reader(self._epoll)
             self._epoll.close()
+
+    def _go_on(self) -> None:
+        self._rest = None
+        self._loop.add_reader(self._epoll, self._poll)
+        self._poll()
 
     def _poll(self) -> None:
         wanted, ready = self._wanted, []
@@ -109,6 +127,8 @@ class LoopReadiness:
         elif before & WRITE and not wanted & WRITE:
             self._loop.remove_writer(descriptor)
 
+    def rest(self, seconds: float) -> None: ...
+
     def close(self) -> None:
         for descriptor in list(self._wanted):
             self.watch(descriptor, 0)
@@ -118,6 +138,11 @@ Ended = Callable[[int, str], None]
 """Called with libcurl's code (`pycurl.E_OK` is success) and message."""
 
 IDLE_CONNECTIONS = 256
+MANY, TOGETHER, LONGEST_REST = 32, 8, 0.05
+"""While `MANY` requests are under way the server is the limit, and it costs nobody time if answers are handled when
+some `TOGETHER` are expected, after `LONGEST_REST` seconds at most. One by one each costs two to three times as much,
+since the process goes to sleep and wakes for each of them.
+"""
 _RESOLUTION = 0.001
 """Seconds by which event loops call timers too early."""
 _TIMEOUT = ((pycurl.SOCKET_TIMEOUT, 0),)
@@ -172,30 +197,34 @@ class Transfers:
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._wake)
         self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_NOTHING)
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS)
-        self._running: dict[Any, tuple[Ended, float]] = {}
-        """With the time (the loop's) at which each is late."""
+        self._running: dict[Any, Ended] = {}
+        self._late_at: dict[Any, float] = {}
+        """When (the loop's time) those of them are late that have a timeout: all but streams."""
         self._sockets = readiness(self.loop, self._ready)
         self._timer: asyncio.Handle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._deadline_at = math.inf
+        self._ended_at, self._gap = 0.0, 0.0
+        """When requests have ended last, and the time between two ends while many are under way."""
         self._halted = False
         self._closed = False
 
     def start(self, curl: pycurl.Curl, ended: Ended, timeout: float | None = None) -> None:
         """After `timeout` seconds it ends with libcurl's code for that."""
-        late_at = math.inf if timeout is None else self.loop.time() + timeout
-        self._running[curl] = ended, late_at
-        if late_at < self._deadline_at:
-            self._check_at(late_at)
+        self._running[curl] = ended
+        if timeout is not None:
+            late_at = self._late_at[curl] = self.loop.time() + timeout
+            if late_at < self._deadline_at:
+                self._check_at(late_at)
         try:
             self._multi.add_handle(curl)
         except pycurl.error as error:
-            del self._running[curl]
+            self._forget(curl)
             ended(*_code(error))
 
     def cancel(self, curl: pycurl.Curl) -> None:
         """Aborts a transfer without a callback, and closes its connection; does nothing if it has ended."""
-        if self._running.pop(curl, None) is not None:
+        if self._forget(curl) is not None:
             self._multi.remove_handle(curl)
 
     def resume(self, curl: pycurl.Curl) -> None:
@@ -212,8 +241,8 @@ class Transfers:
         """Ends every transfer, and closes all connections, in a thread: libcurl waits there for running DNS
         lookups, which cannot be interrupted.
         """
-        running, self._running = self._running, {}
-        for curl, (ended, _) in running.items():
+        running, self._running, self._late_at = self._running, {}, {}
+        for curl, ended in running.items():
             self._multi.remove_handle(curl)
             ended(pycurl.E_ABORTED_BY_CALLBACK, why)
         if self._timer is not None:
@@ -247,13 +276,26 @@ class Transfers:
             if self._halted:
                 return
             self._multi.socket_action(descriptor, events)
-        left = 1
+        left, ended = 1, 0
         while left:
             left, succeeded, failed = self._multi.info_read()
+            ended += len(succeeded)
             for curl in succeeded:
                 self._end(curl, pycurl.E_OK, "")
             for curl, code, words in failed:
                 self._end(curl, code, words)
+        if ended:
+            self._rest(ended)
+
+    def _rest(self, ended: int) -> None:
+        """Some requests have ended: more will soon, if many are under way."""
+        now = time.monotonic()
+        gap, self._ended_at = (now - self._ended_at) / ended, now
+        if len(self._late_at) < MANY:
+            self._gap = 0.0
+        else:
+            self._gap += (min(gap, LONGEST_REST) - self._gap) / TOGETHER
+            self._sockets.rest(min(self._gap * TOGETHER, LONGEST_REST))
 
     def _check_at(self, at: float) -> None:
         """One timer serves many transfers, since nearly all end long before they are late."""
@@ -264,7 +306,7 @@ class Transfers:
 
     def _check(self) -> None:
         now, next_at = self.loop.time() + _RESOLUTION, math.inf
-        for curl, (_, late_at) in tuple(self._running.items()):
+        for curl, late_at in tuple(self._late_at.items()):
             if late_at <= now:
                 self._end(curl, pycurl.E_OPERATION_TIMEDOUT, "")
             elif late_at < next_at:
@@ -272,10 +314,14 @@ class Transfers:
         self._check_at(next_at)
 
     def _end(self, curl: pycurl.Curl, code: int, words: str) -> None:
-        running = self._running.pop(curl, None)
-        if running is not None:
+        ended = self._forget(curl)
+        if ended is not None:
             self._multi.remove_handle(curl)
-            running[0](code, words)
+            ended(code, words)
+
+    def _forget(self, curl: pycurl.Curl) -> Ended | None:
+        self._late_at.pop(curl, None)
+        return self._running.pop(curl, None)
 
 
 def _code(error: pycurl.error) -> tuple[int, str]:

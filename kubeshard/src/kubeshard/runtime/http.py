@@ -10,7 +10,8 @@ Guaranteed:
 - the server is verified against the authorities of the `Tls` settings and no others;
 - redirects, cookies, `.netrc` and the environment are ignored: exactly the given request is sent.
 
-Not guaranteed: that a write without a response did not take effect (`TransportError.sent`).
+Not guaranteed: that a write without a response did not take effect (`TransportError.sent`); that an answer is handled
+at once while very many requests are under way (`curl_transfers.MANY`).
 
 Responses are not compressed: client and server are close to each other, and gzip costs both more than the bytes.
 """
