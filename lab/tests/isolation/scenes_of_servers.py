@@ -213,7 +213,7 @@ def in_tenant(answer: Answer | None) -> Scene:
     async def scene(at: Neighbourhood) -> AsyncIterator[None]:
         async def changes() -> None:
             for number in range(1_000_000):
-                await at.change(THINGS, f"x{number % 3}", TENANT, noise=number)
+                await at.change(THINGS, f"x{number % 3}", TENANT, v=number)  # which its shard has to write
                 await asyncio.sleep(2)
 
         for number in range(3):

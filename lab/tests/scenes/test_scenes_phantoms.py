@@ -51,7 +51,8 @@ async def start(world: SimulatedCluster) -> None:
     for name in SHARDS:
         world.shard(name, Touch())
     await world.make_things(30)
-    await world.until(lambda: world.all_owned(*SHARDS), within=60)
+    settled = {*SHARDS}  # each has some: before that, one may have joined late
+    await world.until(lambda: world.all_owned(*SHARDS) and {*world.owners().values()} == settled, within=60)
 
 
 async def say(world: SimulatedCluster, admin: Client, namespaces: str | None) -> None:
