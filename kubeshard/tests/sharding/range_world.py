@@ -228,6 +228,11 @@ class Shard:
         world.after(0.0, self._begin)
 
     @property
+    def begun(self) -> bool:
+        """Whether it acts."""
+        return self._begun is not None
+
+    @property
     def _lives(self) -> bool:
         return self.world.shards.get(self.name) is self
 
@@ -351,6 +356,7 @@ class Leader:
         self.watch = Watch(world, self._heard)
         self.machine = Coordinator(world.buckets, self.leases, world.clock)
         self._busy = self._news = False
+        self._wakes_at = math.inf
         self.leases.put(self._snapshot())
         self.leases.news = self._tend
         world.after(0.0, self._tend)
@@ -381,14 +387,15 @@ class Leader:
             self._busy = False
             if self._news:
                 self._tend()
-            elif self.machine.wake_at < math.inf:
-                wait = max(self.machine.wake_at - self.world.clock.now, 0.001)
-                self.world.after(wait, self._wake)
+            elif self.machine.wake_at < self._wakes_at:
+                self._wakes_at = max(self.machine.wake_at, self.world.clock.now + 0.001)
+                self.world.after(self._wakes_at - self.world.clock.now, self._wake)
             return
         self._do(command)
 
     def _wake(self) -> None:
-        if self.machine.wake_at <= self.world.clock.now:
+        if self._wakes_at <= self.world.clock.now:
+            self._wakes_at = math.inf
             self._tend()
 
     def _do(self, command: object) -> None:

@@ -59,13 +59,14 @@ def cut(world: World) -> None:
 
 
 def edit(world: World) -> None:
-    """Another owner or target, at the same or a lower epoch."""
+    """Another owner or target, at the same or a lower epoch; not one that begins just now, which would believe it."""
     try:
         assignment = Assignment.parse(world.data)
     except Unreadable:
         return
     group = world.rng.choice(assignment.groups)
-    owner, target = world.rng.sample([*sorted(world.leases), "x", "y"], 2)
+    begun = [name for name in sorted(world.leases) if name not in world.shards or world.shards[name].begun]
+    owner, target = world.rng.sample([*begun, "x", "y"], 2)
     place = group.place._replace(
         owner=owner,
         target=world.rng.choice(["", target]),

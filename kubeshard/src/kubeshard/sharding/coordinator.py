@@ -42,7 +42,7 @@ Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease
 patch that fails if the shard has begun again since; every other change needs the owner. Shards that join within
 `SETTLE` seconds of each other are one change. Not guaranteed: that an edit at a greater epoch is noticed: it looks like
 a change by the rules; that nobody works on a bucket twice after an edit that a shard sees more than a renewal late; and
-that a shard that begins under a former name while the object is an old one does not believe it.
+that a shard that begins while the object is an old or edited one, which names it, does not believe it.
 """
 
 from __future__ import annotations
@@ -173,6 +173,7 @@ class Coordinator:
         self._unclaimed: dict[tuple[int, Place], tuple[float, str]] = {}
         """Since when, and since which renewal, the owners of buckets do not say that they own them."""
         self._failures = 0
+        self._retry_at = -math.inf
 
     @property
     def assignment(self) -> Assignment | None:
@@ -209,6 +210,9 @@ class Coordinator:
 
     def tend(self) -> Steps:
         """Once. Errors of the API server are taken note of, and tried again."""
+        self.wake_at = self._retry_at
+        if self._retry_at > self._clock.monotonic():
+            return
         self.wake_at = math.inf
         before = self._version
         try:
@@ -228,14 +232,14 @@ class Coordinator:
             self.problem = f"the API server refuses what the coordinator asks for: {why}"
         wait = 0.0 if soon else min(RETRY_FIRST * 2**self._failures, RETRY_LAST)
         self._failures = min(self._failures + 1, 10)
-        self.wake_at = self._clock.monotonic() + wait
+        self.wake_at = self._retry_at = self._clock.monotonic() + wait
 
     def _tend(self) -> Steps:
         if not self._membership.fresh:
             yield ReadLeases()
         members = self._membership.members(self.buckets)
         wrong = self._wrong(members)
-        if self._outdated or wrong:
+        if self._outdated or (wrong and self._renewals is None):
             yield Look()
             wrong = self._wrong(members)
         assignment = self._assignment

@@ -1,0 +1,394 @@
+"""What a coordinator asks for and writes, step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from range_world import VirtualClock
+
+from kubeshard.core.errors import ApiError, Forbidden, PatchTestFailed
+from kubeshard.core.patches import apply_json_patch
+from kubeshard.sharding.assignment import Report
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.coordinator import (
+    LONGEST_SETTLE,
+    SETTLE,
+    UNCLAIMED,
+    Change,
+    Command,
+    Coordinator,
+    Create,
+    Look,
+    Member,
+    Prove,
+    ReadLeases,
+)
+
+HEAD = {"by": "uid", "buckets": "8"}
+BUCKETS = Buckets(8)
+
+
+@dataclass
+class Scene:
+    """The object, Leases, and the answers of an API server that nobody else talks to."""
+
+    data: dict[str, str] | None
+    leases: dict[str, Member] = field(default_factory=dict)
+    fresh: bool = True
+    ended: set[str] = field(default_factory=set)
+    """Those of whom a read shows that they hold no Lease."""
+    meanwhile: Callable[[Command], None] = lambda _: None
+    """Called before each command takes effect. May raise."""
+
+    def __post_init__(self) -> None:
+        self.clock = VirtualClock()
+        self.version = 1
+        self.machine = Coordinator(BUCKETS, self, self.clock)
+
+    def members(self, buckets: Buckets) -> list[Member]:
+        return list(self.leases.values())
+
+    def shard(self, name: str, said: str = "/0", weight: int = 1, *, available: bool = True) -> None:
+        renewed = str(int(self.leases[name].renewed) + 1) if name in self.leases else "0"
+        report = Report.parse(said, BUCKETS) if said else None
+        self.leases[name] = Member(name, available, Fraction(weight), report, renewed)
+
+    def tend(self, seconds: float = 0.0) -> list[Command]:
+        """What it does until it waits for something."""
+        self.clock.now += seconds
+        done: list[Command] = []
+        while True:
+            steps = self.machine.tend()
+            try:
+                command = next(steps)
+                while True:
+                    done.append(command)
+                    assert len(done) < 20, done
+                    try:
+                        outcome = self._do(command)
+                    except ApiError as error:
+                        command = steps.throw(error)
+                    else:
+                        command = steps.send(outcome)
+            except StopIteration:
+                if self.machine.wake_at > self.clock.now:
+                    return done
+
+    def edit(self, **groups: str | None) -> None:
+        """Without telling."""
+        found = {**(self.data or HEAD), **{key[1:].replace("_", "-"): value for key, value in groups.items()}}
+        self.data = {key: value for key, value in found.items() if value is not None}
+        self.version += 1
+
+    def heard(self) -> None:
+        self.machine.seen(str(self.version), self.data)
+
+    @property
+    def groups(self) -> dict[str, str]:
+        return {key: value for key, value in sorted((self.data or {}).items()) if key not in HEAD}
+
+    def _do(self, command: Command) -> Any:
+        self.meanwhile(command)
+        match command:
+            case Prove(shards):
+                return frozenset(shards & self.ended)
+            case Create(data):
+                self.data, self.version = dict(data), self.version + 1
+            case Change(patch):
+                before = {"data": self.data, "metadata": {"resourceVersion": str(self.version)}}
+                self.data, self.version = apply_json_patch(before, patch.ops)["data"], self.version + 1
+        if isinstance(command, Look | Create | Change):
+            self.machine.seen(str(self.version), self.data, read=True)
+        return None
+
+
+def scene(*shards: str, **groups: str) -> Scene:
+    """Shards that say what they own, and are known for long."""
+    world = Scene(
+        {**HEAD, **{key[1:].replace("_", "-"): value for key, value in groups.items()}} if groups else None
+    )
+    for shard in shards:
+        world.shard(shard)
+    for key, value in groups.items():
+        owner, _, epoch = value.partition("@")
+        if (owner := owner.partition(">")[0]) in shards:
+            own = world.leases[owner].report
+            assert own is not None
+            first, last = map(int, key[1:].split("_"))
+            epochs = {**own.epochs, **dict.fromkeys(range(first, last + 1), int(epoch))}
+            world.shard(owner, str(Report(epochs, max(own.seen, int(epoch)))))
+    return world
+
+
+def changes(done: list[Command]) -> int:
+    return sum(isinstance(command, Change | Create) for command in done)
+
+
+def test_a_ring_without_an_assignment_gets_one_at_once() -> None:
+    world = scene("a", "b")
+    assert [type(each) for each in world.tend()] == [Look, ReadLeases, Look, Create]
+    assert world.groups == {"0-7": "@1"}
+    assert world.machine.problem == ""
+    world.tend(SETTLE)
+    assert sorted(world.groups.values()) == ["a@2", "b@2"]
+
+
+def test_what_is_as_it_should_be_is_left_alone() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@1")
+    assert world.tend() == [Look()]
+    assert world.tend(5) == []
+
+
+def test_a_shard_that_joins_is_given_its_share_when_nobody_joins_any_more() -> None:
+    world = scene("a", _0_7="a@1")
+    world.tend()
+    world.shard("b")
+    assert changes(world.tend()) == 0
+    world.shard("c")
+    assert changes(world.tend(SETTLE - 0.1)) == 0
+    assert changes(world.tend(0.2)) == 0
+    assert changes(world.tend(SETTLE)) == 1
+    assert world.machine.assignment is not None
+    targets = Counter(place.target for place in world.machine.assignment.places)
+    assert targets[""] in (2, 3)
+    assert targets["b"] in (2, 3)
+
+
+def test_shards_that_join_one_after_the_other_do_not_wait_for_ever() -> None:
+    world = scene("a", _0_7="a@1")
+    world.tend()
+    done, waited = list[Command](), 0.0
+    while not changes(done):
+        world.shard(f"b{waited:g}".replace(".", "-"))
+        done = world.tend(SETTLE / 2)
+        waited += SETTLE / 2
+        assert waited <= LONGEST_SETTLE + SETTLE
+
+
+def test_what_a_dead_shard_had_is_given_away_at_once_although_somebody_joins() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@1")
+    world.tend()
+    world.shard("b", available=False)
+    world.shard("c")
+    world.ended.add("b")
+    assert [type(each) for each in world.tend()] == [Prove, Change]
+    assert "b" not in str(world.groups)
+    assert ">" not in str(world.groups)
+
+
+def test_what_is_not_known_to_be_dead_keeps_what_it_has_and_is_asked_about_again() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@1")
+    world.shard("b", available=False)
+    assert world.tend() == [Look(), Prove(frozenset("b"))]
+    assert world.groups == {"0-3": "a@1", "4-7": "b@1"}
+    world.ended.add("b")
+    assert changes(world.tend(world.machine.wake_at - world.clock.now)) == 1
+    assert world.groups == {"0-7": "a@2"}
+
+
+def test_a_proof_counts_only_for_what_was_seen_before_it() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@1")
+    world.tend()
+    world.shard("b", available=False)
+    world.ended.add("b")
+    proofs: list[Command] = []
+
+    def meanwhile(command: Command) -> None:
+        if isinstance(command, Prove):
+            proofs.append(command)
+            if len(proofs) == 1:  # it has begun again, and reclaims what it had, after the proof was read
+                world.edit(_4_7="b@2")
+                world.heard()
+
+    world.meanwhile = meanwhile
+    world.tend()
+    assert len(proofs) == 2
+
+
+def test_a_shard_whose_weight_is_0_is_asked_for_everything_at_once() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@1")
+    world.tend()
+    world.shard("b", "4-7@1/1", weight=0)
+    world.shard("c")
+    assert changes(world.tend()) == 1
+    assert all(place.target for place in world.machine.assignment.places[4:])  # type: ignore[union-attr]
+
+
+def test_what_was_to_be_handed_to_a_shard_that_is_gone_goes_elsewhere_at_once() -> None:
+    world = scene("a", "b", _0_3="a>c@2", _4_7="b@1")
+    world.tend()
+    assert world.groups == {"0-3": "a@3", "4-7": "b@1"}
+
+
+def test_nobody_but_shards_by_ranges_gets_anything() -> None:
+    world = scene("a", _0_7="a@1")
+    world.shard("label", "")
+    assert changes(world.tend(10)) == 0
+    world.shard("b", "")
+    world.edit(_0_7=None, _0_3="a@1", _4_7="b@2")
+    assert changes(world.tend(10)) == 0, "it has just begun again, and says nothing yet"
+
+
+def test_nothing_is_moved_while_the_leases_may_have_changed() -> None:
+    world = scene("a", "b", _0_7="a@1")
+    world.fresh = False
+    assert world.tend() == [ReadLeases(), Look()]
+
+
+def test_if_nobody_has_a_weight_everything_stays() -> None:
+    world = scene(_0_7="a@1")
+    world.shard("a", "0-7@1/1", weight=0)
+    assert changes(world.tend(10)) == 0
+
+
+def renew_all(world: Scene) -> None:
+    for name, member in list(world.leases.items()):
+        if member.available:
+            world.shard(name, str(member.report))
+
+
+@pytest.mark.parametrize(
+    ("edited", "why"),
+    [
+        ({"_4_7": "a@2"}, "4-7 is a's since 2, but b has had some of it since 2"),
+        ({"_4_7": "@2"}, "4-7 is nobody's since 2, but b has had some of it since 2"),
+        ({"_4_7": "b@1"}, "older than what b has seen"),
+        ({"_0_3": "a@3", "_4_7": "b>a@1"}, "4-7 is b's since 1, but b has had some of it since 2"),
+        ({"_4_7": None}, "4-7 is missing"),
+        ({"_by": "name"}, "by is 'name'"),
+    ],
+)
+def test_an_edited_assignment_is_written_anew_from_what_shards_say_two_renewals_later(
+    edited: dict[str, str | None], why: str
+) -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@2")
+    world.tend()
+    world.edit(**edited)
+    world.heard()
+    assert [type(each) for each in world.tend()] == [Look, ReadLeases]
+    assert why in world.machine.problem
+    for _ in range(2):
+        assert world.tend(2) == []
+        renew_all(world)
+    assert [type(each) for each in world.tend()] == [Look, Change]
+    assert [value.partition("@")[0] for value in world.groups.values()] == ["a", "b"]
+    assert world.machine.assignment is not None
+    assert world.machine.assignment.places[7].epoch > 2
+    renew_all(world)
+    world.tend()
+    assert world.machine.problem == ""
+
+
+def test_what_looks_wrong_because_the_watch_is_late_is_not() -> None:
+    world = scene("a", "b", _0_7="a@1")
+    world.tend()
+    world.edit(_0_7=None, _0_3="a@1", _4_7="b@3")
+    world.shard("a", "0-3@1/3")
+    world.shard("b", "4-7@3/3")
+    assert world.tend() == [Look()]
+    assert world.machine.problem == ""
+
+
+def test_what_nobody_claims_stays_with_whom_it_was_seen_at() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@2")
+    world.tend()
+    world.shard("b", "", available=False)
+    world.data = None
+    world.machine.seen(str(world.version), None)
+    world.tend()
+    for _ in range(2):
+        renew_all(world)
+        world.tend()
+    assert world.groups == {"0-3": "a@3", "4-7": "b@3"}  # to be taken only with a proof
+
+
+def test_a_bucket_that_a_live_and_a_dead_shard_claim_is_the_live_ones() -> None:
+    world = scene("a")
+    world.shard("a", "0-7@3/3")
+    world.shard("b", "4-7@9/9", available=False)
+    world.tend()
+    for _ in range(2):
+        renew_all(world)
+        world.tend()
+    assert world.groups == {"0-7": "a@10"}
+
+
+def test_an_object_that_changed_while_it_was_written_anew_is_looked_at_again() -> None:
+    world = scene("a", _0_7="a@5")
+    world.tend()
+    world.edit(_0_7="b@1")
+    world.heard()
+    world.tend()
+    renew_all(world)
+    world.tend()
+    renew_all(world)
+
+    def meanwhile(command: Command) -> None:
+        if isinstance(command, Change):
+            world.meanwhile = lambda _: None
+            world.edit(_0_7="a@5")  # somebody has put it right
+
+    world.meanwhile = meanwhile
+    world.tend()
+    assert world.groups == {"0-7": "a@5"}
+
+
+def test_a_shard_that_does_not_say_that_it_owns_what_it_owns_is_told_again() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@5")
+    world.shard("b", "/5")
+    world.tend()
+    assert changes(world.tend(UNCLAIMED)) == 0, "it has not renewed its Lease since"
+    world.shard("b", "/5")
+    world.tend()
+    assert world.groups == {"0-3": "a@1", "4-7": "b@6"}
+
+
+def test_neighbours_are_joined_when_something_is_written_and_not_for_that_alone() -> None:
+    world = scene("a", "b", _0_1="a@1", _2_3="a@2", _4_7="b@3")
+    assert changes(world.tend(5)) == 0
+    world.shard("b", available=False)
+    world.ended.add("b")
+    world.tend()
+    assert world.groups == {"0-7": "a@4"}
+
+
+def test_a_patch_that_somebody_was_faster_than_is_decided_anew_without_a_word() -> None:
+    world = scene("a", "b", _0_7="a@1")
+    failed: list[Command] = []
+
+    def meanwhile(command: Command) -> None:
+        if isinstance(command, Change) and not failed:
+            failed.append(command)
+            world.edit(_0_7="a@2")
+            raise PatchTestFailed("test failed", code=422, reason="Invalid")
+
+    world.meanwhile = meanwhile
+    world.tend()
+    world.tend(SETTLE)
+    assert world.groups["0-3"] == "a@2"
+    assert world.machine.problem == ""
+
+
+def test_what_is_refused_is_told_and_tried_again_ever_less_often() -> None:
+    world = scene("a", "b", _0_7="a@1")
+    tries = [0]
+
+    def meanwhile(command: Command) -> None:
+        if isinstance(command, Change):
+            tries[0] += 1
+            raise Forbidden("configmaps is forbidden", code=403, reason="Forbidden")
+
+    world.meanwhile = meanwhile
+    world.tend()
+    for _ in range(100):
+        world.tend(1.0)
+    assert "configmaps is forbidden" in world.machine.problem
+    assert 5 < tries[0] < 20
+    world.meanwhile = lambda _: None
+    world.tend(20)
+    assert world.machine.problem == ""
