@@ -116,7 +116,7 @@ def check(world: World) -> None:
 
 
 QUICK = range(10)
-NIGHTLY = range(10, 500)
+NIGHTLY = range(10, 200)
 
 
 @pytest.mark.parametrize("seed", QUICK)
