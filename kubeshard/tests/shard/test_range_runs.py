@@ -189,3 +189,29 @@ async def test_runs_are_cancelled_although_one_of_them_is_already_ending() -> No
     assert await other is None
     assert ended == []
     assert await one is None
+
+
+@virtual_time
+async def test_an_object_that_waits_for_another_kind_is_tried_a_few_times_and_soon_after_that() -> None:
+    shard, loop = Shard("a@1"), asyncio.get_running_loop()
+    shard.going_on.set()
+    loop.call_later(600, shard.take, "listed")
+    began, tries = loop.time(), 0
+    while not shard.began:
+        result = await shard.run()
+        assert result is not None
+        tries += 1
+        if not shard.began:
+            await asyncio.sleep(result.requeue_after or 0)
+    assert 600 <= loop.time() - began <= 750
+    assert tries < 60
+
+
+@virtual_time
+async def test_an_object_of_a_bucket_that_comes_again_waits_for_its_lists_from_the_beginning() -> None:
+    shard = Shard("a@1")
+    await shard.run()
+    await asyncio.sleep(600)
+    shard.take("b@2")
+    shard.take("a@3")
+    assert await shard.run() == Result(requeue_after=POSTPONED)

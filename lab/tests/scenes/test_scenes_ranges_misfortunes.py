@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from test_scenes_range_coordinator import NAME, working
+from test_scenes_ranges import Work
+from test_scenes_ranges import working as coordinated
 
+from kubeshard.controller import Context
 from kubeshard.core import ConfigMap
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard_lab.simulation.cluster import simulate
+from kubeshard.shard.settings import Ranges
+from kubeshard_lab.simulation.cluster import Thing, simulate
 from kubeshard_lab.simulation.processes import Process
 
 
@@ -59,3 +64,36 @@ def test_an_immutable_assignment_costs_few_requests(caplog: pytest.LogCaptureFix
             await fleet.until_settled("s0", "s1")
 
     simulate(scene)
+
+
+class Stubborn(Work):
+    """Its runs swallow that they are cancelled."""
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> None:
+        for _ in range(2):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(1000)
+
+
+def test_a_drain_that_waits_for_runs_that_do_not_end_is_told_with_their_objects(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        ranges = Ranges(buckets=64, drain_timeout=10)
+        async with coordinated(ranges=ranges, shards=("s0",)) as fleet:
+            await fleet.world.processes["s0"].stop()
+            fleet.world.shard(
+                "s1",
+                Stubborn(fleet, "s1", 0),
+                workers=200,
+                owns=(),
+                sharding={"mode": "shard", "delivery": ranges},
+            )
+            await asyncio.sleep(20)
+            fleet.start("s2")
+            await asyncio.sleep(60)
+
+    simulate(scene)
+    (told,) = [r.getMessage() for r in caplog.records if "Cannot hand over buckets" in r.getMessage()]
+    assert "team/t" in told
+    assert "more" in told

@@ -46,6 +46,7 @@ PARTLY = 2.0
 PATIENCE = 10.0
 """Seconds until it is told that there is no assignment, or that a kind cannot be listed."""
 LOGGED_EVERY = 300.0
+OBJECTS_TOLD = 5
 
 _MISSED = (PatchTestFailed, Conflict)
 """Errors of a patch whose tests do not hold any more."""
@@ -228,6 +229,7 @@ class RangeDriver:
     async def _drain(self, buckets: frozenset[int]) -> None:
         """Says which of them are idle, as they become so."""
         runs, loop = self._runs, asyncio.get_running_loop()
+        late = loop.time() + self._drain_timeout + PATIENCE
         busy = {bucket for bucket in buckets if runs.busy(bucket)}
         self._do(self._ownership.idle(buckets - busy))
         if not busy:
@@ -249,6 +251,8 @@ class RangeDriver:
                 if waiting:
                     self._do(self._ownership.overdue())
                     pause *= 2
+                    if loop.time() >= late and (acting := runs.acting(busy & self._ownership.draining)):
+                        self._tell_held_up(acting)
         finally:
             timeout.cancel()
             for task in waiting:
@@ -275,6 +279,15 @@ class RangeDriver:
                 self._to_acknowledge.set()
             else:
                 self._see(after)
+
+    def _tell_held_up(self, acting: Sequence[str]) -> None:
+        if self._notices.due("held up", tuple(acting)):
+            more = len(acting) - OBJECTS_TOLD
+            _log.warning(
+                "Cannot hand over buckets, because something goes on for their objects that was cancelled",
+                ring=self._member.shard.ring,
+                objects=", ".join(acting[:OBJECTS_TOLD]) + (f" and {more} more" if more > 0 else ""),
+            )
 
     def _tell_failure(self, what: str, error: Exception) -> None:
         if self._notices.due(what, type(error)):

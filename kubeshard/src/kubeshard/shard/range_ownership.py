@@ -189,6 +189,11 @@ class RangeOwnership:
         held = self._held.get(bucket)
         return held.term if held is not None and held.state is State.OWNED else None
 
+    def awaited(self, bucket: int) -> int | None:
+        """The term whose lists a run has to wait for; None: no lists will make it start."""
+        held = self._held.get(bucket)
+        return held.term if held is not None and held.state is State.ACQUIRING else None
+
     def may_write(self, bucket: int, term: int | None = None) -> bool:
         """Whether a run that started in this term, or in the present one, may still write."""
         held = self._held.get(bucket)

@@ -30,10 +30,13 @@ from kubeshard.controller.run import Run
 from kubeshard.core.errors import NotOurs
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key, KubeObject
-from kubeshard.shard.range_ownership import RangeOwnership, State
+from kubeshard.shard.range_ownership import RangeOwnership
 
 POSTPONED = 0.1
-"""Seconds until an object is tried again that arrived before other kinds of its bucket."""
+"""Seconds until an object is tried again that arrived before other kinds of its bucket; later, a fraction of the time
+that these have taken, because a kind may take for ever, and all objects of the bucket wait for it.
+"""
+FRACTION = 0.25
 
 
 class BucketRuns:
@@ -46,6 +49,8 @@ class BucketRuns:
         """Of the runs of each bucket."""
         self._acting: defaultdict[int, dict[tuple[GroupKind, Key], InFlight]] = defaultdict(dict)
         """The objects of each bucket for which something may act."""
+        self._postponed: dict[int, tuple[int, float]] = {}
+        """By bucket, in which term runs have been postponed, and since when."""
 
     def bound(self, inner: RunFn) -> RunFn:
         """One controller's reconcile as a shard runs it: for `Controller.guarded`."""
@@ -56,8 +61,8 @@ class BucketRuns:
             bucket = self._ownership.buckets.of(obj.metadata)
             term = self._ownership.term(bucket)
             if term is None:
-                acquiring = self._ownership.state(bucket) is State.ACQUIRING
-                return Result(requeue_after=POSTPONED) if acquiring else None
+                awaited = self._ownership.awaited(bucket)
+                return None if awaited is None else Result(requeue_after=self._pause(bucket, awaited))
             return await self._work(inner, run, obj, bucket, term)
 
         return run_of
@@ -65,6 +70,10 @@ class BucketRuns:
     def busy(self, bucket: int) -> bool:
         """Whether something may act for the bucket."""
         return bool(self._acting.get(bucket))
+
+    def acting(self, buckets: Collection[int]) -> list[str]:
+        """The objects of these buckets for which something may act."""
+        return sorted(str(key) for bucket in buckets for _, key in self._acting.get(bucket, ()))
 
     async def idle(self, bucket: int) -> None:
         """Returns when nothing acts for the bucket any more, however long that takes. Tasks that outlive runs are asked
@@ -108,6 +117,15 @@ class BucketRuns:
             )
             if not activities.in_flight.count(*which):
                 self._acting[bucket].pop(which, None)
+
+    def _pause(self, bucket: int, term: int) -> float:
+        """Seconds until a run is tried again that has to wait for the lists of this term."""
+        now = asyncio.get_running_loop().time()
+        before, since = self._postponed.get(bucket, (term, now))
+        if before != term:
+            since = now
+        self._postponed[bucket] = term, since
+        return max(POSTPONED, (now - since) * FRACTION)
 
     def _require(self, bucket: int, term: int) -> None:
         if not self._ownership.may_write(bucket, term):
