@@ -282,6 +282,41 @@ async def test_what_an_apply_empties_of_its_own_becomes_null(api, ns, before, af
     assert (await api.get(f"{things.path}/a"))["spec"] == changed["spec"]
 
 
+ORDERED = fields(
+    set={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"},
+    list={
+        "type": "array",
+        "items": {**fields(n=STRING), "required": ["n"]},
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["n"],
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("live", "given", "merged"),
+    [
+        ("a", "ba", "ba"),
+        ("ab", "ba", "ba"),
+        ("ab", "ca", "cab"),
+        ("ab", "bc", "abc"),
+        ("axb", "bac", "xbac"),
+        ("axbyc", "czba", "xyczba"),
+        ("xay", "bac", "xbayc"),
+        ("xy", "ab", "xyab"),
+    ],
+)
+async def test_items_that_are_applied_come_in_the_order_of_the_apply(api, ns, live, given, merged):
+    things = await shared(api, "ordered", ns, ORDERED)
+
+    def lists(names):
+        return {"set": list(names), "list": [{"n": name} for name in names]}
+
+    await things.create(lists(live))
+    applied = await api.apply(f"{things.path}/a", things.body(lists(given)))
+    assert (applied.status, applied["spec"]) == (200, lists(merged))
+
+
 @pytest.mark.parametrize(
     "properties",
     [

@@ -10,6 +10,7 @@ k8s.io/apimachinery/pkg/util/managedfields.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,8 +35,8 @@ from kubeshard_apiserver.status import escaped, internal
 
 
 def merge(shape: Shape, live: Any, applied: Any) -> Any:
-    """Merges granular parts and replaces leaves; a null leaves granular parts as they are. Items of lists keep the live
-    order; new ones follow.
+    """Merges granular parts and replaces leaves; a null leaves granular parts as they are. Items of lists come in the
+    applied order; those of `live` alone keep their places before the applied ones that follow them.
     """
     ours, theirs = parts(shape, applied), parts(shape, live)
     if applied is None and theirs:
@@ -48,10 +49,25 @@ def merge(shape: Shape, live: Any, applied: Any) -> Any:
             name = element[2:]
             merged[name] = merge(part.shape, live[name], part.value) if name in live else part.value
         return merged
-    return [
-        merge(part.shape, part.value, ours[element].value) if element in ours else part.value
-        for element, part in theirs.items()
-    ] + [part.value for element, part in ours.items() if element not in theirs]
+    return _merged_items(theirs, ours)
+
+
+def _merged_items(live: Mapping[str, Part], applied: Mapping[str, Part]) -> list[Any]:
+    merged: list[Any] = []
+    pending = iter(applied.items())
+    shared = deque(element for element in applied if element in live)
+    for element, part in live.items():
+        if element not in applied:
+            merged.append(part.value)
+        elif element == shared[0]:
+            shared.popleft()
+            for name, own in pending:
+                merged.append(merge(own.shape, live[name].value, own.value) if name in live else own.value)
+                if name == element:
+                    break
+    return merged + [
+        merge(own.shape, live[name].value, own.value) if name in live else own.value for name, own in pending
+    ]
 
 
 def remove(shape: Shape, value: Any, paths: FieldSet, kept: FieldSet) -> Any:
@@ -224,7 +240,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
         other: owned if other == manager else without(owned, changed | comparison.removed)
         for other, owned in managers.items()
     }
-    if any(unfiltered):  # owning more, or less, of what there is already is no news
+    if any(unfiltered) or merged != before:  # owning more, or less, of what there is already is no news
         managers[manager] = replace(managers[manager], time=writer.now)
     if writer.manager == _KUBECTL:
         merged = _kept_up(merged, config)
