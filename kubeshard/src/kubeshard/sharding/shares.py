@@ -12,7 +12,7 @@ wishes are in the way of each other then:
 So of the ways with the fewest moves, one is taken that makes few runs: a shard gives the ends of its runs, to
 neighbours where it can. A shard that has too many runs all the same exchanges the smallest of them for buckets next to
 another one of its runs, which moves more than necessary. How much more that is over a long time is in
-docs/design/strategy-and-delivery.md.
+docs/in-manager-sharding.md.
 
 Guaranteed, for weights that are not all 0: each shard gets the floor or the ceiling of its share by weight, and nothing
 if its weight is 0; no more than `MOST_RUNS` runs; the fewest moves that the shares allow, unless a shard had too many
