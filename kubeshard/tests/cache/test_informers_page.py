@@ -13,7 +13,7 @@ import pytest
 from kubeshard.cache import Cache, Scope
 from kubeshard.client import Client
 from kubeshard.controller import Controller
-from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core import HASHES, ConfigMap, HashRanges, ObjectMeta
 from kubeshard.manager.http import Listener
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.testing.memory import MemoryApi
@@ -28,7 +28,7 @@ def page() -> Any:
     """Returns all programs of the page as one module."""
     module = ModuleType("informers_page")
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), module.__dict__)
     return module
@@ -117,6 +117,24 @@ async def test_a_scope_moves(page: Any) -> None:
             await cache.synced()
             await page.move(cache, {"kube-system"})
             assert {obj.key.namespace for obj in informer.store.list()} == {"kube-system"}
+
+
+@virtual_time
+async def test_a_scope_is_half_of_the_hashes(page: Any) -> None:
+    async with memory().client() as client:
+        for number in range(20):
+            await put(client, f"default/{number}")
+        cache = Cache(client)
+        informer = cache.declare(ConfigMap)
+        async with cache.running():
+            await cache.synced()
+            await page.take_half(cache)
+            half = [obj for obj in await client.list_all(ConfigMap, "default") if hash_of(obj) < HASHES // 2]
+            assert sorted(obj.key for obj in informer.store.list()) == sorted(obj.key for obj in half)
+
+
+def hash_of(obj: ConfigMap) -> int:
+    return HashRanges("uid").hash_of(obj.metadata)
 
 
 @virtual_time
