@@ -500,6 +500,7 @@ PUBLISHED = {
     "any": {"type": "object", "x-kubernetes-embedded-resource": True, **FREE},
     "map": {"type": "object", "additionalProperties": {**STRING, "nullable": True}},
     "needs": {**fields(a={**STRING, "nullable": True}, b=STRING), "required": ["a", "b"]},
+    "may need": {**fields(a={**STRING, "nullable": True}), "required": ["a"], "nullable": True},
 }
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
@@ -559,6 +560,7 @@ async def test_published_schemas(api, group, ns):
         "any": {**FREE, **embedded},
         "map": {"type": "object", "additionalProperties": {}},
         "needs": {**fields(a={}, b=text), "required": ["b"]},
+        "may need": {"required": ["a"]},
     }
     one_of = [{"required": ["a"]}, {"required": ["b"]}]
     assert newer == {

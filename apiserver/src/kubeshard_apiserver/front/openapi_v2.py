@@ -105,6 +105,8 @@ def _is_dropped(required: str, schema: Mapping[str, Any]) -> bool:
     """Whether a field is required in v3 only. What a complete object has was added, except where others are kept."""
     if schema.get(_PRESERVES):
         return bool(schema.get("x-kubernetes-embedded-resource")) and required in ("apiVersion", "kind")
+    if schema.get("nullable"):
+        return False  # it has no fields here that could be nullable
     return bool(((schema.get("properties") or {}).get(required) or {}).get("nullable"))
 
 
