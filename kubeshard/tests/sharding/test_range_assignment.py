@@ -253,3 +253,11 @@ def test_a_report_is_written_in_runs() -> None:
 def test_an_unreadable_report_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"report|buckets with an epoch"):
         Report.parse(text, BUCKETS)
+
+
+def test_a_report_says_how_the_shard_divides_objects() -> None:
+    report = Report({0: 3}, 7)
+    assert Report.parse(report.text(BUCKETS), BUCKETS) == report
+    assert Report({}, 0).text(Buckets(64, "namespace")) == "namespace/64:/0"
+    with pytest.raises(ValueError, match="divides objects by namespace/64, and this one by uid/16"):
+        Report.parse(report.text(Buckets(64, "namespace")), BUCKETS)

@@ -97,3 +97,15 @@ def test_a_drain_that_waits_for_runs_that_do_not_end_is_told_with_their_objects(
     (told,) = [r.getMessage() for r in caplog.records if "Cannot hand over buckets" in r.getMessage()]
     assert "team/t" in told
     assert "more" in told
+
+
+def test_a_program_that_divides_objects_differently_gets_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            sharding = {"mode": "both", "delivery": Ranges(buckets=32)}
+            fleet.world.shard("s2", Work(fleet, "s2", 0), workers=20, owns=(), sharding=sharding)
+            await asyncio.sleep(20)
+            assert fleet.settled("s0", "s1")
+
+    simulate(scene)
+    assert "s2 gets nothing: its program divides objects by uid/32, and this one by uid/64" in caplog.text

@@ -166,7 +166,7 @@ class RangeDriver:
                         )
         if self._ownership.leaving:  # what keeps an acknowledgement from taking effect may be over
             self._to_acknowledge.set()
-        self._held.works_on(str(self._ownership.report))
+        self._held.works_on(self._ownership.report.text(self._ownership.buckets))
 
     # Taking over
 

@@ -234,10 +234,18 @@ class Report(NamedTuple):
         groups = _grouped((bucket, Place(epoch=epoch)) for bucket, epoch in sorted(self.epochs.items()))
         return ",".join(f"{run.first}-{run.last}@{place.epoch}" for run, place in groups) + f"/{self.seen}"
 
+    def text(self, buckets: Buckets) -> str:
+        """With how the shard divides objects, because it cannot work on anything else: `uid/1024:0-341@3/9`"""
+        return f"{buckets.by}/{buckets.count}:{self}"
+
     @classmethod
     def parse(cls, text: str, buckets: Buckets) -> Report:
-        """The inverse of `str`. Raises ValueError."""
-        runs, _, seen = text.rpartition("/")
+        """The inverse of `str` and of `text`. Raises ValueError, also if the shard divides objects differently."""
+        divided, _, rest = text.rpartition(":")
+        ours = f"{buckets.by}/{buckets.count}"
+        if divided and divided != ours:
+            raise ValueError(f"its program divides objects by {divided[:200]}, and this one by {ours}")
+        runs, _, seen = rest.rpartition("/")
         if re.fullmatch("[0-9]{1,18}", seen) is None:
             raise ValueError(f"{text[:200]!r} is not a report like 0-341@3,683-700@7/9")
         epochs: dict[int, int] = {}
