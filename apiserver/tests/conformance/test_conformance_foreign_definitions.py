@@ -691,3 +691,4 @@ async def test_a_root_without_a_type_that_keeps_unknown_fields_may_have_a_status
     assert (told.status, told["spec"], told["status"]) == (200, {"a": 1}, {"b": 4})
     applied = await api.apply(f"{path}/a", {**thing, "spec": {"c": 5}})
     assert (applied.status, applied["spec"]) == (200, {"a": 1, "c": 5})
+    assert "type" not in await published(api, group, "v3")

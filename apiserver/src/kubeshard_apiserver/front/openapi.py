@@ -178,7 +178,7 @@ class Schemas:
             },
         }
         schema = _published(resource.strategy.schema, implied)
-        return {**schema, "type": "object", "properties": _with(implied, schema)}
+        return {**schema, "properties": _with(implied, schema)}
 
 
 def _custom_name(resource: Resource) -> str:
