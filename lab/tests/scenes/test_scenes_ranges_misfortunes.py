@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from test_scenes_range_coordinator import NAME, working
+from test_scenes_range_coordinator import NAME, Operators, working
 from test_scenes_ranges import Work
 from test_scenes_ranges import working as coordinated
 
@@ -16,7 +16,7 @@ from kubeshard.core import ConfigMap
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.settings import Ranges
-from kubeshard_lab.simulation.cluster import Thing, simulate
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
 from kubeshard_lab.simulation.processes import Process
 
 
@@ -109,3 +109,32 @@ def test_a_program_that_divides_objects_differently_gets_nothing(caplog: pytest.
 
     simulate(scene)
     assert "s2 gets nothing: its program divides objects by uid/32, and this one by uid/64" in caplog.text
+
+
+def test_nothing_is_shared_out_by_ranges_while_a_shard_by_labels_is_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world:
+            fleet = Operators(world, Ranges(buckets=64))
+            await world.install()
+            await world.make_things(50)
+            for name in ("s0", "s1"):
+                world.shard(name, Work(fleet, name, 0.05), workers=20, owns=(), sharding={"mode": "both"})
+                await world.until(lambda name=name: name in fleet.ran.values(), within=60)
+            fleet.start("s2")
+            await asyncio.sleep(10)
+            await world.processes["s0"].stop()
+            async with world.admin() as client:
+                for number in range(50):
+                    await asyncio.sleep(1)
+                    for thing in await client.list_all(Thing, "team"):
+                        await client.patch(
+                            Thing, thing.metadata.name, "team", MergePatch({"spec": {"v": number}})
+                        )
+            assert fleet.together == []
+            await world.processes["s1"].stop()
+            assert await fleet.until_settled("s2") < 10
+
+    simulate(scene)
+    assert "s1 takes objects by labels" in caplog.text

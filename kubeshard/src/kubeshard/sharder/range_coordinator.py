@@ -225,6 +225,6 @@ class _Members:
             except ValueError as error:
                 problems.append(f"{shard.name} gets nothing: {error}")
             renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
-            found.append(Member(shard.name, shard.name in available, weight, report, renewed))
+            found.append(Member(shard.name, shard.name in available, weight, report, renewed, not said))
         self.problem = "; ".join(problems)
         return found

@@ -38,6 +38,8 @@ Whoever drives the machine knows no rule:
 
 It calls `seen` with every answer before it goes on, and tends once at a time.
 
+A ring begins with ranges when no shard that takes objects by labels is left: the two know nothing of each other.
+
 Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease after the bucket was seen there, by a
 patch that fails if the shard has begun again since; every other change needs the owner. Shards that join within
 `SETTLE` seconds of each other are one change. Not guaranteed: that an edit at a greater epoch is noticed: it looks like
@@ -84,6 +86,8 @@ class Member(NamedTuple):
     """None if it is not a shard by ranges: it gets nothing."""
     renewed: str
     """Changes with each renewal."""
+    by_labels: bool = False
+    """Whether it takes objects by labels."""
 
 
 class Membership(Protocol):
@@ -339,6 +343,12 @@ class Coordinator:
         if not self._membership.fresh:
             self.wake_at = self._clock.monotonic() + RETRY_FIRST
             return
+        if by_labels := _by_labels_only(assignment, members):
+            self.problem = (
+                f"{', '.join(by_labels)} takes objects by labels: nothing is given to shards by ranges before that has "
+                "ended"
+            )
+            return
         alive = frozenset(member.shard for member in members if member.available)
         weights = {
             m.shard: m.weight
@@ -392,6 +402,14 @@ class Coordinator:
         self._since = {shard: self._since.get(shard, now) for shard in joined}
         since = self._since.values()
         return min(max(since) + SETTLE, min(since) + LONGEST_SETTLE) if since else -math.inf
+
+
+def _by_labels_only(assignment: Assignment, members: Collection[Member]) -> list[str]:
+    """The shards by labels, unless a shard already works on what it got by ranges."""
+    owners = {place.owner for _, place in assignment.groups}
+    if any(m.available and m.report is not None and m.shard in owners for m in members):
+        return []
+    return sorted(m.shard for m in members if m.available and m.by_labels)
 
 
 def _renewals(members: Iterable[Member]) -> dict[str, str]:
