@@ -392,3 +392,14 @@ def test_what_is_refused_is_told_and_tried_again_ever_less_often() -> None:
     world.meanwhile = lambda _: None
     world.tend(20)
     assert world.machine.problem == ""
+
+
+def test_no_assignment_is_written_beside_a_shard_that_divides_objects_differently() -> None:
+    world = Scene(None)
+    world.shard("a")
+    other = Member("b", True, Fraction(1), None, "0", differs=True)
+    world.leases["b"] = other
+    assert Create not in map(type, world.tend())
+    assert "before b has ended" in world.machine.problem
+    world.leases["b"] = other._replace(available=False)
+    assert Create in map(type, world.tend())

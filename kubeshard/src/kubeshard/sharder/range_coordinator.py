@@ -26,7 +26,7 @@ from kubeshard.runtime.loop import set_within
 from kubeshard.sharder.findings import LoggedFindings
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharding.assignment import Report
+from kubeshard.sharding.assignment import DividedDifferently, Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.coordinator import (
     Change,
@@ -216,6 +216,7 @@ class _Members:
                 continue
             meta, spec = shard.lease.metadata, shard.lease.spec
             said, weight, report = meta.annotation(OWNED_RANGES_ANNOTATION), Fraction(1), None
+            differs = False
             try:
                 weight = weight_of(meta.annotation(WEIGHT_ANNOTATION))
             except ValueError as error:
@@ -224,7 +225,10 @@ class _Members:
                 report = Report.parse(said, buckets) if said else None
             except ValueError as error:
                 problems.append(f"{shard.name} gets nothing: {error}")
+                differs = isinstance(error, DividedDifferently)
             renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
-            found.append(Member(shard.name, shard.name in available, weight, report, renewed, not said))
+            found.append(
+                Member(shard.name, shard.name in available, weight, report, renewed, not said, differs)
+            )
         self.problem = "; ".join(problems)
         return found

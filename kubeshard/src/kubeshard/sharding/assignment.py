@@ -50,6 +50,10 @@ class Unreadable(ValueError):
         super().__init__(f"{told}; and {more} more" if more > 0 else told)
 
 
+class DividedDifferently(ValueError):
+    """What a shard reports is about other buckets."""
+
+
 class Place(NamedTuple):
     """Where a bucket is: its owner ("": nobody has had it yet), the shard that it is to be handed to ("": none), and
     the epoch of this.
@@ -240,11 +244,15 @@ class Report(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, buckets: Buckets) -> Report:
-        """The inverse of `str` and of `text`. Raises ValueError, also if the shard divides objects differently."""
+        """The inverse of `str` and of `text`. Raises ValueError, and DividedDifferently if it is about other
+        buckets.
+        """
         divided, _, rest = text.rpartition(":")
         ours = f"{buckets.by}/{buckets.count}"
         if divided and divided != ours:
-            raise ValueError(f"its program divides objects by {divided[:200]}, and this one by {ours}")
+            raise DividedDifferently(
+                f"its program divides objects by {divided[:200]}, and this one by {ours}"
+            )
         runs, _, seen = rest.rpartition("/")
         if re.fullmatch("[0-9]{1,18}", seen) is None:
             raise ValueError(f"{text[:200]!r} is not a report like 0-341@3,683-700@7/9")

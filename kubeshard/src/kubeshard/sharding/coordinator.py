@@ -88,6 +88,8 @@ class Member(NamedTuple):
     """Changes with each renewal."""
     by_labels: bool = False
     """Whether it takes objects by labels."""
+    differs: bool = False
+    """Whether its program divides objects differently."""
 
 
 class Membership(Protocol):
@@ -298,6 +300,12 @@ class Coordinator:
         members = self._membership.members(self.buckets)
         if not self._wrong(members):
             self.wake_at = self._clock.monotonic()
+            return
+        if differing := sorted(m.shard for m in members if m.available and m.differs):
+            self.problem = (
+                f"{wrong}. It is not written anew before {', '.join(differing)} has ended, whose program divides "
+                "objects differently and may go on with what it has"
+            )
             return
         data = self._from_claims(members).data()
         if self._version:
