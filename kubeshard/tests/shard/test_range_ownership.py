@@ -55,49 +55,49 @@ def take(made: RangeOwnership, step: str) -> list[Command]:
 
 
 F, A, W, D, L = State.FOREIGN, State.ACQUIRING, State.OWNED, State.DRAINING, State.LEAVING
-OURS, OURS_TO_GO = ("a@1", "listed"), ("a@1", "listed", "a>b@2")
+OURS, OURS_TO_GO = ("a@1", "listed"), ("a@1", "listed", "a to b@2")
 LEFT = (*OURS_TO_GO, "idle")
 TABLE = [
     # what happened, what happens, the state then, the commands
     ((), "b@1", F, []),
     ((), "@0", F, []),
     ((), "a@1", A, [Read]),
-    ((), "a>b@1", D, [Drain, Read]),
+    ((), "a to b@1", D, [Drain, Read]),
     ((), "gone", F, [Tell]),
     (("b@5",), "a@4", F, []),
     (("b@5",), "a@5", F, []),
     (("b@5",), "a@6", A, [Read]),
     (("a@1",), "a@1", A, []),
     (("a@1",), "listed", W, []),
-    (("a@1",), "a>b@2", D, [Drain]),
+    (("a@1",), "a to b@2", D, [Drain]),
     (("a@1",), "b@2", F, [Stop, Tell, Read]),
     (("a@1",), "gone", A, [Tell]),
     (OURS, "a@1", W, []),
     (OURS, "a@7", W, []),
-    (OURS, "a>b@2", D, [Drain]),
+    (OURS, "a to b@2", D, [Drain]),
     (OURS, "b@2", F, [Stop, Tell, Read]),
     (OURS, "@2", F, [Stop, Tell, Read]),
     (OURS, "b@1", W, [Tell]),
     (OURS, "b@0", W, [Tell]),
     (OURS, "a@0", W, [Tell]),
-    (OURS, "a>b@0", W, [Tell]),
+    (OURS, "a to b@0", W, [Tell]),
     (OURS, "gone", W, [Tell]),
-    (OURS_TO_GO, "a>c@3", D, []),
+    (OURS_TO_GO, "a to c@3", D, []),
     (OURS_TO_GO, "a@3", A, [Read]),
     (OURS_TO_GO, "listed", D, []),
     (OURS_TO_GO, "idle", L, [Acknowledge]),
     (OURS_TO_GO, "b@3", F, [Stop, Tell, Read]),
     (OURS_TO_GO, "b@2", D, [Tell]),
     (OURS_TO_GO, "gone", A, [Tell, Read]),
-    (("a>b@1",), "idle", L, [Acknowledge]),
-    (LEFT, "a>b@2", L, []),
-    (LEFT, "a>c@3", L, []),
+    (("a to b@1",), "idle", L, [Acknowledge]),
+    (LEFT, "a to b@2", L, []),
+    (LEFT, "a to c@3", L, []),
     (LEFT, "a@3", A, [Read]),
     (LEFT, "b@3", F, [Read]),
     (LEFT, "c@4", F, [Read]),
     (LEFT, "b@2", L, [Tell]),
     (LEFT, "gone", L, [Tell]),
-    ((*LEFT, "b@3"), "a>b@2", F, []),
+    ((*LEFT, "b@3"), "a to b@2", F, []),
     ((*LEFT, "b@3"), "a@4", A, [Read]),
     ((*LEFT, "a@3"), "listed", W, []),
 ]
@@ -118,7 +118,7 @@ def test_each_step_has_one_outcome(
 def test_what_was_listed_in_an_earlier_term_does_not_count() -> None:
     made = ownership("a@1")
     before = made.terms
-    take(made, "a>b@2")
+    take(made, "a to b@2")
     take(made, "a@3")
     assert made.terms != before
     made.listed(before)
@@ -130,7 +130,7 @@ def test_what_was_listed_in_an_earlier_term_does_not_count() -> None:
 def test_a_run_of_an_earlier_term_writes_no_more() -> None:
     made = ownership(*OURS)
     term = made.term(0)
-    take(made, "a>b@2")
+    take(made, "a to b@2")
     assert made.may_write(0, term)
     take(made, "a@3")
     take(made, "listed")
@@ -142,7 +142,7 @@ def test_all_buckets_of_a_drain_are_acknowledged_together_and_what_is_overdue_wi
     made = RangeOwnership("a", BUCKETS)
     made.seen(says("a@1"))
     made.listed(made.terms)
-    assert made.seen(says("a>b@2", "a>b@2", "a>b@2", "a@1")) == [Drain(frozenset({0, 1, 2}))]
+    assert made.seen(says("a to b@2", "a to b@2", "a to b@2", "a@1")) == [Drain(frozenset({0, 1, 2}))]
     assert made.idle({0}) == []
     assert made.idle({1}) == []
     assert made.overdue() == [Acknowledge(frozenset({0, 1}))]

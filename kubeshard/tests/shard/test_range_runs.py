@@ -77,8 +77,8 @@ OURS = ("a@1", "listed")
         (("b@1",), State.FOREIGN, None),
         (("a@1",), State.ACQUIRING, Result(requeue_after=POSTPONED)),
         (OURS, State.OWNED, Result(requeue_after=7)),
-        ((*OURS, "a>b@2"), State.DRAINING, None),
-        ((*OURS, "a>b@2", "idle"), State.LEAVING, None),
+        ((*OURS, "a to b@2"), State.DRAINING, None),
+        ((*OURS, "a to b@2", "idle"), State.LEAVING, None),
     ],
 )
 @virtual_time
@@ -106,7 +106,7 @@ async def test_a_bucket_is_idle_when_its_runs_have_ended_and_they_may_write_unti
     shard = Shard(*OURS)
     running = asyncio.create_task(shard.run())
     await asyncio.sleep(1)
-    shard.take("a>b@2")
+    shard.take("a to b@2")
     waiting = asyncio.create_task(shard.runs.idle(0))
     await asyncio.sleep(1)
     assert shard.runs.busy(0)
@@ -126,7 +126,7 @@ async def test_a_task_that_a_run_left_behind_writes_no_more_once_the_bucket_is_d
     shard.going_on.set()
     await shard.run()
     shard.activities.sending(1.0)(True)
-    shard.take("a>b@2")
+    shard.take("a to b@2")
     with pytest.raises(NotOurs, match="has been handed over"):
         shard.activities.sending(1.0)
 
@@ -140,7 +140,7 @@ async def test_a_bucket_is_not_idle_while_a_write_of_an_earlier_run_is_under_way
     done = shard.activities.sending(9.0)
     await running
     assert shard.runs.busy(0)
-    shard.take("a>b@2")
+    shard.take("a to b@2")
     waiting = asyncio.create_task(shard.runs.idle(0))
     done(False)
     await asyncio.sleep(8)

@@ -116,7 +116,7 @@ def scene(*shards: str, **groups: str) -> Scene:
         world.shard(shard)
     for key, value in groups.items():
         owner, _, epoch = value.partition("@")
-        if (owner := owner.partition(">")[0]) in shards:
+        if (owner := owner.partition(" to ")[0]) in shards:
             own = world.leases[owner].report
             assert own is not None
             first, last = map(int, key[1:].split("_"))
@@ -178,7 +178,7 @@ def test_what_a_dead_shard_had_is_given_away_at_once_although_somebody_joins() -
     world.ended.add("b")
     assert [type(each) for each in world.tend()] == [Prove, Change]
     assert "b" not in str(world.groups)
-    assert ">" not in str(world.groups)
+    assert " to " not in str(world.groups)
 
 
 def test_what_is_not_known_to_be_dead_keeps_what_it_has_and_is_asked_about_again() -> None:
@@ -220,7 +220,7 @@ def test_a_shard_whose_weight_is_0_is_asked_for_everything_at_once() -> None:
 
 
 def test_what_was_to_be_handed_to_a_shard_that_is_gone_goes_elsewhere_at_once() -> None:
-    world = scene("a", "b", _0_3="a>c@2", _4_7="b@1")
+    world = scene("a", "b", _0_3="a to c@2", _4_7="b@1")
     world.tend()
     assert world.groups == {"0-3": "a@3", "4-7": "b@1"}
 
@@ -258,7 +258,7 @@ def renew_all(world: Scene) -> None:
         ({"_4_7": "a@2"}, "4-7 is a's since 2, but b has had some of it since 2"),
         ({"_4_7": "@2"}, "4-7 is nobody's since 2, but b has had some of it since 2"),
         ({"_4_7": "b@1"}, "older than what b has seen"),
-        ({"_0_3": "a@3", "_4_7": "b>a@1"}, "4-7 is b's since 1, but b has had some of it since 2"),
+        ({"_0_3": "a@3", "_4_7": "b to a@1"}, "4-7 is b's since 1, but b has had some of it since 2"),
         ({"_4_7": None}, "4-7 is missing"),
         ({"_by": "name"}, "by is 'name'"),
     ],

@@ -3,7 +3,7 @@
     by: uid
     buckets: "1024"
     0000-0341: a@3          the owner of these buckets, and the epoch of that
-    0342-0682: b>c@4        b is asked to hand them to c
+    0342-0682: b to c@4     b is asked to hand them to c
     0683-1023: "@0"         nobody has had them yet
 
 Shards and the coordinator change it at the same time without asking each other. Writing the whole object with its
@@ -14,6 +14,9 @@ want the same group, the first one wins.
 A test of values has a trap of its own: a patch that is late, perhaps minutes, must not find the value that it expects
 *again*. Therefore whatever is written has an epoch, one more than the greatest that the writer has seen in the object,
 so the epochs of a bucket only grow, and a place that a bucket has left never comes back.
+
+The text of a place has none of the characters that API servers write escaped when they compare values as JSON texts
+(`<`, `>`, `&`): a test made by any client, in any language, finds it.
 
 Guaranteed, for an object that only patches made here have changed: it can be read; of patches that were made from the
 same text and concern the same bucket, at most one takes effect; the epoch of a bucket never falls. Not guaranteed:
@@ -37,7 +40,7 @@ from kubeshard.core.patches import JsonPatch, add, pointer, remove, replace, tes
 from kubeshard.sharding.buckets import Buckets, Run, runs_of
 
 _BY, _BUCKETS = "by", "buckets"
-_PLACE = re.compile(r"(?:([^>@]+)(?:>([^>@]+))?)?@(0|[1-9][0-9]{0,17})")
+_PLACE = re.compile(r"(?:([^ @]+)(?: to ([^ @]+))?)?@(0|[1-9][0-9]{0,17})")
 _REASONS_TOLD = 5
 
 
@@ -64,7 +67,7 @@ class Place(NamedTuple):
     epoch: int = 0
 
     def __str__(self) -> str:
-        target = f">{self.target}" if self.target else ""
+        target = f" to {self.target}" if self.target else ""
         return f"{self.owner}{target}@{self.epoch}"
 
     @classmethod
@@ -72,7 +75,7 @@ class Place(NamedTuple):
         """The inverse of `str`. Raises ValueError."""
         match = _PLACE.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text[:200]!r} is not like shard@3 or shard>target@3")
+            raise ValueError(f"{text[:200]!r} is not like shard@3 or shard to target@3")
         owner, target, epoch = match[1] or "", match[2] or "", int(match[3])
         for name in owner, target:
             if not is_label_value(name):
