@@ -248,18 +248,25 @@ def test_the_lease_says_that_a_watchdog_is_armed_while_it_is_held() -> None:
     assert claim.released(held, WALL).metadata.annotation(WATCHDOG_ANNOTATION) == ""
 
 
-@pytest.mark.parametrize(
-    ("said", "annotation"), [("unreleased", UNRELEASED_ANNOTATION), ("report", OWNED_RANGES_ANNOTATION)]
-)
-def test_what_the_shard_says_is_on_its_lease_while_it_holds_it(said: str, annotation: str) -> None:
-    """What it cannot release, and which buckets it works on."""
+def test_what_the_shard_cannot_release_is_on_its_lease_while_it_holds_it() -> None:
     claim = Shard().claim
-    setattr(claim, said, "0-3@1/1")
+    claim.unreleased = "thing a: refused"
     lasting = claim.renewed_lease(lease(), WALL)
-    assert lasting.metadata.annotation(annotation) == "0-3@1/1"
-    assert not claim.released(lasting, WALL).metadata.annotation(annotation)
-    setattr(claim, said, "")
-    assert not claim.renewed_lease(lasting, WALL).metadata.annotation(annotation)
+    assert lasting.metadata.annotation(UNRELEASED_ANNOTATION) == "thing a: refused"
+    assert not claim.released(lasting, WALL).metadata.annotation(UNRELEASED_ANNOTATION)
+    claim.unreleased = ""
+    assert not claim.renewed_lease(lasting, WALL).metadata.annotation(UNRELEASED_ANNOTATION)
+
+
+def test_what_the_shard_works_on_is_on_its_lease_until_a_successor_says_otherwise() -> None:
+    claim = Shard().claim
+    claim.report = "0-3@1/1"
+    lasting = claim.renewed_lease(lease(), WALL)
+    assert lasting.metadata.annotation(OWNED_RANGES_ANNOTATION) == "0-3@1/1"
+    released = claim.released(lasting, WALL)
+    assert released.metadata.annotation(OWNED_RANGES_ANNOTATION) == "0-3@1/1"
+    claim.report = ""
+    assert not claim.renewed_lease(released, WALL).metadata.annotation(OWNED_RANGES_ANNOTATION)
 
 
 @pytest.mark.parametrize(("written", "waited"), [(2**31 - 1, 120.0), (1, 6.0), (0, 30.0), (None, 30.0)])

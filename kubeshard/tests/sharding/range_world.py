@@ -165,7 +165,7 @@ class World:
 
     def leave(self, shard: str) -> None:
         if self.shards.pop(shard, None) is not None:
-            self.lease(shard, held=False, report="")
+            self.lease(shard, held=False)
 
     def lead(self) -> None:
         self.coordinators.append(Leader(self))

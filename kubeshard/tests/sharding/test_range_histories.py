@@ -134,9 +134,18 @@ def test_somebody_deletes_restores_and_edits_the_assignment(seed: int) -> None:
     check(history(seed, MEMBERSHIP + OBJECT, 30))
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize("seed", [83])
+def test_a_new_coordinator_does_not_take_a_deleted_assignment_for_one_that_never_was(seed: int) -> None:
+    """The only shard has just begun again, and has not said yet what it got."""
+    check(history(seed, [*BEGUN_AGAIN, delete, cut], 30))
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "faults", [MEMBERSHIP, BEGUN_AGAIN, MEMBERSHIP + OBJECT], ids=["new", "again", "object"]
+    "faults",
+    [MEMBERSHIP, BEGUN_AGAIN, MEMBERSHIP + OBJECT, [*BEGUN_AGAIN, delete, cut]],
+    ids=["new", "again", "object", "deleted"],
 )
 def test_many_histories(faults: list[Fault]) -> None:
     for seed in NIGHTLY:

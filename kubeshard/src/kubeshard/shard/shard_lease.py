@@ -248,14 +248,14 @@ class ShardClaim(Claim):
             annotations[WATCHDOG_ANNOTATION] = f"{self.timing.renew_deadline:g}"
         else:
             annotations.pop(WATCHDOG_ANNOTATION, None)
-        for name, said in (
-            (UNRELEASED_ANNOTATION, self.unreleased),
-            (OWNED_RANGES_ANNOTATION, self.report),
-        ):
-            if held and said:
-                annotations[name] = said
-            else:
-                annotations.pop(name, None)
+        if held and self.unreleased:
+            annotations[UNRELEASED_ANNOTATION] = self.unreleased
+        else:
+            annotations.pop(UNRELEASED_ANNOTATION, None)
+        if held and self.report:
+            annotations[OWNED_RANGES_ANNOTATION] = self.report
+        elif held:  # what a shard said last is also of use when it has ended: that there was an assignment
+            annotations.pop(OWNED_RANGES_ANNOTATION, None)
         annotations.pop(PROOFS_ANNOTATION, None)
         annotations.pop(EVICTED_ANNOTATION, None)
         annotations.pop(CONFIRMED_ANNOTATION, None)
