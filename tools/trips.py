@@ -267,9 +267,7 @@ async def membership() -> list[Trip]:
         health=replace(config.health, **off),
     )
     lease = Trip("lease", path=("reflector Lease", "shardlease worker"))
-    move = Trip(
-        "move", path=("shardlease worker", "sharder worker", "urgent scan", "reading a dead shard", "moves")
-    )
+    move = Trip("move", path=("shardlease worker", "urgent scan", "reading a dead shard", "moves"))
     moved = asyncio.Event()
 
     def sent(request: HttpRequest) -> None:

@@ -104,7 +104,10 @@ def _part(value: Any, fields: Mapping[str, Any]) -> Any:
             if path.startswith("f:") and (name := path[2:]) in value
         }
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [part for path, below in fields.items() for part in _items(value, path, below)]
+        # In the order of the list: an apply of it in another order would be a change.
+        return [
+            part for item in value for path, below in fields.items() for part in _items([item], path, below)
+        ]
     return value
 
 
