@@ -65,6 +65,7 @@ async def test_the_first_candidate_leads_at_once_and_renews_under_a_user_agent_o
     candidate.stop.set()
     await task
     assert candidate.led == [(0, 59)]
+    assert candidate.elector.first
 
 
 @virtual_time
@@ -82,6 +83,7 @@ async def test_a_second_candidate_takes_over_at_once_after_a_clean_stop() -> Non
         await asyncio.sleep(5)
         assert server.holder == "b"
         second.stop.set()
+    assert (first.elector.first, second.elector.first) == (True, False)
     assert first.led[0][1] <= second.led[0][0] <= first.led[0][1] + 4.4
 
 

@@ -60,6 +60,8 @@ class World:
     leases: dict[str, Lease] = field(default_factory=dict)
     shards: dict[str, Shard] = field(default_factory=dict)
     coordinators: list[Leader] = field(default_factory=list)
+    led: bool = False
+    """Whether there has been a coordinator."""
     writes: int = 0
     former: list[Data] = field(default_factory=list)
     latest: int = 0
@@ -168,7 +170,8 @@ class World:
             self.lease(shard, held=False)
 
     def lead(self) -> None:
-        self.coordinators.append(Leader(self))
+        self.coordinators.append(Leader(self, first=not self.led))
+        self.led = True
 
     def lose_leader(self) -> None:
         if self.coordinators:
@@ -349,12 +352,12 @@ class Leases:
 class Leader:
     """Drives a coordinator."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, first: bool) -> None:
         self.world = world
         self.ended = False
         self.leases = Leases(world)
         self.watch = Watch(world, self._heard)
-        self.machine = Coordinator(world.buckets, self.leases, world.clock)
+        self.machine = Coordinator(world.buckets, self.leases, world.clock, first=first)
         self._busy = self._news = False
         self._wakes_at = math.inf
         self.leases.put(self._snapshot())

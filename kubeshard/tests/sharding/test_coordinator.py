@@ -40,6 +40,7 @@ class Scene:
     data: dict[str, str] | None
     leases: dict[str, Member] = field(default_factory=dict)
     fresh: bool = True
+    first: bool = True
     ended: set[str] = field(default_factory=set)
     """Those of whom a read shows that they hold no Lease."""
     meanwhile: Callable[[Command], None] = lambda _: None
@@ -48,7 +49,7 @@ class Scene:
     def __post_init__(self) -> None:
         self.clock = VirtualClock()
         self.version = 1
-        self.machine = Coordinator(BUCKETS, self, self.clock)
+        self.machine = Coordinator(BUCKETS, self, self.clock, first=self.first)
 
     def members(self, buckets: Buckets) -> list[Member]:
         return list(self.leases.values())
@@ -136,6 +137,19 @@ def test_a_ring_without_an_assignment_gets_one_at_once() -> None:
     assert world.machine.problem == ""
     world.tend(SETTLE)
     assert sorted(world.groups.values()) == ["a@2", "b@2"]
+
+
+def test_a_deleted_assignment_is_not_taken_for_one_that_never_was_although_no_shard_says_yet_what_it_got() -> (
+    None
+):
+    world = Scene(None, first=False)
+    world.shard("a")
+    assert [type(each) for each in world.tend()] == [Look, ReadLeases]
+    renew_all(world)
+    assert world.tend() == []
+    world.shard("a", "0-7@2/2")
+    world.tend()
+    assert world.groups == {"0-7": "a@3"}
 
 
 def test_what_is_as_it_should_be_is_left_alone() -> None:
@@ -282,6 +296,17 @@ def test_an_edited_assignment_is_written_anew_from_what_shards_say_two_renewals_
     renew_all(world)
     world.tend()
     assert world.machine.problem == ""
+
+
+@pytest.mark.parametrize("edited", ["a@3", "a@5", "b to a@5", "@4"])
+def test_an_edit_is_noticed_although_the_owner_has_not_said_yet_that_it_owns_it(edited: str) -> None:
+    world = scene("a", "b", _0_3="a@4", _4_7="b@5")
+    world.shard("b", "/4")
+    world.tend()
+    world.edit(_0_3="a@6", _4_7=edited)
+    world.heard()
+    assert [type(each) for each in world.tend()] == [Look, ReadLeases]
+    assert f"4-7 says {edited}, but some of it was b@5 before" in world.machine.problem
 
 
 def test_what_looks_wrong_because_the_watch_is_late_is_not() -> None:

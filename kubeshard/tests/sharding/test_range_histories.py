@@ -135,9 +135,9 @@ def test_somebody_deletes_restores_and_edits_the_assignment(seed: int) -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("seed", [83])
+@pytest.mark.parametrize("seed", [83, 628, 968, 1146])
 def test_a_new_coordinator_does_not_take_a_deleted_assignment_for_one_that_never_was(seed: int) -> None:
-    """The only shard has just begun again, and has not said yet what it got."""
+    """No shard has said yet what it got: the only one has just begun again, or the assignment was the first one."""
     check(history(seed, [*BEGUN_AGAIN, delete, cut], 30))
 
 

@@ -69,6 +69,8 @@ class Claim:
         self._annotations = annotations
         self.left_behind: Lease | None = None
         """The Lease as its former holder left it, if that did not release it: the holder ended, or may still act."""
+        self.first = True
+        """Whether nobody may have held the Lease before; false also if that is not certain."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -90,6 +92,7 @@ class Claim:
         """Called before the Lease is acquired as it was found, or (None) created. This may happen several times until
         it is ours.
         """
+        self.first = self.first and found is None
         if found is None or not found.spec.holder_identity:
             self.left_behind = None
         elif not self.ours(found):

@@ -224,6 +224,11 @@ class LeaderElector:
         """
         return self._term
 
+    @property
+    def first(self) -> bool:
+        """Whether nobody has led before this instance, unless the Lease was deleted since."""
+        return self._machine.claim.first
+
     def hung(self) -> bool:
         """Whether this instance believes that it leads, but has not renewed for far too long: restart it."""
         machine, timing = self._machine, self._machine.timing

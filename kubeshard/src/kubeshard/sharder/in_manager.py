@@ -239,12 +239,12 @@ class InManagerSharder:
             annotations=self._note,
         )
         stop = Stop(grace=-1)  # the caller of `drain` limits the time
-        group = self._work_group(stop)
         try:
             held = elector.held(self._health, self._cache.distrust)
             async with holding(held, "leadership of the ring", lambda _: None) as leadership:
                 self._fence.leadership, self._term = leadership, stop
                 _log.info("This instance is the sharder of the ring", ring=self._source.name)
+                group = self._work_group(stop, first=elector.first)
                 if await group.run((*gates, leadership.gate)):
                     leadership.stopped_cleanly()
         finally:
@@ -254,16 +254,16 @@ class InManagerSharder:
         if stop.error is not None:
             raise stop.error
 
-    def _work_group(self, stop: Stop) -> WorkGroup:
-        """What the leader runs, for one term."""
+    def _work_group(self, stop: Stop, *, first: bool) -> WorkGroup:
+        """What the leader runs, for one term. `first`: nobody has led before."""
         client = self._client.fenced(self._fence)
         controller = lease_controller(
             self._rings, self._observer, self._clock, self._config.mass_failure_grace
         )
         runner = measured(controller, Cluster(client, self._cache, self._events), self._metrics)
-        return WorkGroup("sharder", stop, [runner, self._assigning(client)])
+        return WorkGroup("sharder", stop, [runner, self._assigning(client, first=first)])
 
-    def _assigning(self, leases: Client) -> Work:
+    def _assigning(self, leases: Client, *, first: bool) -> Work:
         """`leases`: for the cluster with the Leases."""
         if self._ranges is not None:
             namespace = self._election.namespace or leases.namespace
@@ -275,6 +275,7 @@ class InManagerSharder:
                 self._observer,
                 leases,
                 self._assignment,
+                first=first,
             )
         objects = self._objects.fenced(self._fence)
         parts = assignments(

@@ -53,7 +53,7 @@ _log = get_logger("kubeshard.sharder")
 
 class RangeCoordination:
     """A Work, for one term. `client` writes only while this process leads. `informer`: that of the ConfigMap in a cache
-    that runs.
+    that runs. `first`: nobody has led before.
     """
 
     name = "assignments"
@@ -67,6 +67,8 @@ class RangeCoordination:
         observer: LeaseObserver,
         client: Client,
         informer: Informer[ConfigMap],
+        *,
+        first: bool,
     ) -> None:
         self._ring = ring
         self._namespace = namespace
@@ -77,7 +79,7 @@ class RangeCoordination:
         self._clock = client.world.clock
         self._proofs = DeadShardProofs(client, observer, rings, self._clock)
         self._members = _Members(ring, namespace, rings, observer, self._clock)
-        self._machine = Coordinator(buckets, self._members, self._clock)
+        self._machine = Coordinator(buckets, self._members, self._clock, first=first)
         self._findings = LoggedFindings(observer)
         self._news = asyncio.Event()
 

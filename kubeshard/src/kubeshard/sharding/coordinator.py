@@ -22,13 +22,15 @@ they say is old, too, by a few seconds.
 | it is unreadable | |
 | its greatest epoch is less than one that this process, or a shard, has seen | it was restored |
 | an owner has seen a greater epoch of a bucket; or another shard has it, at no smaller epoch | it was edited |
+| this process has seen a bucket at a greater epoch, or elsewhere at the same | it was edited |
 
 If something is wrong in an answer to a read (`Look`) that was sent after the reports had arrived, nothing is moved. All
 Leases are read (`ReadLeases`). A shard may have seen just before that it got a bucket, or see it only now, in a watch
 that is late. So when every available shard has renewed its Lease `RENEWALS` times after that, the object is written
 anew, at an epoch that is greater than any: each bucket to the available shard that says that it owns it; else to
-whoever owned it last, by what dead shards have said and this process has seen; else to nobody. Where no shard has ever
-seen an assignment, nobody is waited for.
+whoever owned it last, by what dead shards have said and this process has seen; else to nobody. Nobody is waited for if
+there cannot have been an assignment: no shard has seen one, and nobody has led before. That no shard says so is not
+enough: it may have got something a moment ago.
 
 Whoever drives the machine knows no rule:
 
@@ -149,9 +151,9 @@ class _Move(NamedTuple):
 
 
 class Coordinator:
-    """Of one ring, for one term of whoever leads."""
+    """Of one ring, for one term of whoever leads. `first`: nobody has led before."""
 
-    def __init__(self, buckets: Buckets, membership: Membership, clock: Clock) -> None:
+    def __init__(self, buckets: Buckets, membership: Membership, clock: Clock, *, first: bool) -> None:
         self.buckets = buckets
         self.problem = ""
         """What people should know; "" if there is nothing."""
@@ -164,6 +166,7 @@ class Coordinator:
         self._assignment: Assignment | None = None
         self._unreadable = ""
         """Why there is no assignment."""
+        self._first = first
         self._greatest = 0
         """The greatest epoch that was seen."""
         self._outdated = True
@@ -285,13 +288,18 @@ class Coordinator:
                     return f"{said}, but {member.shard} has had some of it since {epoch}: it was edited"
         if assignment.epoch < self._greatest:
             return "it is older than it was: it was restored"
+        before = self._sound.places if self._sound is not None else assignment.places
+        for bucket, (last, now) in enumerate(zip(before, assignment.places, strict=True)):
+            if now.epoch < last.epoch or (now.epoch == last.epoch and now != last):
+                run = assignment.buckets.key(assignment.run_of(bucket))
+                return f"{run} says {now}, but some of it was {last} before: it was edited"
         return ""
 
     def _write_anew(self, wrong: str) -> Steps:
         if self._renewals is None:
             yield ReadLeases()
             members = self._membership.members(self.buckets)
-            ever = self._greatest or any(member.report and member.report.seen for member in members)
+            ever = not self._first or self._greatest or any(m.report and m.report.seen for m in members)
             self._renewals, self._renewed = RENEWALS if ever else 0, _renewals(members)
         if not self._all_renewed():
             self.problem = f"{wrong}. It is written anew when all shards have said what they own"
