@@ -12,6 +12,7 @@ from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller import Result
 from kubeshard.controller.in_flight import Activities, InFlight
 from kubeshard.core import KubeObject, NotOurs, ObjectMeta
+from kubeshard.core.hash_ranges import HashedField
 from kubeshard.core.objects import form_of
 from kubeshard.shard.range_ownership import RangeOwnership, State
 from kubeshard.shard.range_runs import POSTPONED, BucketRuns
@@ -24,15 +25,15 @@ class Site(KubeObject, group="example.com", version="v1"):
     pass
 
 
-BUCKETS = Buckets(1)
 SITE = Site(metadata=ObjectMeta(name="a", namespace="n", uid="u"))
 
 
 class Shard:
     """A shard `a` of a ring with one bucket, and one controller."""
 
-    def __init__(self, *steps: str) -> None:
-        self.ownership = RangeOwnership("a", BUCKETS)
+    def __init__(self, *steps: str, by: HashedField = "uid") -> None:
+        self.buckets = Buckets(1, by)
+        self.ownership = RangeOwnership("a", self.buckets)
         self.in_flight = InFlight()
         self.runs = BucketRuns(
             self.ownership, VersionFence(lambda kind: True, lambda meta: True, lambda: None)
@@ -50,7 +51,7 @@ class Shard:
         elif step == "idle":
             self.ownership.idle({0})
         else:
-            self.ownership.seen(Assignment.of(BUCKETS, {0: Place.parse(step)}))
+            self.ownership.seen(Assignment.of(self.buckets, {0: Place.parse(step)}))
 
     async def run(self, obj: KubeObject | None = SITE) -> Result | None:
         form = form_of(Site)
@@ -99,6 +100,38 @@ async def test_what_is_gone_is_passed_on() -> None:
     shard.going_on.set()
     assert await shard.run(None) == Result(requeue_after=7)
     assert shard.began == [None]
+
+
+@virtual_time
+async def test_a_run_for_what_is_gone_holds_up_the_bucket_that_its_namespace_gives() -> None:
+    shard = Shard(*OURS, by="namespace")
+    running = asyncio.create_task(shard.run(None))
+    await asyncio.sleep(1)
+    assert shard.began == [None]
+    shard.take("a to b@2")
+    assert shard.runs.busy(0)
+    shard.check()
+    shard.runs.cancel({0})
+    assert await running is None
+    assert not shard.runs.busy(0)
+    shard.take("idle")
+    with pytest.raises(NotOurs, match="has been handed over"):
+        shard.check()
+
+
+@pytest.mark.parametrize(
+    ("steps", "began"),
+    [(("a@1",), False), ((*OURS, "a to b@2"), False), ((*OURS, "a to b@2", "idle"), False), (("b@1",), True)],
+)
+@virtual_time
+async def test_what_is_gone_in_a_namespace_waits_until_it_is_known_whose_its_bucket_is(
+    steps: tuple[str, ...], began: bool
+) -> None:
+    shard = Shard(*steps, by="namespace")
+    shard.going_on.set()
+    result = await shard.run(None)
+    assert shard.began == ([None] if began else [])
+    assert result == Result(requeue_after=7 if began else POSTPONED)
 
 
 @virtual_time

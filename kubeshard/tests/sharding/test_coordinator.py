@@ -275,6 +275,7 @@ def renew_all(world: Scene) -> None:
         ({"_0_3": "a@3", "_4_7": "b to a@1"}, "4-7 is b's since 1, but b has had some of it since 2"),
         ({"_4_7": None}, "4-7 is missing"),
         ({"_by": "name"}, "by is 'name'"),
+        ({"_4_7": "a@" + "9" * 18}, "greater than any that is ever reached"),
     ],
 )
 def test_an_edited_assignment_is_written_anew_from_what_shards_say_two_renewals_later(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.patches import JsonPatch, apply_json_patch
-from kubeshard.sharding.assignment import Assignment, Place, Report, Unreadable
+from kubeshard.sharding.assignment import GREATEST, Assignment, Place, Report, Unreadable
 from kubeshard.sharding.buckets import Buckets
 
 BUCKETS = Buckets(16)
@@ -67,7 +67,7 @@ def test_buckets_without_an_owner_are_written() -> None:
         ({"00-05": "a@-1"}, "not like"),
         ({"00-05": "a@03"}, "not like"),
         ({"00-05": "a@3 "}, "not like"),
-        ({"00-05": "a@" + "9" * 19}, "not like"),
+        ({"00-05": "a@" + "9" * 19}, "is greater than any that is ever reached"),
         ({"00-05": " to c@3"}, "not like"),
         ({"00-05": "a to @3"}, "not like"),
         ({"00-05": "a to b to c@3"}, "not like"),
@@ -111,6 +111,15 @@ def test_an_unreadable_assignment_has_all_of_its_reasons_and_tells_a_few() -> No
     assert len(refused.value.reasons) == 901
     assert str(refused.value).endswith("; and 896 more")
     assert len(str(refused.value)) < 4000
+
+
+@pytest.mark.parametrize("epoch", ["9" * 18, "9" * 400, str(GREATEST + 1)])
+def test_an_epoch_after_which_none_could_be_written_is_refused(epoch: str) -> None:
+    with pytest.raises(Unreadable, match="greater than any that is ever reached"):
+        Assignment.parse({"by": "uid", "buckets": "2", "0-1": f"a@{epoch}"})
+    for said in f"0-1@1/{epoch}", f"0-1@{epoch}/1":
+        with pytest.raises(ValueError, match="greater than any that is ever reached"):
+            Report.parse(said, Buckets(2))
 
 
 @given(ASSIGNMENTS, MOVES, st.booleans())
@@ -244,7 +253,7 @@ def test_five_hundred_shards_fit_into_64_kib_at_1024_buckets() -> None:
 
 
 REPORTS = st.builds(
-    Report, st.dictionaries(st.integers(0, 15), st.integers(0, 999)), st.integers(0, 10**18 - 1)
+    Report, st.dictionaries(st.integers(0, 15), st.integers(0, 999)), st.integers(0, GREATEST)
 )
 
 

@@ -389,6 +389,29 @@ def test_runs_that_last_are_cancelled_at_the_drains_timeout_and_the_others_are_h
     simulate(scene)
 
 
+def test_runs_have_the_whole_timeout_of_a_drain_whatever_drain_was_cancelled_before() -> None:
+    async def scene() -> None:
+        async with working(ranges=Ranges(buckets=64, drain_timeout=10), shards=("s0",)) as fleet:
+            await fleet.world.processes["s0"].stop()
+            fleet.start("s1", work=math.inf)
+            await asyncio.sleep(20)
+            fleet.coordinating.cancel()
+            async with fleet.world.admin() as client:
+                for target, pause in ("s2", 1), ("", 7), ("s2", 4):
+                    assert fleet.assignment is not None
+                    patch = fleet.assignment.change(
+                        dict.fromkeys(fleet.assignment.owned_by("s1"), ("s1", target))
+                    )
+                    assert patch is not None
+                    await client.patch(ConfigMap, assignment_name("r"), "ops", patch)
+                    await asyncio.sleep(pause)
+            assert fleet.cancelled["s1"] == 0
+            await asyncio.sleep(7)
+            assert fleet.cancelled["s1"] == 20
+
+    simulate(scene)
+
+
 def test_objects_are_created_changed_and_deleted_without_a_coordinator() -> None:
     async def scene() -> None:
         async with working() as fleet:

@@ -230,19 +230,21 @@ class RangeDriver:
         """Says which of them are idle, as they become so."""
         runs, loop = self._runs, asyncio.get_running_loop()
         late = loop.time() + self._drain_timeout + PATIENCE
-        busy = {bucket for bucket in buckets if runs.busy(bucket)}
-        self._do(self._ownership.idle(buckets - busy))
+        busy = {bucket: self._ownership.terms.get(bucket) for bucket in buckets if runs.busy(bucket)}
+        self._do(self._ownership.idle(buckets - busy.keys()))
         if not busy:
             return
 
-        def cancel() -> None:
-            runs.cancel(busy & self._ownership.draining)
+        def overdue() -> list[int]:
+            """Those of this drain, not of one that began after it was cancelled."""
+            terms = self._ownership.terms
+            return [each for each in self._ownership.draining & busy.keys() if terms[each] == busy[each]]
 
         async def wait(bucket: int) -> None:
             await runs.idle(bucket)
             self._do(self._ownership.idle({bucket}))
 
-        timeout = loop.call_later(self._drain_timeout, cancel)
+        timeout = loop.call_later(self._drain_timeout, lambda: runs.cancel(overdue()))
         pause = PARTLY
         waiting = {asyncio.create_task(wait(bucket), name="ranges: idle") for bucket in busy}
         try:
@@ -251,7 +253,7 @@ class RangeDriver:
                 if waiting:
                     self._do(self._ownership.overdue())
                     pause *= 2
-                    if loop.time() >= late and (acting := runs.acting(busy & self._ownership.draining)):
+                    if loop.time() >= late and (acting := runs.acting(overdue())):
                         self._tell_held_up(acting)
         finally:
             timeout.cancel()

@@ -2,7 +2,8 @@
 
 | the object in the cache | what happens |
 |---|---|
-| none | passed on: it is gone, or belongs to another shard |
+| none | passed on: it is gone, or belongs to another shard. If its namespace gives the bucket, like one in the cache, \
+but postponed while it is open whose the bucket is |
 | of a bucket that this shard owns | passed on, with a client that writes only while it owns the bucket in this term |
 | of a bucket whose kinds have not all been listed | postponed |
 | of any other bucket | nothing: what is handed over leaves the cache, and comes anew if it comes back |
@@ -29,8 +30,8 @@ from kubeshard.controller.reconciler import Result, RunFn
 from kubeshard.controller.run import Run
 from kubeshard.core.errors import NotOurs
 from kubeshard.core.kinds import GroupKind
-from kubeshard.core.objects import Key, KubeObject
-from kubeshard.shard.range_ownership import RangeOwnership
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta
+from kubeshard.shard.range_ownership import RangeOwnership, State
 
 POSTPONED = 0.1
 """Seconds until an object is tried again that arrived before other kinds of its bucket; later, a fraction of the time
@@ -56,10 +57,18 @@ class BucketRuns:
         """One controller's reconcile as a shard runs it: for `Controller.guarded`."""
 
         async def run_of(run: Run, obj: KubeObject | None) -> Result | None:
-            if obj is None:
+            buckets = self._ownership.buckets
+            if obj is not None:
+                bucket = buckets.of(obj.metadata)
+            elif buckets.by == "namespace":
+                bucket = buckets.of(ObjectMeta(name=run.key.name, namespace=run.key.namespace))
+            else:
                 return await inner(run, None)
-            bucket = self._ownership.buckets.of(obj.metadata)
             term = self._ownership.term(bucket)
+            if obj is None and term is None:
+                if self._ownership.state(bucket) is State.FOREIGN:
+                    return await inner(run, None)
+                return Result(requeue_after=POSTPONED)
             if term is None:
                 awaited = self._ownership.awaited(bucket)
                 return None if awaited is None else Result(requeue_after=self._pause(bucket, awaited))
@@ -93,7 +102,9 @@ class BucketRuns:
                 if not scope.expired():
                     scope.reschedule(now)
 
-    async def _work(self, inner: RunFn, run: Run, obj: KubeObject, bucket: int, term: int) -> Result | None:
+    async def _work(
+        self, inner: RunFn, run: Run, obj: KubeObject | None, bucket: int, term: int
+    ) -> Result | None:
         which, activities = (run.form.kind.group_kind, run.key), run.activities
         bound, check = copy.copy(run), partial(self._require, bucket, term)
         bound.client = run.client.fenced(self._fence.bound(check))

@@ -20,8 +20,9 @@ The text of a place has none of the characters that API servers write escaped wh
 
 Guaranteed, for an object that only patches made here have changed: it can be read; of patches that were made from the
 same text and concern the same bucket, at most one takes effect; the epoch of a bucket never falls. Not guaranteed:
-that someone who edits or restores the object keeps to that. `parse` refuses what cannot be read completely; a bucket
-whose epoch is not greater than one that was seen with it before is not news (`Report`).
+that someone who edits or restores the object keeps to that, or leaves room for epochs that are greater than theirs
+(`GREATEST`). `parse` refuses what cannot be read completely; a bucket whose epoch is not greater than one that was seen
+with it before is not news (`Report`).
 """
 
 from __future__ import annotations
@@ -40,8 +41,13 @@ from kubeshard.core.patches import JsonPatch, add, pointer, remove, replace, tes
 from kubeshard.sharding.buckets import Buckets, Run, runs_of
 
 _BY, _BUCKETS = "by", "buckets"
-_PLACE = re.compile(r"(?:([^ @]+)(?: to ([^ @]+))?)?@(0|[1-9][0-9]{0,17})")
+_PLACE = re.compile(r"(?:([^ @]+)(?: to ([^ @]+))?)?@(0|[1-9][0-9]*)")
 _REASONS_TOLD = 5
+
+GREATEST = 2**59
+"""No greater epoch is read. None is reached by counting. A number of nines that somebody writes is either greater, and
+repaired like anything that cannot be read, or so much smaller that what is written after it can still be read.
+"""
 
 
 class Unreadable(ValueError):
@@ -76,7 +82,7 @@ class Place(NamedTuple):
         match = _PLACE.fullmatch(text)
         if match is None:
             raise ValueError(f"{text[:200]!r} is not like shard@3 or shard to target@3")
-        owner, target, epoch = match[1] or "", match[2] or "", int(match[3])
+        owner, target, epoch = match[1] or "", match[2] or "", _epoch(match[3])
         for name in owner, target:
             if not is_label_value(name):
                 raise ValueError(f"{name[:200]!r} is not the name of a shard")
@@ -257,17 +263,23 @@ class Report(NamedTuple):
                 f"its program divides objects by {divided[:200]}, and this one by {ours}"
             )
         runs, _, seen = rest.rpartition("/")
-        if re.fullmatch("[0-9]{1,18}", seen) is None:
+        if re.fullmatch("[0-9]+", seen) is None:
             raise ValueError(f"{text[:200]!r} is not a report like 0-341@3,683-700@7/9")
         epochs: dict[int, int] = {}
         for part in runs.split(",") if runs else ():
-            match = re.fullmatch("([0-9]{1,4})-([0-9]{1,4})@([0-9]{1,18})", part)
+            match = re.fullmatch("([0-9]{1,4})-([0-9]{1,4})@([0-9]+)", part)
             if match is None or not int(match[1]) <= int(match[2]) < buckets.count:
                 raise ValueError(
                     f"{part[:200]!r} is not some of {buckets.count} buckets with an epoch, like 0-341@3"
                 )
-            epochs.update(dict.fromkeys(Run(int(match[1]), int(match[2])).buckets, int(match[3])))
-        return cls(epochs, int(seen))
+            epochs.update(dict.fromkeys(Run(int(match[1]), int(match[2])).buckets, _epoch(match[3])))
+        return cls(epochs, _epoch(seen))
+
+
+def _epoch(digits: str) -> int:
+    if len(digits) > len(str(GREATEST)) or int(digits) > GREATEST:
+        raise ValueError(f"the epoch {digits[:30]} is greater than any that is ever reached")
+    return int(digits)
 
 
 def _grouped(places: Iterable[tuple[int, Place]]) -> list[Group]:
