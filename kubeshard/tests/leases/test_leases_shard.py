@@ -21,7 +21,7 @@ from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.shard import ShardIdentity, ShardLease, scaled
 from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.shard_lease import Takeover
-from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
+from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
 from kubeshard_lab.virtual_time import virtual_time
 
 ME = ShardIdentity("ring", "shard-0", "ns", Incarnation("pod-a", "boot", "x"))
@@ -52,6 +52,22 @@ async def test_the_lease_says_the_ring_keeps_the_sharders_label_and_comes_from_a
     assert shard.server.lease is not None
     assert shard.server.lease.metadata.labels == {RING_LABEL: "ring", STATE_LABEL: "ready"}
     assert {agent.split("/")[-1] for agent in shard.server.agents} == {"shard-lease"}
+
+
+@virtual_time
+async def test_what_the_shard_works_on_is_on_its_lease_soon_after_it_changed() -> None:
+    shard = Shard(LeaseServer())
+    async with shard.lease().held() as held:
+        for report in "0-1@1/1", "0-2@2/2":
+            held.works_on(report)
+            await asyncio.sleep(1.1)
+            assert shard.server.lease is not None
+            assert shard.server.lease.metadata.annotation(OWNED_RANGES_ANNOTATION) == report
+        writes = len(shard.server.writes)
+        held.works_on("0-2@2/2")
+        await asyncio.sleep(0.5)
+        assert len(shard.server.writes) == writes
+        held.stopped_cleanly()
 
 
 @virtual_time

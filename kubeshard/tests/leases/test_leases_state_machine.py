@@ -339,6 +339,22 @@ def test_renewals_come_every_retry_period_with_jitter_without_a_read_and_keep_wh
     assert action.lease == kept
 
 
+def test_what_has_changed_is_written_at_once_and_then_once_a_second() -> None:
+    m = holding(at=100.0)
+    written = []
+    for tenth in range(30):
+        m.renew_soon()
+        if isinstance(action := m.next(100.0 + tenth / 10, WALL), Replace):
+            written.append(tenth)
+            m.renew_soon()  # too late for this request
+            m.written(action.lease, 100.0 + tenth / 10)
+    assert written == [0, 10, 20]
+    assert isinstance(m.next(103.0, WALL), Replace)
+    m.failed("timeout", 103.1)
+    m.renew_soon()
+    assert m.next(103.2, WALL) == Wait(103.85)
+
+
 def test_the_right_ends_for_good_before_the_deadline() -> None:
     m = holding(at=100.0)
     now = 102.0

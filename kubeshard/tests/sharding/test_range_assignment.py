@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.patches import JsonPatch, apply_json_patch
-from kubeshard.sharding.assignment import GREATEST, Assignment, Place, Report, Unreadable
+from kubeshard.sharding.assignment import GREATEST, Assignment, DividedDifferently, Place, Report, Unreadable
 from kubeshard.sharding.buckets import Buckets
 
 BUCKETS = Buckets(16)
@@ -260,6 +260,12 @@ REPORTS = st.builds(
 @given(REPORTS)
 def test_a_report_is_read_as_it_was_written(report: Report) -> None:
     assert Report.parse(str(report), BUCKETS) == report
+
+
+def test_a_shard_that_has_not_read_the_assignment_yet_says_only_how_it_divides_objects() -> None:
+    assert Report.parse("uid/16:", BUCKETS) is None
+    with pytest.raises(DividedDifferently):
+        Report.parse("uid/32:", BUCKETS)
 
 
 def test_a_report_is_written_in_runs() -> None:

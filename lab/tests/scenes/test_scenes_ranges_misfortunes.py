@@ -111,6 +111,31 @@ def test_a_program_that_divides_objects_differently_gets_nothing(caplog: pytest.
     assert "s2 gets nothing: its program divides objects by uid/32, and this one by uid/64" in caplog.text
 
 
+def test_a_shard_that_may_not_read_the_assignment_gets_nothing_and_tells_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def refuse(request: HttpRequest) -> HttpResponse | None:
+        if NAME not in request.target:
+            return None
+        body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"no"}'
+        return HttpResponse(403, {"content-type": "application/json"}, body)
+
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            before = fleet.writes[NAME]
+            process = fleet.start("s2")
+            for network in process.networks:
+                network.before = refuse
+            await asyncio.sleep(30)
+            assert fleet.writes[NAME] == before
+            for network in process.networks:
+                network.before = None
+            await fleet.until_settled("s0", "s1", "s2")
+
+    simulate(scene)
+    assert "Cannot read what this shard owns" in caplog.text
+
+
 def test_nothing_is_shared_out_by_ranges_while_a_shard_by_labels_is_left(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -119,8 +144,8 @@ def test_nothing_is_shared_out_by_ranges_while_a_shard_by_labels_is_left(
             fleet = Operators(world, Ranges(buckets=64))
             await world.install()
             await world.make_things(50)
-            for name in ("s0", "s1"):
-                world.shard(name, Work(fleet, name, 0.05), workers=20, owns=(), sharding={"mode": "both"})
+            for name, mode in ("s0", "both"), ("s1", "shard"):  # so s2 succeeds s0 as the sharder
+                world.shard(name, Work(fleet, name, 0.05), workers=20, owns=(), sharding={"mode": mode})
                 await world.until(lambda name=name: name in fleet.ran.values(), within=60)
             fleet.start("s2")
             await asyncio.sleep(10)

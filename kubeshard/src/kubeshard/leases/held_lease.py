@@ -66,6 +66,7 @@ class HeldLease:
         self._over = False
         """Whether the right is over. Final, whatever the renewer reports."""
         self._work_until = -math.inf
+        self._renew_soon: Callable[[], None] = lambda: None
 
     @property
     def gate(self) -> Gate:
@@ -107,7 +108,14 @@ class HeldLease:
         self._over = True
         self._close()
 
+    def renew_soon(self) -> None:
+        """Has the claim write what has changed there, without waiting until a renewal is due."""
+        self._renew_soon()
+
     # Called by the renewer
+
+    def driven_by(self, renew_soon: Callable[[], None]) -> None:
+        self._renew_soon = renew_soon
 
     def renewed(self, begin_until: float, work_until: float) -> None:
         """The Lease is ours: new work may start, and work may continue, until these boot-time seconds."""

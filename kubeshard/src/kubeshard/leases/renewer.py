@@ -159,6 +159,7 @@ class LeaseRenewer:
         held_lease = self._held_lease
         renewing = asyncio.create_task(runner.run(self.renew), name="lease renewer")
         renewing.add_done_callback(self._ended)
+        held_lease.driven_by(lambda: runner.post(self._renew_soon))
         acquiring = asyncio.create_task(held_lease.acquired(), name="acquiring")
         try:
             try:
@@ -345,6 +346,10 @@ class LeaseRenewer:
             return f"its health check failed: {error_line(error)}"
 
     # Notifications
+
+    def _renew_soon(self) -> None:
+        self._machine.renew_soon()
+        self._news.set()
 
     def _renewed(self) -> None:
         machine = self._machine

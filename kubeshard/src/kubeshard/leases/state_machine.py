@@ -23,6 +23,7 @@ for one that was created and deleted between two reads.
 | WAITING | the record changed | WAITING, restarted | |
 | SEEKING | write succeeded | HELD; SEEKING if the response took longer than the right lasts | |
 | HELD | renewal due, and fit | HELD | replace |
+| HELD | `renew_soon`, and fit | HELD | replace: at once, but within `SOONEST` once for that |
 | HELD | conflict | CHECKING | get: at once, from the second in a row on after a pause |
 | HELD, CHECKING | absent | HELD | create, as it was |
 | CHECKING | still ours | HELD | replace, at once |
@@ -117,6 +118,10 @@ UNFIT_POLL = 0.2
 """Seconds after which an unfit process checks again whether it may renew."""
 
 
+SOONEST = 1.0
+"""Seconds between renewals that are early because there is something to say."""
+
+
 class LeaseStateMachine:
     """Call `next` for an action, execute it, report the result, repeat. `uniform` draws a number between two others."""
 
@@ -159,6 +164,9 @@ class LeaseStateMachine:
         self._due = 0.0
         self._conflicts = 0
         self._failure = ""
+        self._news = False
+        """Whether the claim has something to write that no request has had yet."""
+        self._hurried_at = -math.inf
 
     @property
     def holds(self) -> bool:
@@ -196,8 +204,11 @@ class LeaseStateMachine:
         self._judge(now)
         if self.state in LAST_STATES:
             return Done()
-        if now < self._due:
-            return Wait(min(self._due, self._horizon(now)))
+        due = self._due
+        if self._news and self.state is State.HELD and not self._failure:
+            due = min(due, self._hurried_at + SOONEST)
+        if now < due:
+            return Wait(min(due, self._horizon(now)))
         self.unfit = (unfit or "") if self.holds else ""
         if self.unfit:
             return Wait(min(now + UNFIT_POLL, self.work_until))
@@ -211,6 +222,8 @@ class LeaseStateMachine:
             self._asked = _Asked.RELEASE
             return Replace(self.claim.released(self._lease, wall), timeout)
         self._asked = _Asked.HOLD
+        if self._news:
+            self._news, self._hurried_at = False, now
         lease = self._lease_to_write(wall)
         return Create(lease, timeout) if self._lease is None else Replace(lease, timeout)
 
@@ -300,6 +313,10 @@ class LeaseStateMachine:
             self._lease, self._known = lease, True
         else:
             self._lose(self.claim.whose(lease))
+
+    def renew_soon(self) -> None:
+        """What the claim writes has changed."""
+        self._news = True
 
     def release(self, now: float) -> None:
         """All work has verifiably stopped: releases the Lease, so that others need not wait."""

@@ -93,7 +93,7 @@ class RangeShare:
 
     @property
     def report(self) -> str:
-        return self._ownership.report.text(self._ownership.buckets)
+        return f"{self._ownership.buckets}:"
 
     def scopes(self) -> Mapping[GroupKind, Scope]:
         """Nothing, until the shard knows what it owns."""

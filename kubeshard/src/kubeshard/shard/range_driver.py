@@ -87,6 +87,7 @@ class RangeDriver:
         async with asyncio.TaskGroup() as self._tasks, Cache(self._member.home).running() as cache:
             if found is not None:
                 self._see(found)
+            self._report()  # from now on it is given something
             held.objects_reclaimed()
             scope = Scope(frozenset({namespace}), fields=FieldSelector.equals("metadata.name", name))
             informer = cache.declare(ConfigMap, scope)
@@ -166,6 +167,9 @@ class RangeDriver:
                         )
         if self._ownership.leaving:  # what keeps an acknowledgement from taking effect may be over
             self._to_acknowledge.set()
+        self._report()
+
+    def _report(self) -> None:
         self._held.works_on(self._ownership.report.text(self._ownership.buckets))
 
     # Taking over

@@ -65,13 +65,12 @@ class BucketRuns:
             else:
                 return await inner(run, None)
             term = self._ownership.term(bucket)
-            if obj is None and term is None:
-                if self._ownership.state(bucket) is State.FOREIGN:
-                    return await inner(run, None)
-                return Result(requeue_after=POSTPONED)
             if term is None:
-                awaited = self._ownership.awaited(bucket)
-                return None if awaited is None else Result(requeue_after=self._pause(bucket, awaited))
+                if obj is None and self._ownership.state(bucket) is State.FOREIGN:
+                    return await inner(run, None)
+                if (awaited := self._ownership.awaited(bucket)) is not None:
+                    return Result(requeue_after=self._pause(bucket, awaited))
+                return Result(requeue_after=POSTPONED) if obj is None else None
             return await self._work(inner, run, obj, bucket, term)
 
         return run_of

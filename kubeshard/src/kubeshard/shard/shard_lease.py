@@ -300,8 +300,10 @@ class HeldShardLease(HeldLease):
         self._claim.unreleased = why
 
     def works_on(self, report: str) -> None:
-        """Says on the Lease, with the next renewal, which buckets the shard works on."""
-        self._claim.report = report
+        """Says on the Lease, at once or within a second, which buckets the shard works on."""
+        if report != self._claim.report:
+            self._claim.report = report
+            self.renew_soon()
 
 
 class ShardLease:

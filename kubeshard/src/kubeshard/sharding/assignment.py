@@ -249,19 +249,20 @@ class Report(NamedTuple):
 
     def text(self, buckets: Buckets) -> str:
         """With how the shard divides objects, because it cannot work on anything else: `uid/1024:0-341@3/9`"""
-        return f"{buckets.by}/{buckets.count}:{self}"
+        return f"{buckets}:{self}"
 
     @classmethod
-    def parse(cls, text: str, buckets: Buckets) -> Report:
-        """The inverse of `str` and of `text`. Raises ValueError, and DividedDifferently if it is about other
-        buckets.
+    def parse(cls, text: str, buckets: Buckets) -> Report | None:
+        """The inverse of `str` and of `text`. None if the shard has not read the assignment yet: `uid/1024:`. Raises
+        ValueError, and DividedDifferently if it is about other buckets.
         """
         divided, _, rest = text.rpartition(":")
-        ours = f"{buckets.by}/{buckets.count}"
-        if divided and divided != ours:
+        if divided and divided != str(buckets):
             raise DividedDifferently(
-                f"its program divides objects by {divided[:200]}, and this one by {ours}"
+                f"its program divides objects by {divided[:200]}, and this one by {buckets}"
             )
+        if divided and not rest:
+            return None
         runs, _, seen = rest.rpartition("/")
         if re.fullmatch("[0-9]+", seen) is None:
             raise ValueError(f"{text[:200]!r} is not a report like 0-341@3,683-700@7/9")

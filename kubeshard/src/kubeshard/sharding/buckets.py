@@ -61,6 +61,10 @@ class Buckets:
         if self.by not in HASHED_FIELDS:
             raise ValueError(f"by {self.by!r}: not one of {', '.join(HASHED_FIELDS)}")
 
+    def __str__(self) -> str:
+        """`uid/1024`"""
+        return f"{self.by}/{self.count}"
+
     @property
     def all(self) -> Run:
         return Run(0, self.count - 1)

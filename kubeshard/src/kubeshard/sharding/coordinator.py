@@ -85,7 +85,7 @@ class Member(NamedTuple):
     available: bool
     weight: Fraction
     report: Report | None
-    """None if it is not a shard by ranges: it gets nothing."""
+    """None if it is not a shard by ranges, or has not read the assignment yet: it gets nothing."""
     renewed: str
     """Changes with each renewal."""
     by_labels: bool = False
