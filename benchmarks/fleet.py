@@ -192,9 +192,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench() -> AsyncIterator[Bench]:
+async def bench(feature_gates: Sequence[str] = ()) -> AsyncIterator[Bench]:
     """Yields a bench, and stops and removes everything at the end."""
-    with ControlPlane() as kube:
+    with ControlPlane(feature_gates=feature_gates) as kube:
         async with Client(await load_config(kubeconfig=kube.kubeconfig)) as client:
             for crd in (controller_ring_crd(), *manifests.crds()):
                 await client.apply_manifest(crd)
