@@ -14,7 +14,7 @@ from e2e_processes import Processes, tail_since
 from e2e_ring import Ring
 
 from kubeshard.client import Client
-from kubeshard.core import Namespace, ObjectMeta
+from kubeshard.core import KubeObject, Namespace, ObjectMeta
 from kubeshard.crd import definition
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
@@ -54,7 +54,7 @@ def kube_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Con
 @pytest.fixture(scope="session")
 def cluster(kube_api: KubeApi) -> KubeApi:
     """An API server with all kinds of the tests, embedded or real."""
-    crds = [controller_ring_crd(), *manifests.crds(), *map(definition, (Chore, Realm, Entry))]
+    crds = [controller_ring_crd(), *manifests.crds(), *map(_lenient, (Chore, Realm, Entry))]
     system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
     kube_api.install(*crds, system, manifests.theme("lame", "darkgray", "Times"))
     return kube_api
@@ -141,3 +141,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             for log in sorted(folder.glob("*.log")):
                 report.sections.append((f"{log.name}", tail_since(log, positions.get(log, 0))))
     return report
+
+
+def _lenient(kind: type[KubeObject]) -> dict[str, Any]:
+    """A definition that accepts objects that do not fit the class."""
+    crd = definition(kind)
+    for version in crd["spec"]["versions"]:
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"] = {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+        }
+    return crd
