@@ -174,6 +174,9 @@ async def test_a_patch_that_states_nothing_that_was_read_is_refused(fenced, serv
         ([test_of("/metadata/uid", "u"), test_of("/spec/a", 1)], True),
         ([test_of("/metadata/resourceVersion", "7")], True),
         ([test_of("/spec/a", 1)], False),
+        ([test_of("/metadata/uid", "u"), test_of("/metadata/name", "a")], False),
+        ([test_of("/metadata/uid", "u"), test_of("/kind", "Widget"), test_of("/apiVersion", "v1")], False),
+        ([test_of("/metadata/uid", "u"), test_of("/metadata/name", "a"), test_of("/spec/a", 1)], True),
     ],
 )
 async def test_a_json_patch_may_test_the_object_and_a_field_instead_of_the_version(

@@ -13,15 +13,16 @@ owner, so that a second one is refused (`AlreadyExists`) |
 | merge patch, also of a subresource | resourceVersion of `base` | Conflict, if the object was written since |
 | server-side apply, also forced | resourceVersion of `base` | Conflict, if the object was written since |
 | JSON patch with `base` | a `test` of its resourceVersion | Conflict, if the object was written since |
-| JSON patch without `base` | its own tests of the UID and of another field | PatchTestFailed, if that field was \
-changed since |
+| JSON patch without `base` | its own tests of the UID and of a field that can change | PatchTestFailed, if that field \
+was changed since |
 | delete | uid and resourceVersion | Conflict, if the object was written since |
 | delete_collection | none is possible: refused with ValueError | |
 
 Before anything is sent, an object that this shard does not own now is refused with `NotOurs`; so is everything once
 the Lease's deadline has passed.
 
-Not guaranteed: that a late write is refused if nobody has written since; anything about two objects together, about
+Not guaranteed: that a late write is refused if nobody has written since, or, with a JSON patch without `base`, if the
+tested field is as it was; anything about two objects together, about
 effects outside the API server, about requests sent with `raw`, and about writes marked `unfenced`.
 """
 
@@ -43,6 +44,11 @@ from kubeshard.core.selectors import Selector
 T = TypeVar("T", bound=KubeObject)
 
 _UID, _VERSION = pointer("metadata", "uid"), pointer("metadata", "resourceVersion")
+_UNCHANGING = frozenset(
+    {pointer("apiVersion"), pointer("kind"), _UID}
+    | {pointer("metadata", each) for each in ("name", "generateName", "namespace", "creationTimestamp")}
+)
+"""Tests of these say which object it is, not that it is as it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,4 +142,4 @@ def _is_tested(ops: Any) -> bool:
         if not isinstance(op, Mapping) or op.get("op") != "test":
             break
         tested.add(str(op.get("path")))
-    return _VERSION in tested or (_UID in tested and len(tested) > 1)
+    return _VERSION in tested or (_UID in tested and not tested <= _UNCHANGING)
