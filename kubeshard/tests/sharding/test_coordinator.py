@@ -152,6 +152,14 @@ def test_a_deleted_assignment_is_not_taken_for_one_that_never_was_although_no_sh
     assert world.groups == {"0-7": "a@3"}
 
 
+def test_the_first_coordinator_waits_for_what_shards_say_if_what_it_has_written_itself_is_deleted() -> None:
+    world = scene("a")
+    world.tend()
+    world.data = None
+    world.machine.seen(str(world.version), None)
+    assert Create not in map(type, world.tend())
+
+
 def test_what_is_as_it_should_be_is_left_alone() -> None:
     world = scene("a", "b", _0_3="a@1", _4_7="b@1")
     assert world.tend() == [Look()]
@@ -239,12 +247,21 @@ def test_what_was_to_be_handed_to_a_shard_that_is_gone_goes_elsewhere_at_once() 
     assert world.groups == {"0-3": "a@3", "4-7": "b@1"}
 
 
+def test_that_is_so_for_all_of_it_although_somebody_joins_to_whom_a_part_is_due() -> None:
+    world = scene("a", _0_7="a to c@2")
+    world.shard("b")
+    world.tend()
+    assert world.groups == {"0-3": "a@3", "4-7": "a to b@3"}
+
+
 def test_nobody_but_shards_by_ranges_gets_anything() -> None:
     world = scene("a", _0_7="a@1")
     world.shard("label", "")
     assert changes(world.tend(10)) == 0
     world.shard("b", "")
+    world.shard("a", "0-3@1/2")
     world.edit(_0_7=None, _0_3="a@1", _4_7="b@2")
+    world.heard()
     assert changes(world.tend(10)) == 0, "it has just begun again, and says nothing yet"
 
 
@@ -252,6 +269,23 @@ def test_nothing_is_moved_while_the_leases_may_have_changed() -> None:
     world = scene("a", "b", _0_7="a@1")
     world.fresh = False
     assert world.tend() == [ReadLeases(), Look()]
+    assert set(world.tend(SETTLE + 1)) == {ReadLeases()}
+    world.fresh = True
+    assert changes(world.tend(1)) + changes(world.tend(SETTLE)) == 1
+
+
+def test_a_late_event_is_a_reason_to_read_and_no_more() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@1")
+    world.tend()
+    late = str(world.version), world.data
+    world.edit(_4_7="b@3")
+    world.heard()
+    world.tend()
+    world.machine.seen(*late)
+    assert world.machine.assignment is not None
+    assert world.machine.assignment.epoch == 3
+    assert world.tend() == [Look()]
+    assert world.tend() == []
 
 
 def test_if_nobody_has_a_weight_everything_stays() -> None:

@@ -22,8 +22,8 @@ Before anything is sent, an object that this shard does not own now is refused w
 the Lease's deadline has passed.
 
 Not guaranteed: that a late write is refused if nobody has written since, or, with a JSON patch without `base`, if the
-tested field is as it was; anything about two objects together, about
-effects outside the API server, about requests sent with `raw`, and about writes marked `unfenced`.
+tested field is as it was; anything about two objects together, about effects outside the API server, about requests
+sent with `raw`, and about writes marked `unfenced`.
 """
 
 from __future__ import annotations

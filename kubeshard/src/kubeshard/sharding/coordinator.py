@@ -20,9 +20,9 @@ they say is old, too, by a few seconds.
 |---|---|
 | there is no object | |
 | it is unreadable | |
-| its greatest epoch is less than one that this process, or a shard, has seen | it was restored |
+| its greatest epoch is less than one that a shard has seen | it was restored |
 | an owner has seen a greater epoch of a bucket; or another shard has it, at no smaller epoch | it was edited |
-| this process has seen a bucket at a greater epoch, or elsewhere at the same | it was edited |
+| this process has seen a bucket at a greater epoch, or elsewhere at the same | it was edited or restored |
 
 If something is wrong in an answer to a read (`Look`) that was sent after the reports had arrived, nothing is moved. All
 Leases are read (`ReadLeases`). A shard may have seen just before that it got a bucket, or see it only now, in a watch
@@ -167,8 +167,6 @@ class Coordinator:
         self._unreadable = ""
         """Why there is no assignment."""
         self._first = first
-        self._greatest = 0
-        """The greatest epoch that was seen."""
         self._outdated = True
         """Whether the object has to be read before anything is decided."""
         self._since: dict[str, float] = {}
@@ -263,7 +261,6 @@ class Coordinator:
         else:
             assert assignment is not None
             self.problem, self._renewals, self._sound = "", None, assignment
-            self._greatest = max(self._greatest, assignment.epoch)
             yield from self._move(assignment, members)
 
     # Writing it anew
@@ -286,20 +283,18 @@ class Coordinator:
                     run = assignment.buckets.key(assignment.run_of(bucket))
                     said = f"{run} is {owner or 'nobody'}'s since {since}"
                     return f"{said}, but {member.shard} has had some of it since {epoch}: it was edited"
-        if assignment.epoch < self._greatest:
-            return "it is older than it was: it was restored"
         before = self._sound.places if self._sound is not None else assignment.places
         for bucket, (last, now) in enumerate(zip(before, assignment.places, strict=True)):
             if now.epoch < last.epoch or (now.epoch == last.epoch and now != last):
                 run = assignment.buckets.key(assignment.run_of(bucket))
-                return f"{run} says {now}, but some of it was {last} before: it was edited"
+                return f"{run} says {now}, but some of it was {last} before: it was edited or restored"
         return ""
 
     def _write_anew(self, wrong: str) -> Steps:
         if self._renewals is None:
             yield ReadLeases()
             members = self._membership.members(self.buckets)
-            ever = not self._first or self._greatest or any(m.report and m.report.seen for m in members)
+            ever = not self._first or self._sound or any(m.report and m.report.seen for m in members)
             self._renewals, self._renewed = RENEWALS if ever else 0, _renewals(members)
         if not self._all_renewed():
             self.problem = f"{wrong}. It is written anew when all shards have said what they own"
@@ -335,7 +330,7 @@ class Coordinator:
 
     def _from_claims(self, members: Iterable[Member]) -> Assignment:
         claims: dict[int, tuple[bool, int, str]] = {}
-        greatest = max(self._greatest, self._assignment.epoch if self._assignment else 0)
+        greatest = max(each.epoch if each else 0 for each in (self._sound, self._assignment))
         if self._sound is not None:
             claims = {b: (False, last.epoch, last.owner) for b, last in enumerate(self._sound.places)}
         for member in members:
