@@ -133,11 +133,12 @@ class World:
         self.write(changed)
         return self.version, self.data
 
-    def create(self, data: Data) -> None:
+    def create(self, data: Data) -> tuple[int, Data | None]:
         self.writes += 1
         if self.data is not None:
             raise AlreadyExists("there is one", code=409, reason="AlreadyExists")
         self.write(dict(data))
+        return self.version, self.data
 
     def lease(self, shard: str, **change: Any) -> None:
         lease = self.leases.setdefault(shard, Lease())
@@ -409,6 +410,9 @@ class Leader:
                 case Look():
                     version, data = outcome
                     self.machine.seen(str(version), data, read=True)
+                case Create() | Change():
+                    version, data = outcome
+                    self.machine.seen(str(version), data)
                 case ReadLeases():
                     self._busy_put(outcome)
                 case Prove(shards):
