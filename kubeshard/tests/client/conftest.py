@@ -100,6 +100,13 @@ async def client(server: Server, rng: Rng) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
+def widget_written(server: Server) -> None:
+    """Each request is answered with an object, as it is after a write."""
+    metadata = {"name": "a", "resourceVersion": "8"}
+    server.answer(web.json_response({"kind": "Widget", "apiVersion": "example.com/v1", "metadata": metadata}))
+
+
+@pytest.fixture
 def status() -> Callable[..., web.Response]:
     """Returns an error response of an API server."""
 

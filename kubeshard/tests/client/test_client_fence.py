@@ -1,7 +1,6 @@
 from dataclasses import dataclass
 
 import pytest
-from aiohttp import web
 
 from kubeshard.client.label_fence import LabelFence
 from kubeshard.core import (
@@ -67,16 +66,7 @@ def fence():
 
 
 @pytest.fixture
-def fenced(client, server, fence):
-    server.answer(
-        web.json_response(
-            {
-                "kind": "Widget",
-                "apiVersion": "example.com/v1",
-                "metadata": {"name": "a", "resourceVersion": "8"},
-            }
-        )
-    )
+def fenced(client, widget_written, fence):
     return client.fenced(fence)
 
 

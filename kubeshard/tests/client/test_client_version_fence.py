@@ -61,16 +61,7 @@ def ours():
 
 
 @pytest.fixture
-def fenced(client, server, ours):
-    server.answer(
-        web.json_response(
-            {
-                "kind": "Widget",
-                "apiVersion": "example.com/v1",
-                "metadata": {"name": "a", "resourceVersion": "8"},
-            }
-        )
-    )
+def fenced(client, widget_written, ours):
     return client.fenced(VersionFence(covers, ours.owns, ours.check))
 
 

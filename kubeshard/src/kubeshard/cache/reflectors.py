@@ -39,7 +39,7 @@ from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta
-from kubeshard.core.versions import compare, newest
+from kubeshard.core.versions import compare, newest, oldest
 from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Position, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import Listed, SharedKnowledge
 
@@ -166,7 +166,7 @@ class Reflectors(Generic[T]):
         hashes = self.following(place)
         if self._group is None or self.staging is not None or len(hashes) < 2:
             return {}
-        version = min((versions[name] for name in hashes), key=lambda version: (len(version), version))
+        version = oldest(versions[name] for name in hashes)
         known = tuple((hashes[name], versions[name]) for name in hashes if versions[name] != version)
         made = {self._new_name(place): Part(place, reduce(or_, hashes.values()))}
         reflectors = self._made(self._scope, made, self._sink, self._stats)

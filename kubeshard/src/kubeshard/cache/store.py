@@ -24,7 +24,7 @@ from kubeshard.core.errors import KubeshardError
 from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
-from kubeshard.core.versions import at_least, compare, newest
+from kubeshard.core.versions import at_least, compare, newest, oldest
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -108,7 +108,7 @@ class Store(Generic[T]):
     @property
     def resource_version(self) -> str:
         """The version up to which all parts are complete; `""` before the first full list of each."""
-        return min(self._versions.values(), key=lambda version: (len(version), version), default="")
+        return oldest(self._versions.values())
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -126,7 +126,7 @@ class Store(Generic[T]):
             return versions[ALL_NAMESPACES]
         metadata = ObjectMeta(name="any", namespace=namespace, uid=uid)
         found = [versions[name] for name, part in self.parts.items() if part.may_contain(metadata)]
-        return min(found, key=lambda version: (len(version), version), default="")
+        return oldest(found)
 
     def reached(self, namespace: str, version: str, uid: str = "") -> bool:
         """Whether objects of the namespace are complete up to the version. `uid`: see `complete_up_to`."""

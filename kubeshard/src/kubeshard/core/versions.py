@@ -6,6 +6,8 @@ longer is newer and equal lengths compare as text.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def compare(a: str, b: str) -> int:
     """-1, 0 or 1 if `a` is older than, equal to, or newer than `b`. `""` is older than everything."""
@@ -28,6 +30,11 @@ def at_least(a: str, b: str) -> bool:
 
 def newest(a: str, b: str) -> str:
     return a if at_least(a, b) else b
+
+
+def oldest(versions: Iterable[str]) -> str:
+    """`""` if there are none."""
+    return min(versions, key=lambda version: (len(version), version), default="")
 
 
 def _is_number(version: str) -> bool:

@@ -45,6 +45,7 @@ from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.lease_machine import (
     Annotate,
@@ -127,16 +128,7 @@ class ShardLeases(Reconciler[Lease]):
         await self.gone(ctx, ctx.key)
 
     async def gone(self, ctx: Context, key: Key, /) -> None:
-        steps = self.machine.tend(key)
-        with suppress(StopIteration):
-            command = next(steps)
-            while True:
-                try:
-                    outcome = await self._do(ctx, command)
-                except (ApiError, TimeoutError) as error:
-                    command = steps.throw(error)
-                else:
-                    command = steps.send(outcome)
+        await carried_out(self.machine.tend(key), lambda command: self._do(ctx, command))
         if self.machine.wake_at < self._wakes_at:
             self._attention.set()
 

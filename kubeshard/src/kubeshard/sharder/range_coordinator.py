@@ -26,6 +26,7 @@ from kubeshard.runtime.loop import set_within
 from kubeshard.sharder.findings import LoggedFindings
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.assignment import DividedDifferently, Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.coordinator import (
@@ -118,8 +119,7 @@ class RangeCoordination:
         if isinstance(delta, Deleted):
             self._machine.seen(delta.object.metadata.resource_version, None)
         else:
-            found = current(delta)
-            self._machine.seen(found.metadata.resource_version, found.data or {})
+            self._take(current(delta))
         self._news.set()
 
     def _shards_changed(self, change: ShardChange) -> None:
@@ -130,19 +130,9 @@ class RangeCoordination:
     # Commands
 
     async def _tend(self, ring: Ring) -> None:
-        steps = self._machine.tend()
-        try:
-            command = next(steps)
-            while True:
-                try:
-                    outcome = await self._do(command)
-                except (ApiError, TimeoutError) as error:
-                    command = steps.throw(error)
-                else:
-                    command = steps.send(outcome)
-        except StopIteration:
-            ring.report.ranges("; ".join(filter(None, (self._machine.problem, self._members.problem))))
-            self._findings.tell(ring)
+        await carried_out(self._machine.tend(), self._do)
+        ring.report.ranges("; ".join(filter(None, (self._machine.problem, self._members.problem))))
+        self._findings.tell(ring)
 
     async def _do(self, command: Command) -> object:
         name = assignment_name(self._ring)

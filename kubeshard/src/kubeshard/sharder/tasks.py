@@ -1,5 +1,6 @@
 """How tasks run here: a bounded number of jobs of one producer, places for blocks that start, work that must not end,
-and must not end others, and all of this for one resource of a ring (`ResourceSync`), whose rules `ring_machine` has.
+and must not end others, commands of a machine, and all of this for one resource of a ring (`ResourceSync`), whose rules
+`ring_machine` has.
 
     async with BoundedTaskGroup(100) as tasks:
         async for item in items:
@@ -21,11 +22,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+from kubeshard.core.errors import ApiError
 from kubeshard.runtime.backoff import Backoff, BackoffPolicy
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
@@ -33,6 +35,8 @@ from kubeshard.runtime.loop import apart, set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharding.ring_machine import ResourceMachine, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
+
+Command = TypeVar("Command")
 
 
 class BoundedTaskGroup:
@@ -146,6 +150,23 @@ STEADY = 60.0
 LOGGED_EVERY = 600.0
 
 _log = get_logger("kubeshard.sharder")
+
+
+async def carried_out(
+    steps: Generator[Command, Any, None], do: Callable[[Command], Awaitable[object]]
+) -> None:
+    """Does what the steps of a machine ask for, one command after the other. Each is told what became of it: what `do`
+    returns, or an error of the API server.
+    """
+    with suppress(StopIteration):
+        command = next(steps)
+        while True:
+            try:
+                outcome = await do(command)
+            except (ApiError, TimeoutError) as error:
+                command = steps.throw(error)
+            else:
+                command = steps.send(outcome)
 
 
 async def supervised(
