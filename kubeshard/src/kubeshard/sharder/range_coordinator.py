@@ -16,7 +16,7 @@ from fractions import Fraction
 from kubeshard.cache.deltas import Deleted, Delta, current
 from kubeshard.cache.informer import Informer
 from kubeshard.client.client import Client
-from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.leases.held_lease import Gate
@@ -182,6 +182,24 @@ class RangeCoordination:
         return stands is not None and stands()
 
 
+def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Member, str]:
+    """What a shard's Lease says of it, and what is wrong with that."""
+    meta, spec = lease.metadata, lease.spec
+    said, problems = meta.annotation(OWNED_RANGES_ANNOTATION), list[str]()
+    weight, report, differs = Fraction(1), None, False
+    try:
+        weight = weight_of(meta.annotation(WEIGHT_ANNOTATION))
+    except ValueError as error:
+        problems.append(f"{meta.name}: {error}; it counts as 1")
+    try:
+        report = Report.parse(said, buckets) if said else None
+    except ValueError as error:
+        problems.append(f"{meta.name} gets nothing: {error}")
+        differs = isinstance(error, DividedDifferently)
+    renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
+    return Member(meta.name, available, weight, report, renewed, not said, differs), "; ".join(problems)
+
+
 class _Members:
     """The Leases of the ring next to the assignment, as the observer sees them."""
 
@@ -206,21 +224,8 @@ class _Members:
         for shard in self._observer.shards(self._ring):
             if shard.key.namespace != self._namespace or not shard.valid:
                 continue
-            meta, spec = shard.lease.metadata, shard.lease.spec
-            said, weight, report = meta.annotation(OWNED_RANGES_ANNOTATION), Fraction(1), None
-            differs = False
-            try:
-                weight = weight_of(meta.annotation(WEIGHT_ANNOTATION))
-            except ValueError as error:
-                problems.append(f"{shard.name}: {error}; it counts as 1")
-            try:
-                report = Report.parse(said, buckets) if said else None
-            except ValueError as error:
-                problems.append(f"{shard.name} gets nothing: {error}")
-                differs = isinstance(error, DividedDifferently)
-            renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
-            found.append(
-                Member(shard.name, shard.name in available, weight, report, renewed, not said, differs)
-            )
+            member, problem = member_of(shard.lease, buckets, available=shard.name in available)
+            found.append(member)
+            problems += [problem] if problem else []
         self.problem = "; ".join(problems)
         return found

@@ -272,17 +272,8 @@ class Coordinator:
             return self._unreadable or "it was not read yet"
         if assignment.buckets != self.buckets:
             return ""  # there is nothing to compare with
-        for member in members:
-            if member.report is None or not member.available:
-                continue
-            if member.report.seen > assignment.epoch:
-                return f"it is older than what {member.shard} has seen: it was restored"
-            for bucket, epoch in member.report.epochs.items():
-                owner, _, since = assignment.places[bucket]
-                if since < epoch or (since == epoch and owner != member.shard):
-                    run = assignment.buckets.key(assignment.run_of(bucket))
-                    said = f"{run} is {owner or 'nobody'}'s since {since}"
-                    return f"{said}, but {member.shard} has had some of it since {epoch}: it was edited"
+        if said := contradiction(assignment, members):
+            return said
         before = self._sound.places if self._sound is not None else assignment.places
         for bucket, (last, now) in enumerate(zip(before, assignment.places, strict=True)):
             if now.epoch < last.epoch or (now.epoch == last.epoch and now != last):
@@ -329,24 +320,8 @@ class Coordinator:
         return True
 
     def _from_claims(self, members: Iterable[Member]) -> Assignment:
-        claims: dict[int, tuple[bool, int, str]] = {}
         greatest = max(each.epoch if each else 0 for each in (self._sound, self._assignment))
-        if self._sound is not None:
-            claims = {b: (False, last.epoch, last.owner) for b, last in enumerate(self._sound.places)}
-        for member in members:
-            if member.report is None:
-                continue
-            greatest = max(greatest, member.report.seen, *member.report.epochs.values())
-            for bucket, since in member.report.epochs.items():
-                claim = (member.available, since, member.shard)
-                claims[bucket] = max(claim, claims.get(bucket, claim))
-        return Assignment.of(
-            self.buckets,
-            {
-                bucket: Place(claims[bucket][2] if bucket in claims else "", "", greatest + 1)
-                for bucket in self.buckets.all.buckets
-            },
-        )
+        return claimed(self.buckets, members, self._sound, greatest)
 
     # Moving
 
@@ -361,11 +336,7 @@ class Coordinator:
             )
             return
         alive = frozenset(member.shard for member in members if member.available)
-        weights = {
-            m.shard: m.weight
-            for m in members
-            if m.available and (m.report is not None or m.shard in assignment.shards)
-        }
+        weights = weights_of(assignment, members)
         now, settled = self._clock.monotonic(), self._settled(assignment, weights)
         moves = _moves(assignment, weights, alive)
         if settled > now:
@@ -415,6 +386,65 @@ class Coordinator:
         return min(max(since) + SETTLE, min(since) + LONGEST_SETTLE) if since else -math.inf
 
 
+def contradiction(assignment: Assignment, members: Iterable[Member]) -> str:
+    """Why the object cannot be what these shards have seen; "" if it can."""
+    for member in members:
+        if member.report is None or not member.available:
+            continue
+        if member.report.seen > assignment.epoch:
+            return f"it is older than what {member.shard} has seen: it was restored"
+        for bucket, epoch in member.report.epochs.items():
+            owner, _, since = assignment.places[bucket]
+            if since < epoch or (since == epoch and owner != member.shard):
+                run = assignment.buckets.key(assignment.run_of(bucket))
+                said = f"{run} is {owner or 'nobody'}'s since {since}"
+                return f"{said}, but {member.shard} has had some of it since {epoch}: it was edited"
+    return ""
+
+
+def claimed(
+    buckets: Buckets, members: Iterable[Member], last: Assignment | None = None, greatest: int = 0
+) -> Assignment:
+    """Each bucket at the available shard that says that it owns it; else at whoever owned it last, according to others
+    and `last`. At an epoch that is greater than any of theirs, and `greatest`.
+    """
+    claims: dict[int, tuple[bool, int, str]] = {}
+    if last is not None:
+        claims = {bucket: (False, each.epoch, each.owner) for bucket, each in enumerate(last.places)}
+    for member in members:
+        if member.report is None:
+            continue
+        greatest = max(greatest, member.report.seen, *member.report.epochs.values())
+        for bucket, since in member.report.epochs.items():
+            claim = (member.available, since, member.shard)
+            claims[bucket] = max(claim, claims.get(bucket, claim))
+    return Assignment.of(
+        buckets,
+        {
+            bucket: Place(claims[bucket][2] if bucket in claims else "", "", greatest + 1)
+            for bucket in buckets.all.buckets
+        },
+    )
+
+
+def weights_of(assignment: Assignment, members: Iterable[Member]) -> dict[str, Fraction]:
+    """Those of the shards that get something: not of one that has not read the assignment."""
+    return {
+        m.shard: m.weight
+        for m in members
+        if m.available and (m.report is not None or m.shard in assignment.shards)
+    }
+
+
+def due(assignment: Assignment, weights: Mapping[str, Fraction]) -> list[str]:
+    """Who should have each bucket. What somebody is asked to hand over counts as handed over: the next shard that joins
+    does not stop it.
+    """
+    return divide(
+        [target if weights.get(target, 0) else owner for owner, target, _ in assignment.places], weights
+    )
+
+
 def _by_labels_only(assignment: Assignment, members: Collection[Member]) -> list[str]:
     """The shards by labels, unless a shard already works on what it got by ranges."""
     owners = {place.owner for _, place in assignment.groups}
@@ -431,21 +461,19 @@ def _moves(
     assignment: Assignment, weights: Mapping[str, Fraction], alive: Collection[str]
 ) -> dict[int, _Move]:
     """What is to be done about each bucket, if anything is."""
-    # What somebody is asked to hand over counts as handed over: the next shard that joins does not stop it.
-    present = [target if weights.get(target, 0) else owner for owner, target, _ in assignment.places]
     moves: dict[int, _Move] = {}
-    for bucket, (now, due) in enumerate(zip(assignment.places, divide(present, weights), strict=True)):
-        action = place(now.owner, due, alive, asked=bool(now.target)).action
+    for bucket, (now, shard) in enumerate(zip(assignment.places, due(assignment, weights), strict=True)):
+        action = place(now.owner, shard, alive, asked=bool(now.target)).action
         lost = bool(now.target) and now.target not in alive
         match action:
             case Action.ASSIGN:
-                moves[bucket] = _Move(due, "", False, "")
+                moves[bucket] = _Move(shard, "", False, "")
             case Action.MOVE:
-                moves[bucket] = _Move(due, "", True, now.owner)
+                moves[bucket] = _Move(shard, "", True, now.owner)
             case Action.DRAIN:
-                moves[bucket] = _Move(now.owner, due, not weights.get(now.owner, 0), "")
-            case Action.WAIT if now.target != due:
-                moves[bucket] = _Move(now.owner, due, lost, "")
-            case Action.NOTHING if now.target and now.owner == due:
-                moves[bucket] = _Move(due, "", lost, "")
+                moves[bucket] = _Move(now.owner, shard, not weights.get(now.owner, 0), "")
+            case Action.WAIT if now.target != shard:
+                moves[bucket] = _Move(now.owner, shard, lost, "")
+            case Action.NOTHING if now.target and now.owner == shard:
+                moves[bucket] = _Move(shard, "", lost, "")
     return moves
