@@ -2,10 +2,10 @@
 
 | part | module |
 |---|---|
-| caches of the objects in this shard's buckets, which the API server selects if it can | here, `range_driver` |
+| caches of the objects in this shard's buckets, which the API server selects if it can | here, `range_caches` |
 | each write proves that nobody has written since | `kubeshard.client.version_fence` |
 | who owns which bucket | `kubeshard.sharding.assignment`, in one ConfigMap for each ring |
-| what this shard does about a bucket | `range_ownership` |
+| what this shard does about a bucket | `range_ownership`, `range_driver` |
 | runs by buckets | `range_runs` |
 
 Nothing on an object shows its shard, and nothing is written to it because of sharding. Creating, changing and deleting
@@ -36,6 +36,7 @@ from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.leases.held_lease import Gate
 from kubeshard.shard.delivery import Member, Places
+from kubeshard.shard.range_caches import RangeCaches
 from kubeshard.shard.range_driver import RangeDriver
 from kubeshard.shard.range_ownership import RangeOwnership
 from kubeshard.shard.range_runs import BucketRuns
@@ -111,9 +112,18 @@ class RangeShare:
 
     @asynccontextmanager
     async def working(self, held: HeldShardLease, caches: Mapping[str, Cache]) -> AsyncIterator[None]:
-        driver = RangeDriver(self._member, self._ownership, self._runs, self._drain_timeout)
+        member = self._member
+        driver = RangeDriver(
+            member.shard,
+            member.home,
+            member.home.with_timeout(member.request_bound).checked(member.check),
+            self._ownership,
+            self._runs,
+            RangeCaches(member, self._ownership, caches[member.objects_in]).read,
+            self._drain_timeout,
+        )
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(driver.run(held, caches[self._member.objects_in]), name="range delivery")
+            task = tasks.create_task(driver.run(held), name="range delivery")
             yield
             task.cancel()
 

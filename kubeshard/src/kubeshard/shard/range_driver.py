@@ -2,12 +2,11 @@
 
     read the assignment live, reclaim what names this shard       before anything else
     follow it                                                     each change goes to the machine, in order
-    rescope the caches of all kinds of the ring                   controlled kinds before main ones
+    take over what it gives                                       `TakeOver`
     wait for drained buckets, acknowledge them                    one compare-and-swap for all of them
     report what this shard works on                               on its Lease, with the renewals
 
-Caches are rescoped one step after the other. What was handed over meanwhile and came back leaves them first: it counts
-only as listed anew. A kind that cannot be listed, although it is served, holds up new buckets, and no others.
+Buckets are taken over one step after the other; those that come meanwhile wait for the next step.
 
 Guaranteed: one write for all buckets that a shard is asked for at a time, unless some of them cannot be released soon:
 then those that can are handed over after `PARTLY` seconds, and the others later, at most so many times more as that
@@ -19,9 +18,8 @@ RBAC: `get`, `list`, `watch`, `patch` on the ConfigMap `ranges-<ring>`, next to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import NoReturn, Protocol
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta, current
@@ -34,9 +32,8 @@ from kubeshard.core.selectors import FieldSelector
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
-from kubeshard.shard.delivery import Member
+from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read, Stop, Tell
-from kubeshard.shard.range_runs import BucketRuns
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable
 from kubeshard.sharding.names import assignment_name
@@ -54,37 +51,66 @@ _MISSED = (PatchTestFailed, Conflict)
 _log = get_logger("kubeshard.shard")
 
 
+class Runs(Protocol):
+    """What acts for the objects of this shard's buckets."""
+
+    def busy(self, bucket: int) -> bool:
+        """Whether something may act for the bucket."""
+
+    def acting(self, buckets: Collection[int]) -> list[str]:
+        """What may act for these buckets, as people name it."""
+
+    async def idle(self, bucket: int) -> None:
+        """Returns when nothing acts for the bucket any more, however long that takes."""
+
+    def cancel(self, buckets: Collection[int]) -> None:
+        """Ends what acts for these buckets, as far as it can be ended."""
+
+
+TakeOver = Callable[[Mapping[int, int], asyncio.TaskGroup], Awaitable[None]]
+"""Has this process read exactly these buckets, in these terms, and says so with `RangeOwnership.listed`. The group is
+for what goes on after it returns.
+"""
+
+
 class RangeDriver:
-    """For one process and ring, while it holds its Lease. `drain_timeout`: seconds after which runs are cancelled that
-    keep buckets from being handed over.
+    """For one process and ring, while it holds its Lease. `home`: a client of the cluster with the Leases; `client`:
+    one whose writes need the Lease. `drain_timeout`: seconds after which runs are cancelled that keep buckets from
+    being handed over.
     """
 
     def __init__(
-        self, member: Member, ownership: RangeOwnership, runs: BucketRuns, drain_timeout: float
+        self,
+        shard: ShardIdentity,
+        home: Client,
+        client: Client,
+        ownership: RangeOwnership,
+        runs: Runs,
+        take_over: TakeOver,
+        drain_timeout: float,
     ) -> None:
-        self._member = member
-        self._shard = member.shard.name
-        self._place = (assignment_name(member.shard.ring), member.shard.namespace)
+        self._shard, self._ring = shard.name, shard.ring
+        self._place = (assignment_name(shard.ring), shard.namespace)
+        self._home = home
+        self._client = client
         self._ownership = ownership
         self._runs = runs
+        self._take_over = take_over
         self._drain_timeout = drain_timeout
-        self._client: Client = member.home.with_timeout(member.request_bound).checked(member.check)
-        self._notices = Notices(member.home.world.clock, every=LOGGED_EVERY)
+        self._notices = Notices(home.world.clock, every=LOGGED_EVERY)
         self._version = ""
         """The newest version of the object that the machine has seen."""
         self._rewinds = 0
         self._assignment: Assignment | None = None
         """What it says; None if it is deleted or unreadable."""
-        self._in_cache: dict[int, int] = {}
-        """The buckets that the caches have, and the terms in which they were listed."""
         self._to_read, self._to_acknowledge = asyncio.Event(), asyncio.Event()
 
-    async def run(self, held: HeldShardLease, objects: Cache) -> None:
-        """Runs until cancelled. `objects`: the cache of the objects' cluster."""
+    async def run(self, held: HeldShardLease) -> None:
+        """Runs until cancelled."""
         self._held = held
         name, namespace = self._place
         found = await self._reclaimed()
-        async with asyncio.TaskGroup() as self._tasks, Cache(self._member.home).running() as cache:
+        async with asyncio.TaskGroup() as self._tasks, Cache(self._home).running() as cache:
             if found is not None:
                 self._see(found)
             self._report()  # from now on it is given something
@@ -92,13 +118,13 @@ class RangeDriver:
             scope = Scope(frozenset({namespace}), fields=FieldSelector.equals("metadata.name", name))
             informer = cache.declare(ConfigMap, scope)
             informer.add_handler(lambda delta: self._heard(informer, delta))
-            self._tasks.create_task(self._read_on(objects), name="ranges: caches")
+            self._tasks.create_task(self._take_over_on(), name="ranges: take over")
             self._tasks.create_task(self._acknowledge_on(), name="ranges: acknowledgements")
             await asyncio.sleep(PATIENCE)
             if not self._version:
                 _log.warning(
                     "The ring has no assignment yet, so this shard works on nothing",
-                    ring=self._member.shard.ring,
+                    ring=self._ring,
                     advice='nobody shares out its objects: some instances of the program need mode="both"',
                 )
             await asyncio.get_running_loop().create_future()
@@ -161,7 +187,7 @@ class RangeDriver:
                     if self._notices.due("problem", problem):
                         _log.warning(
                             "Something is wrong with the assignment of the ring; this shard keeps what it has",
-                            ring=self._member.shard.ring,
+                            ring=self._ring,
                             assignment="/".join(reversed(self._place)),
                             problem=problem,
                         )
@@ -174,59 +200,11 @@ class RangeDriver:
 
     # Taking over
 
-    async def _read_on(self, objects: Cache) -> NoReturn:
+    async def _take_over_on(self) -> NoReturn:
         while True:
             await self._to_read.wait()
             self._to_read.clear()
-            await self._read(objects, self._ownership.terms)
-
-    async def _read(self, objects: Cache, terms: Mapping[int, int]) -> None:
-        """Has the caches contain exactly these buckets, as listed in these terms."""
-        main: list[Informer[Any]] = []
-        others: list[Informer[Any]] = []
-        for kind in self._member.kinds.values():
-            is_main = self._member.resources.entry(kind.group_resource).main
-            (main if is_main else others).extend(objects.informers_of(kind))
-        kept = {bucket: term for bucket, term in self._in_cache.items() if terms.get(bucket) == term}
-        if kept != self._in_cache:
-            await self._rescope(objects, [*main, *others], kept)
-            self._in_cache = kept
-        if kept == terms:
-            return
-        await self._rescope(objects, others, terms)
-        if len(main) == 1:  # what a run finds in the cache has been listed then, and the others were before
-            self._ownership.listed(terms)
-        await self._rescope(objects, main, terms)
-        self._in_cache = dict(terms)
-        self._ownership.listed(terms)
-
-    async def _rescope(
-        self, objects: Cache, informers: Sequence[Informer[Any]], buckets: Iterable[int]
-    ) -> None:
-        """Returns when they have these buckets. A kind that is not served has no objects: it is not waited for."""
-        hashes = self._ownership.buckets.ranges(buckets)
-        rescoping = {
-            self._tasks.create_task(
-                objects.rescope(informer, replace(informer.scope, hashes=hashes)), name="ranges: rescope"
-            ): informer
-            for informer in informers
-        }
-        waited = 0.0
-        while pending := [
-            task
-            for task, informer in rescoping.items()
-            if not task.done() and not isinstance(informer.listing_error, NotFound)
-        ]:
-            await asyncio.wait(pending, timeout=RETRY)
-            waited += RETRY
-            missing = [str(rescoping[task]) for task in pending if not task.done()]
-            if waited >= PATIENCE and missing and self._notices.due("listing", missing):
-                _log.warning(
-                    "Cannot list kinds of the ring, so this shard does not begin with what it was given",
-                    ring=self._member.shard.ring,
-                    kinds=", ".join(missing),
-                    error=next((e for task in pending if (e := rescoping[task].listing_error)), None),
-                )
+            await self._take_over(self._ownership.terms, self._tasks)
 
     # Handing over
 
@@ -291,10 +269,10 @@ class RangeDriver:
             more = len(acting) - OBJECTS_TOLD
             _log.warning(
                 "Cannot hand over buckets, because something goes on for their objects that was cancelled",
-                ring=self._member.shard.ring,
+                ring=self._ring,
                 objects=", ".join(acting[:OBJECTS_TOLD]) + (f" and {more} more" if more > 0 else ""),
             )
 
     def _tell_failure(self, what: str, error: Exception) -> None:
         if self._notices.due(what, type(error)):
-            _log.warning(what, ring=self._member.shard.ring, error=error)
+            _log.warning(what, ring=self._ring, error=error)
