@@ -20,7 +20,16 @@ from kubeshard.core.patches import JsonPatch, apply_json_patch
 from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read
 from kubeshard.sharding.assignment import Assignment, Report, Unreadable
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.coordinator import Change, Coordinator, Create, Look, Member, Prove, ReadLeases
+from kubeshard.sharding.coordinator import (
+    Change,
+    Coordinator,
+    Create,
+    Look,
+    Member,
+    Prove,
+    ReadLeases,
+    contradiction,
+)
 
 RENEWAL = 2.0
 DURATION = 6.0
@@ -232,9 +241,9 @@ class Shard:
         world.after(0.0, self._begin)
 
     @property
-    def begun(self) -> bool:
-        """Whether it acts."""
-        return self._begun is not None
+    def has_said(self) -> bool:
+        """Whether what it owns is on its Lease."""
+        return self.world.leases[self.name].report == str(self.ownership.report)
 
     @property
     def _lives(self) -> bool:
@@ -249,7 +258,15 @@ class Shard:
         self.world.after(RENEWAL, self._renew)
 
     def _begin(self) -> None:
-        """Reads the assignment, and reclaims what is its own, until that has succeeded."""
+        """Reads what others say, and then the assignment, and reclaims what is its own, until that has succeeded."""
+        if self._lives:
+            self.world.request(self._others, self._begin_beside, lambda _: self._begin())
+
+    def _others(self) -> list[Member]:
+        leases, buckets = self.world.leases.items(), self.world.buckets
+        return [read(name, lease, buckets) for name, lease in leases if name != self.name]
+
+    def _begin_beside(self, others: list[Member]) -> None:
         world = self.world
 
         def again(_: Any) -> None:
@@ -262,7 +279,11 @@ class Shard:
 
         def reclaim(found: tuple[int, Data | None]) -> None:
             try:
-                patch = Assignment.parse(found[1]).reclaim(self.name)
+                assignment = Assignment.parse(found[1])
+                if contradiction(assignment, others):
+                    world.after(1.0, self._begin)
+                    return
+                patch = assignment.reclaim(self.name)
             except Unreadable:
                 if found[1] is not None:
                     world.after(1.0, self._begin)
@@ -338,16 +359,12 @@ class Leases:
     fresh = True
 
     def members(self, buckets: Buckets) -> Collection[Member]:
-        return [
-            Member(
-                shard,
-                lease.held,
-                lease.weight,
-                Report.parse(lease.report, buckets) if lease.report else None,
-                str(lease.renewed),
-            )
-            for shard, lease in self.known.items()
-        ]
+        return [read(shard, lease, buckets) for shard, lease in self.known.items()]
+
+
+def read(shard: str, lease: Lease, buckets: Buckets) -> Member:
+    report = Report.parse(lease.report, buckets) if lease.report else None
+    return Member(shard, lease.held, lease.weight, report, str(lease.renewed))
 
 
 class Leader:

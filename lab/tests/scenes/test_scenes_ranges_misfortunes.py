@@ -66,6 +66,25 @@ def test_an_immutable_assignment_costs_few_requests(caplog: pytest.LogCaptureFix
     simulate(scene)
 
 
+def test_a_shard_that_begins_again_does_not_believe_a_restored_assignment_that_names_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        async with working("s0", "s1", "s2") as fleet:
+            assert fleet.assignment is not None
+            former = fleet.assignment.data()
+            fleet.world.processes["s2"].kill()
+            await fleet.until_settled("s0", "s1")
+            assert fleet.assignment is not None
+            gone = dict.fromkeys(fleet.assignment.data().keys() - former.keys())
+            await fleet.write({**gone, **former})
+            fleet.start("s2", process="again")
+            await fleet.until_settled("s0", "s1", "s2")
+
+    simulate(scene)
+    assert "Cannot believe what the assignment says" in caplog.text
+
+
 class Stubborn(Work):
     """Its runs swallow that they are cancelled."""
 

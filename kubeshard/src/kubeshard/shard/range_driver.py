@@ -1,6 +1,7 @@
 """Follows the assignment of a ring that is sharded by ranges, and does what `range_ownership` says.
 
-    read the assignment live, reclaim what names this shard       before anything else
+    compare the assignment with what all shards of the ring say   before anything else, by live reads of both
+    reclaim what names this shard                                 if it can be true (`coordinator.doubts`)
     follow it                                                     each change goes to the machine, in order
     take over what it gives                                       `TakeOver`
     wait for drained buckets, acknowledge them                    one compare-and-swap for all of them
@@ -12,7 +13,7 @@ Guaranteed: one write for all buckets that a shard is asked for at a time, unles
 then those that can are handed over after `PARTLY` seconds, and the others later, at most so many times more as that
 doubles within the drain's timeout. Nothing is written to objects.
 
-RBAC: `get`, `list`, `watch`, `patch` on the ConfigMap `ranges-<ring>`, next to the shards' Leases.
+RBAC: `get`, `list`, `watch`, `patch` on the ConfigMap `ranges-<ring>`, next to the shards' Leases; `list` on these.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from kubeshard.cache.deltas import Deleted, Delta, current
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
-from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.errors import ApiError, Conflict, NotFound, PatchTestFailed
-from kubeshard.core.selectors import FieldSelector
+from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
@@ -36,7 +37,8 @@ from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read, Stop, Tell
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable
-from kubeshard.sharding.names import assignment_name
+from kubeshard.sharding.coordinator import doubts
+from kubeshard.sharding.names import RING_LABEL, assignment_name
 
 RETRY, MISSED_AGAIN = 1.0, 0.1
 PARTLY = 2.0
@@ -91,6 +93,7 @@ class RangeDriver:
     ) -> None:
         self._shard, self._ring = shard.name, shard.ring
         self._place = (assignment_name(shard.ring), shard.namespace)
+        self._members = Selector.equals(RING_LABEL, shard.ring)
         self._home = home
         self._client = client
         self._ownership = ownership
@@ -130,15 +133,22 @@ class RangeDriver:
             await asyncio.get_running_loop().create_future()
 
     async def _reclaimed(self) -> ConfigMap | None:
-        """The object, once nothing that was decided before the Lease was held can take effect on what names this shard;
-        None if there is none yet.
+        """The object, once it can be true, and nothing can take effect on what names this shard that was decided before
+        the Lease was held; None if there is none yet.
         """
         name, namespace = self._place
         while True:
             try:
+                # Before the object, which then cannot be older than what they say.
+                leases = await self._client.list_all(Lease, namespace, label_selector=self._members)
                 found = await self._client.get(ConfigMap, name, namespace)
-                patch = Assignment.parse(found.data).reclaim(self._shard)
-                return found if patch is None else await self._client.patch(ConfigMap, name, namespace, patch)
+                assignment = Assignment.parse(found.data)
+                if why := doubts(assignment, self._shard, leases):
+                    self._tell_failure("Cannot believe what the assignment says, so this shard waits", why)
+                elif (patch := assignment.reclaim(self._shard)) is None:
+                    return found
+                else:
+                    return await self._client.patch(ConfigMap, name, namespace, patch)
             except NotFound:
                 return None
             except _MISSED:
@@ -273,6 +283,6 @@ class RangeDriver:
                 objects=", ".join(acting[:OBJECTS_TOLD]) + (f" and {more} more" if more > 0 else ""),
             )
 
-    def _tell_failure(self, what: str, error: Exception) -> None:
+    def _tell_failure(self, what: str, error: Exception | str) -> None:
         if self._notices.due(what, type(error)):
             _log.warning(what, ring=self._ring, error=error)

@@ -27,7 +27,8 @@ that term have arrived; what the cache still has from a former term has to leave
 Guaranteed, while the assignment is changed as it says (`kubeshard.sharding.assignment`) and seen in order: of all
 shards that hold their Leases, at most one runs objects of a bucket; a run starts only after all kinds have been listed
 in its term; whatever is asked for is acknowledged once nothing acts for it. Not guaranteed: anything before `seen` is
-called with what was read after the Lease was acquired, and written to reclaim what names this shard.
+called with what was read after the Lease was acquired, agrees with what other shards say (`coordinator.doubts`), and
+was written to reclaim what names this shard.
 """
 
 from __future__ import annotations

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from fractions import Fraction
 
 from kubeshard.cache.deltas import Deleted, Delta, current
 from kubeshard.cache.informer import Informer
 from kubeshard.client.client import Client
-from kubeshard.core.builtin import ConfigMap, Lease
+from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.leases.held_lease import Gate
@@ -27,7 +26,6 @@ from kubeshard.sharder.findings import LoggedFindings
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import carried_out
-from kubeshard.sharding.assignment import DividedDifferently, Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.coordinator import (
     Change,
@@ -38,16 +36,14 @@ from kubeshard.sharding.coordinator import (
     Member,
     Prove,
     ReadLeases,
+    member_of,
 )
 from kubeshard.sharding.names import (
-    OWNED_RANGES_ANNOTATION,
     RING_LABEL,
-    WEIGHT_ANNOTATION,
     assignment_name,
 )
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import ShardChange
-from kubeshard.sharding.shares import weight_of
 
 _log = get_logger("kubeshard.sharder")
 
@@ -180,24 +176,6 @@ class RangeCoordination:
             _log.debug("Cannot read whether a shard is dead", ring=self._ring, shard=shard, error=error)
             return False
         return stands is not None and stands()
-
-
-def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Member, str]:
-    """What a shard's Lease says of it, and what is wrong with that."""
-    meta, spec = lease.metadata, lease.spec
-    said, problems = meta.annotation(OWNED_RANGES_ANNOTATION), list[str]()
-    weight, report, differs = Fraction(1), None, False
-    try:
-        weight = weight_of(meta.annotation(WEIGHT_ANNOTATION))
-    except ValueError as error:
-        problems.append(f"{meta.name}: {error}; it counts as 1")
-    try:
-        report = Report.parse(said, buckets) if said else None
-    except ValueError as error:
-        problems.append(f"{meta.name} gets nothing: {error}")
-        differs = isinstance(error, DividedDifferently)
-    renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
-    return Member(meta.name, available, weight, report, renewed, not said, differs), "; ".join(problems)
 
 
 class _Members:

@@ -14,7 +14,8 @@ Each bucket is decided about like an object that carries labels (`planner.place`
 The object may be deleted, edited, or restored from a backup, while shards go on with what they own. A coordinator that
 believes it then gives buckets away that somebody works on. That an object is old is not written in it, but shards say
 on their Leases what they own, and since which epoch (`assignment.Report`). They say so with their renewals, so what
-they say is old, too, by a few seconds.
+they say is old, too, by a few seconds. A shard that begins compares in the same way (`doubts`), before it believes what
+names it.
 
 | what is wrong | |
 |---|---|
@@ -45,8 +46,8 @@ A ring begins with ranges when no shard that takes objects by labels is left: th
 Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease after the bucket was seen there, by a
 patch that fails if the shard has begun again since; every other change needs the owner. Shards that join within
 `SETTLE` seconds of each other are one change. Not guaranteed: that an edit at a greater epoch is noticed: it looks like
-a change by the rules; that nobody works on a bucket twice after an edit that a shard sees more than a renewal late; and
-that a shard that begins while the object is an old or edited one, which names it, does not believe it.
+a change by the rules; that nobody works on a bucket twice after an edit that a shard sees more than a renewal late, or
+within a renewal after the bucket has changed hands, if the shard that it names begins just then.
 """
 
 from __future__ import annotations
@@ -57,14 +58,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
+from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import AlreadyExists, ApiError, NotFound, PatchTestFailed
 from kubeshard.core.patches import JsonPatch, add, test
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharding.assignment import Assignment, Place, Report, Unreadable
+from kubeshard.sharding.assignment import Assignment, DividedDifferently, Place, Report, Unreadable
 from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, WEIGHT_ANNOTATION
 from kubeshard.sharding.planner import Action, place
-from kubeshard.sharding.shares import divide
+from kubeshard.sharding.shares import divide, weight_of
 
 SETTLE, LONGEST_SETTLE = 0.5, 3.0
 """Seconds without another shard that joins, and at most, before shards that join are given something."""
@@ -400,6 +403,39 @@ def contradiction(assignment: Assignment, members: Iterable[Member]) -> str:
                 said = f"{run} is {owner or 'nobody'}'s since {since}"
                 return f"{said}, but {member.shard} has had some of it since {epoch}: it was edited"
     return ""
+
+
+def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Member, str]:
+    """What a shard's Lease says of it, and what is wrong with that."""
+    meta, spec = lease.metadata, lease.spec
+    said, problems = meta.annotation(OWNED_RANGES_ANNOTATION), list[str]()
+    weight, report, differs = Fraction(1), None, False
+    try:
+        weight = weight_of(meta.annotation(WEIGHT_ANNOTATION))
+    except ValueError as error:
+        problems.append(f"{meta.name}: {error}; it counts as 1")
+    try:
+        report = Report.parse(said, buckets) if said else None
+    except ValueError as error:
+        problems.append(f"{meta.name} gets nothing: {error}")
+        differs = isinstance(error, DividedDifferently)
+    renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
+    return Member(meta.name, available, weight, report, renewed, not said, differs), "; ".join(problems)
+
+
+def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
+    """Why a shard that begins must not believe the object, by the Leases of its ring, which were read before; "" if it
+    may.
+    """
+    members = [
+        member_of(lease, assignment.buckets, available=True)[0]
+        for lease in leases
+        if lease.spec.holder_identity == lease.metadata.name != shard
+    ]
+    if why := contradiction(assignment, members):
+        return why
+    by_labels = ", ".join(_by_labels_only(assignment, members))
+    return f"{by_labels} takes objects by labels, and has not ended" if by_labels else ""
 
 
 def claimed(
