@@ -17,6 +17,7 @@ same objects with another ServiceAccount; aggregated API servers without generic
 """
 
 from kubeshard.shard.identity import ShardIdentity, identify
+from kubeshard.shard.range_work import OwnedRanges, work_by_ranges
 from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.settings import DeclaredRing, LeaseTerms, Ranges, SharderSettings
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
@@ -29,6 +30,7 @@ __all__ = [
     "HeldShardLease",
     "LeaseTerms",
     "LeaseTiming",
+    "OwnedRanges",
     "Ranges",
     "RingResource",
     "ShardFence",
@@ -40,4 +42,5 @@ __all__ = [
     "identify",
     "reclaim",
     "scaled",
+    "work_by_ranges",
 ]

@@ -29,6 +29,7 @@ from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.errors import ApiError, Conflict, NotFound, PatchTestFailed
+from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.logs import get_logger
@@ -46,6 +47,8 @@ PATIENCE = 10.0
 """Seconds until it is told that there is no assignment, or that a kind cannot be listed."""
 LOGGED_EVERY = 300.0
 OBJECTS_TOLD = 5
+FEATURE = "ShardedListAndWatch"
+"""The feature gate of API servers that select by hashes (KEP-5866)."""
 
 _MISSED = (PatchTestFailed, Conflict)
 """Errors of a patch whose tests do not hold any more."""
@@ -123,6 +126,7 @@ class RangeDriver:
             informer.add_handler(lambda delta: self._heard(informer, delta))
             self._tasks.create_task(self._take_over_on(), name="ranges: take over")
             self._tasks.create_task(self._acknowledge_on(), name="ranges: acknowledgements")
+            self._tasks.create_task(self._tell_who_selects(), name="ranges: who selects")
             await asyncio.sleep(PATIENCE)
             if not self._version:
                 _log.warning(
@@ -273,6 +277,30 @@ class RangeDriver:
                 self._to_acknowledge.set()
             else:
                 self._see(after)
+
+    async def _tell_who_selects(self) -> None:
+        """Once. Lists of custom resources never say whether they were selected from, so the assignment is listed."""
+        name, namespace = self._place
+        listed = self._home.list(
+            ConfigMap,
+            namespace,
+            field_selector=FieldSelector.equals("metadata.name", name),
+            shard_selector=HashRanges.everything(self._ownership.buckets.by),
+        )
+        try:
+            async for _ in listed:
+                pass
+        except ApiError as error:
+            _log.debug("Cannot find out who selects this shard's objects", ring=self._ring, error=error)
+            return
+        if listed.shard_info:
+            _log.info("The API server selects this shard's objects", ring=self._ring)
+        else:
+            _log.info(
+                "The API server sends all objects, and this shard leaves out those of others",
+                ring=self._ring,
+                advice=f"it selects them as of Kubernetes 1.38, or with the feature gate {FEATURE}",
+            )
 
     def _tell_held_up(self, acting: Sequence[str]) -> None:
         if self._notices.due("held up", tuple(acting)):
