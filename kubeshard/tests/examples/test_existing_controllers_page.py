@@ -1,21 +1,44 @@
-"""docs/existing-controllers.md: the ring is the one in the example, and the kopf operator is a shard."""
+"""docs/existing-controllers.md: the ring is the one in the example, and the kopf operators are shards."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from kubeshard import Client, KubeObject, ObjectMeta, Struct, errors, field, until, wait_for
+from kubeshard import (
+    Client,
+    ConfigMap,
+    Context,
+    Controller,
+    KubeObject,
+    Manager,
+    ObjectMeta,
+    Reconciler,
+    Sharding,
+    Struct,
+    Watch,
+    errors,
+    field,
+    until,
+    wait_for,
+    when,
+)
 from kubeshard.core import Lease, MergePatch
 from kubeshard.crd import definition
+from kubeshard.runtime.watchdog import NoWatchdog
+from kubeshard.runtime.world import REAL_WORLD
+from kubeshard.sharding.assignment import Assignment
+from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard_apiserver.testing.child import Child
 from kubeshard_apiserver.testing.kube_api import EmbeddedApi
@@ -49,8 +72,8 @@ def test_the_argument_of_a_kubeshard_operator_is_that_of_the_readme() -> None:
 
 
 @asynccontextmanager
-async def embedded() -> AsyncIterator[tuple[EmbeddedApi, Client]]:
-    api = await asyncio.to_thread(EmbeddedApi)
+async def embedded(gates: Collection[str] = ()) -> AsyncIterator[tuple[EmbeddedApi, Client]]:
+    api = await asyncio.to_thread(EmbeddedApi, feature_gates=gates)
     try:
         async with await Client.connect(api.kubeconfig) as client:
             yield api, client
@@ -62,7 +85,7 @@ async def embedded() -> AsyncIterator[tuple[EmbeddedApi, Client]]:
 async def test_the_kopf_operator_works_on_its_own_objects_and_lets_go_of_them(tmp_path: Path) -> None:
     """The test acts as the sharder."""
     program = tmp_path / "sharded_pages.py"
-    program.write_text(blocks("python")[1])
+    program.write_text(blocks("python")[2])
     async with embedded() as (api, client):
         await client.apply_manifest(definition(Page))
         await wait_for_pages(client)
@@ -105,3 +128,85 @@ async def wait_for_pages(client: Client) -> None:
                 await client.discovery.kind(Page.KIND.group, resource=Page.KIND.plural)
                 return
             await asyncio.sleep(0.05)
+
+
+class Shows(Reconciler[Page]):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def reconcile(self, ctx: Context, page: Page) -> None:
+        if page.status.shown_by != self._name:
+            await ctx.status(page, PageStatus(shown_by=self._name))
+
+
+@asynccontextmanager
+async def ours(api: EmbeddedApi, name: str, **more: Any) -> AsyncIterator[None]:
+    """An instance of a kubeshard operator that does what the kopf operator does."""
+    primary = Watch(Page, when=when.generation_changed, sharded=True)
+    manager = Manager(
+        [Controller(name="page", reconciler=Shows(name), primary=primary)],
+        client=api.config,
+        sharding=Sharding("pages", name, "default", delivery="ranges", **more),
+        world=dataclasses.replace(REAL_WORLD, watchdog=NoWatchdog),
+        status_pages=None,
+    )
+    task = asyncio.create_task(manager.run())
+    try:
+        yield
+    finally:
+        manager.stop()
+        await asyncio.wait([task])
+        assert task.exception() is None
+
+
+async def settled(client: Client, *shards: str) -> None:
+    """Waits until these shards have all buckets, and each page has been shown by the shard that owns it."""
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(errors.NotFound):
+                data = (await client.get(ConfigMap, "ranges-pages", "default")).data
+                places, pages = Assignment.parse(data).places, await client.list_all(Page, "default")
+                of = Buckets().of
+                shown = all(page.status.shown_by == places[of(page.metadata)].owner for page in pages)
+                if {(each.owner, each.target) for each in places} == {
+                    (each, "") for each in shards
+                } and shown:
+                    return
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("gates", [["ShardedListAndWatch"], []], ids=["selects", "ignores"])
+async def test_the_kopf_operator_shares_ranges_with_a_kubeshard_operator(
+    tmp_path: Path, gates: list[str]
+) -> None:
+    program = tmp_path / "kopf_by_ranges.py"
+    program.write_text(blocks("python")[1])
+    async with embedded(gates) as (api, client):
+        await client.apply_manifest(definition(Page))
+        await wait_for_pages(client)
+        for number in range(16):
+            await client.create(Page(metadata=ObjectMeta(name=f"page-{number}", namespace="default")))
+        environment = {**os.environ, "KUBECONFIG": str(api.kubeconfig), "POD_NAME": "kopf-0"}
+        async with ours(api, "ours-0", mode="both"):
+            await settled(client, "ours-0")
+            child = Child(
+                "kopf",
+                [sys.executable, str(program)],
+                tmp_path / "log",
+                {**environment, "NAMESPACE": "default"},
+            )
+            try:
+                await settled(client, "ours-0", "kopf-0")
+                async with ours(api, "ours-1"):
+                    await settled(client, "ours-0", "ours-1", "kopf-0")
+                await settled(client, "ours-0", "kopf-0")
+                await client.create(Page(metadata=ObjectMeta(name="new", namespace="default")))
+                await settled(client, "ours-0", "kopf-0")
+                assert child.running, child.tail(20)
+            except TimeoutError as error:
+                raise AssertionError(child.tail(30)) from error
+            finally:
+                code = child.stop(grace=20)
+            await settled(client, "ours-0")
+        assert code == 0, child.tail(30)

@@ -16,7 +16,7 @@ import dataclasses
 import json
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -143,17 +143,20 @@ class KubeApi(ABC):
 
 class EmbeddedApi(KubeApi):
     """Serves as soon as it is created. `controllers` runs garbage collection, namespace deletion and Event expiry;
-    with `pods`, workloads get pods that become ready immediately. Raises ConfigurationError, which names the extra to
-    install, if packages are missing.
+    with `pods`, workloads get pods that become ready immediately. `feature_gates` are those of an `ApiServer`. Raises
+    ConfigurationError, which names the extra to install, if packages are missing.
     """
 
     target = "embedded"
 
-    def __init__(self, *, controllers: bool = True, pods: bool = True) -> None:
+    def __init__(
+        self, *, controllers: bool = True, pods: bool = True, feature_gates: Collection[str] = ()
+    ) -> None:
         self._folder = TemporaryFolder("kubeshard-api-")
         super().__init__()
         self._controllers = controllers or pods
         self._pods = pods
+        self._feature_gates = feature_gates
         self._stack = AsyncExitStack()
         self.kubeconfig = self._folder.path / "kubeconfig"
         try:
@@ -163,7 +166,9 @@ class EmbeddedApi(KubeApi):
             raise
 
     async def _start(self) -> None:
-        self._served = EmbeddedServer(limits=dataclasses.replace(LIMITS, stop_grace=0))
+        self._served = EmbeddedServer(
+            limits=dataclasses.replace(LIMITS, stop_grace=0), feature_gates=self._feature_gates
+        )
         await self._stack.enter_async_context(self._served)
         if self._controllers:
             await self._stack.enter_async_context(
