@@ -81,7 +81,7 @@ async def work_by_ranges(
     calls = _Calls(ownership, work)
     health = ProcessHealth(client.world.clock, lambda: (), lambda: ())
     lease = ShardLease(shard, client, timing=timing, report=f"{ranges.divided}:")
-    beat = asyncio.create_task(health.run())
+    beat = asyncio.create_task(health.run(), name="process health")
     try:
         async with lease.held(health.unfit) as held:
             driver = RangeDriver(
@@ -102,12 +102,13 @@ async def work_by_ranges(
 async def _until_stopped(
     driver: RangeDriver, calls: _Calls, held: HeldShardLease, stop: asyncio.Event
 ) -> None:
-    driving, losing = asyncio.create_task(driver.run(held)), asyncio.create_task(held.lost())
-    stopping = asyncio.create_task(stop.wait())
+    driving = asyncio.create_task(driver.run(held), name="ranges")
+    losing = asyncio.create_task(held.lost(), name="ranges: the Lease")
+    stopping = asyncio.create_task(stop.wait(), name="ranges: stop")
     try:
         await asyncio.wait({driving, losing, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not losing.done() and not driving.done():
-            ending = asyncio.create_task(calls.end())
+            ending = asyncio.create_task(calls.end(), name="ranges: the last call")
             await asyncio.wait({driving, losing, ending}, return_when=asyncio.FIRST_COMPLETED)
         if losing.done():
             raise NotOurs(f"this shard has lost its Lease: {losing.result()}")
