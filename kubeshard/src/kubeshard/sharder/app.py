@@ -30,13 +30,11 @@ from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.settings import Settings
 from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.sharder.admission import ShardAdmission
-from kubeshard.sharder.assignment_controller import assignment_controller, assignments
+from kubeshard.sharder.assignment_controller import LabelDelivery, assignment_controller
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
-from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names
@@ -58,24 +56,23 @@ def build_sharder(
     """
     clock, rng, registry = client.world.clock, client.world.rng, CollectorRegistry()
     sharder = client.with_user_agent("sharder").with_field_manager(SHARDER_FIELD_MANAGER)
-    metrics, kinds = SharderMetrics(registry), ResourceKinds(sharder)
+    metrics = SharderMetrics(registry)
     observer = LeaseObserver(sharder, clock, crashed=lambda: metrics.crashed("lease observer"))
     cache = Cache(sharder, transforms=observer.transforms)
-    chains = OwnerChains(sharder, kinds)
+    delivery = LabelDelivery(sharder, cache, config.controller.sharder, webhook=True)
     namespaces, ring_objects = cache.declare(Namespace), cache.declare(ControllerRing)
     rings = Rings(
         RingInputs(
             shards=observer.states,
-            kinds=kinds,
-            # The store is read for every object; for objects it lacks the cache is read, which raises until synced.
-            namespace=lambda name: namespaces.store.get(Key("", name)) or cache.get(Namespace, name),
+            kinds=delivery.kinds,
+            namespace=delivery.namespace,
             metrics=metrics,
             clock=clock,
             default_selector=config.webhook.config.namespace_selector,
             system_namespaces=config.system_namespaces,
             namespaces=lambda: tuple(namespaces.store.objects()) if namespaces.has_synced else None,
             confine=observer.confine,
-            chains=chains,
+            chains=delivery.chains,
             drain_timeout=config.controller.sharder.drain_timeout,
             on_deletion="clean up",
         )
@@ -99,7 +96,7 @@ def build_sharder(
 
         async def prepared() -> None:
             await cache.synced()
-            await kinds.tried()
+            await delivery.kinds.tried()
 
         servers.append(
             webhook_server(
@@ -125,7 +122,7 @@ def build_sharder(
 
     async def learn_kinds() -> None:
         await ring_objects.synced()
-        await kinds.keep_learning(rings)
+        await delivery.kinds.keep_learning(rings)
 
     ca = certificates if isinstance(certificates, SharedCertificate) else None
     drift = WebhookDrift(sharder, clock, rng)
@@ -146,7 +143,7 @@ def build_sharder(
                 Key(config.election_namespace, config.election_name) if election else None,
             ),
             assignment_controller(
-                assignments(rings, observer, kinds, leader, cache, config.controller.sharder, webhook=True),
+                delivery.assigning(rings, observer, leader, leader),
                 config.controller.sharder.sync_period,
             ),
         ],

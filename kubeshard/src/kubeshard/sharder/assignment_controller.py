@@ -27,7 +27,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from contextlib import nullcontext
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 
 from kubeshard.cache.cache import Cache
@@ -37,10 +38,12 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
+from kubeshard.controller.syncing import until_filled
 from kubeshard.controller.watch import Watch
 from kubeshard.controller.when import generation_changed
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
@@ -48,6 +51,7 @@ from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans, Scanner
 from kubeshard.sharder.tasks import SHORTEST_WAIT, BoundedTaskGroup, ResourceSync, StartLimit
@@ -89,47 +93,73 @@ def assignment_controller(assignments: Assignments, sync_period: float) -> Contr
     )
 
 
-def assignments(
-    rings: Rings,
-    observer: LeaseObserver,
-    kinds: ResourceKinds,
-    client: Client,
-    cache: Cache,
-    config: SharderControllerConfig,
-    leases: Client | None = None,
-    *,
-    webhook: bool = False,
-) -> Assignments:
-    """What a leader needs for one term. `client` writes only while this process leads, and `cache` has the Namespaces:
-    both for the cluster with the objects. `leases`: for the cluster with the Leases, if it is another one. `webhook`:
-    whether rings have a webhook that assigns their objects.
+class LabelDelivery:
+    """How objects reach the shards of rings by labels: what each process reads for that, and what the leader runs.
+    `objects`: a client for the cluster with the objects. Their Namespaces are in `cache`, or, if `cluster` names
+    another one, in a cache of its own. `webhook`: whether rings have a webhook that assigns their objects.
     """
-    clock, rng, at_once = client.world.clock, client.world.rng, config.concurrent_moves
-    permissions, proofs = (
-        Permissions(client, clock),
-        DeadShardProofs(leases or client, observer, rings, clock),
-    )
-    mover = Mover(client, kinds, proofs, clock=clock, rng=rng)
-    scanner = Scanner(client, kinds, mover, permissions, concurrent_moves=at_once, clock=clock)
-    namespaces = NamespaceScans(client, kinds, mover, concurrent_moves=at_once)
-    unassigned = UnassignedWatches(
-        client, kinds, mover, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock
-    )
-    return Assignments(
-        rings,
-        observer,
-        scanner,
-        unassigned,
-        namespaces,
-        mover,
-        permissions,
-        proofs,
-        cache,
-        config,
-        probes=webhook,
-        clock=clock,
-        rng=rng,
-    )
+
+    def __init__(
+        self,
+        objects: Client,
+        cache: Cache,
+        config: SharderControllerConfig,
+        *,
+        cluster: str = "",
+        webhook: bool = False,
+    ) -> None:
+        self.kinds = ResourceKinds(objects)
+        self.chains = OwnerChains(objects, self.kinds)
+        self._apart = Cache(objects, cluster=cluster) if cluster else None
+        self._cache = self._apart or cache
+        self._namespaces = self._cache.declare(Namespace)
+        self._config = config
+        self._webhook = webhook
+
+    def namespace(self, name: str) -> Namespace | None:
+        """The store is read for every object; for those that it lacks the cache, which raises until it has synced."""
+        return self._namespaces.store.get(Key("", name)) or self._cache.get(Namespace, name)
+
+    @asynccontextmanager
+    async def ready(self, rings: Rings) -> AsyncIterator[None]:
+        """Enters when decisions are possible, and keeps them so."""
+        rings.declare_namespaces(self._cache)
+        async with self._apart.running() if self._apart else nullcontext(), asyncio.TaskGroup() as tasks:
+            await until_filled([self._namespaces])
+            learning = tasks.create_task(self.kinds.keep_learning(rings), name="ring kinds")
+            await self.kinds.tried()
+            yield
+            learning.cancel()
+
+    def assigning(
+        self, rings: Rings, observer: LeaseObserver, objects: Client, leases: Client, *, first: bool = False
+    ) -> Assignments:
+        """What a leader runs for one term. The clients write only while this process leads; `leases` is the one for the
+        cluster with the Leases.
+        """
+        clock, rng, at_once = objects.world.clock, objects.world.rng, self._config.concurrent_moves
+        permissions, proofs = Permissions(objects, clock), DeadShardProofs(leases, observer, rings, clock)
+        mover = Mover(objects, self.kinds, proofs, clock=clock, rng=rng)
+        scanner = Scanner(objects, self.kinds, mover, permissions, concurrent_moves=at_once, clock=clock)
+        namespaces = NamespaceScans(objects, self.kinds, mover, concurrent_moves=at_once)
+        unassigned = UnassignedWatches(
+            objects, self.kinds, mover, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock
+        )
+        return Assignments(
+            rings,
+            observer,
+            scanner,
+            unassigned,
+            namespaces,
+            mover,
+            permissions,
+            proofs,
+            self._cache,
+            self._config,
+            probes=self._webhook,
+            clock=clock,
+            rng=rng,
+        )
 
 
 class Assignments(Reconciler[ControllerRing]):

@@ -30,8 +30,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
-from typing import Any
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -44,38 +45,30 @@ from kubeshard.client.client import Client
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.syncing import is_served, sync_problem, until_filled
-from kubeshard.core.builtin import ConfigMap, Lease, Namespace
+from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.encoding import encode
-from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, LabelSelector
 from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.controllers import measured
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector, LeaderFence
 from kubeshard.manager.membership import HealthGate, RightLost, holding
 from kubeshard.manager.metrics import Metrics
-from kubeshard.manager.runnable import Stop, Work, WorkGroup
+from kubeshard.manager.runnable import Runnable, RunnableWork, Stop, WorkGroup
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart
 from kubeshard.runtime.notices import Notices
-from kubeshard.sharder.assignment_controller import Assignments, assignments
+from kubeshard.sharder.assignment_controller import LabelDelivery
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
 from kubeshard.sharder.findings import LoggedFindings
-from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
-from kubeshard.sharder.owners import OwnerChains
-from kubeshard.sharder.range_coordinator import RangeCoordination
+from kubeshard.sharder.range_coordinator import RangeDelivery
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.names import (
-    DECLARED_RING_ANNOTATION,
-    SHARDER_FIELD_MANAGER,
-    SHARDER_LABEL,
-    assignment_name,
-)
-from kubeshard.sharding.ring import Ring, RingInputs
+from kubeshard.sharding.names import DECLARED_RING_ANNOTATION, SHARDER_FIELD_MANAGER, SHARDER_LABEL
+from kubeshard.sharding.ring import Chains, OwnerKinds, Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import ShardChange
 
@@ -88,6 +81,39 @@ _log = get_logger("kubeshard.sharder")
 def default_selector() -> LabelSelector:
     """The selector for rings without a namespace selector: the default of the sharder service."""
     return WebhookConfig().namespace_selector
+
+
+class Assigning(Protocol):
+    """What a leader runs for one term."""
+
+    def follow(self, ring: Ring) -> None:
+        """Call it for each ring at first, and when something about it has changed."""
+        ...
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        ...
+
+
+class Delivery(Protocol):
+    """How objects reach the shards of a ring, as far as its sharder is concerned: `LabelDelivery`, `RangeDelivery`."""
+
+    @property
+    def kinds(self) -> OwnerKinds: ...
+    @property
+    def chains(self) -> Chains | None: ...
+
+    def namespace(self, name: str) -> Namespace | None: ...
+
+    def ready(self, rings: Rings) -> AbstractAsyncContextManager[None]:
+        """Enters when decisions are possible, and keeps them so."""
+        ...
+
+    def assigning(
+        self, rings: Rings, observer: LeaseObserver, objects: Client, leases: Client, *, first: bool
+    ) -> Assigning:
+        """For one term. The clients write only while this process leads. `first`: nobody has led before."""
+        ...
 
 
 class InManagerSharder:
@@ -129,19 +155,22 @@ class InManagerSharder:
             self._client, self._clock, crashed=lambda: counts.crashed("lease observer")
         )
         self._cache = cache = Cache(self._client, transforms=self._observer.transforms)
-        apart = objects_in and ranges is None
-        self._places = places = Cache(self._objects, cluster=objects_in) if apart else cache
-        self._kinds = ResourceKinds(self._objects)
+        self._delivery: Delivery
+        if ranges is None:
+            self._delivery = LabelDelivery(self._objects, cache, self._config, cluster=objects_in)
+        else:
+            namespace = election.namespace or client.namespace
+            self._delivery = RangeDelivery(ring, ranges, namespace, self._client, cache)
         self._rings = Rings(
             RingInputs(
                 shards=self._observer.states,
-                kinds=self._kinds,
-                namespace=self._namespace,
+                kinds=self._delivery.kinds,
+                namespace=self._delivery.namespace,
                 metrics=counts,
                 clock=self._clock,
                 default_selector=default_selector(),
                 confine=self._observer.confine,
-                chains=OwnerChains(self._objects, self._kinds),
+                chains=self._delivery.chains,
                 drain_timeout=self._config.drain_timeout,
                 on_deletion="pause",
             )
@@ -151,14 +180,6 @@ class InManagerSharder:
         self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
         self._note = {} if declared is None or objects_in else {DECLARED_RING_ANNOTATION: _manifest(declared)}
         metrics.registry.register(StateCollector(cache, self._rings.get))
-        self._needed: list[Informer[Any]] = [cache.declare(Lease, SHARD_LEASES)]
-        self._ranges = ranges
-        if ranges is None:
-            self._namespaces = places.declare(Namespace)
-            self._rings.declare_namespaces(places)
-            self._needed.append(self._namespaces)
-        else:
-            self._assignment = cache.declare(ConfigMap, self._scope(ring))
         self._fence = LeaderFence()
         self._stopping = asyncio.Event()
         self._term: Stop | None = None
@@ -168,8 +189,7 @@ class InManagerSharder:
     async def run(self, gates: Sequence[Gate] = ()) -> None:
         """Runs until cancelled or drained."""
         try:
-            apart = self._places.running() if self._places is not self._cache else nullcontext()
-            async with self._cache.running(), apart, asyncio.TaskGroup() as tasks:
+            async with self._cache.running(), asyncio.TaskGroup() as tasks:
                 observing = tasks.create_task(self._observe(), name="lease observer")
                 campaign = tasks.create_task(self._campaign(gates), name="campaign")
                 await self._stopping.wait()
@@ -190,15 +210,6 @@ class InManagerSharder:
     def under_way(self) -> Sequence[str]:
         return ()
 
-    def _namespace(self, name: str) -> Namespace | None:
-        if self._ranges is not None:
-            return None
-        return self._namespaces.store.get(Key("", name)) or self._places.get(Namespace, name)
-
-    def _scope(self, ring: str) -> Scope:
-        named = FieldSelector.equals("metadata.name", assignment_name(ring))
-        return Scope(frozenset({self._election.namespace or self._client.namespace}), fields=named)
-
     async def _observe(self) -> None:
         with self._observer.subscribed(self._rings.shard_changed):
             await self._observer.run()
@@ -206,11 +217,8 @@ class InManagerSharder:
     async def _campaign(self, gates: Sequence[Gate]) -> None:
         """Leads whenever it is elected, until it is stopped."""
         await self._source.known(self._clock.monotonic)
-        await until_filled(self._needed)
-        async with asyncio.TaskGroup() as tasks:
-            learning = tasks.create_task(self._learn_kinds(), name="ring kinds")
-            if self._ranges is None:
-                await self._kinds.tried()
+        await until_filled([self._cache.declare(Lease, SHARD_LEASES)])
+        async with self._delivery.ready(self._rings):
             while not self._stopping.is_set():
                 pause = 0.0
                 try:
@@ -221,11 +229,6 @@ class InManagerSharder:
                     _log.crash("The sharder of this instance crashed; a candidate again soon", failure)
                     pause = AFTER_FAILURE
                 await asyncio.sleep(pause)
-            learning.cancel()
-
-    async def _learn_kinds(self) -> None:
-        if self._ranges is None:
-            await self._kinds.keep_learning(self._rings)
 
     async def _lead(self, gates: Sequence[Gate]) -> None:
         """One term, including the candidacy. Raises RightLost, in a group, when leadership was lost, and any
@@ -261,27 +264,36 @@ class InManagerSharder:
             self._rings, self._observer, self._clock, self._config.mass_failure_grace
         )
         runner = measured(controller, Cluster(client, self._cache, self._events), self._metrics)
-        return WorkGroup("sharder", stop, [runner, self._assigning(client, first=first)])
-
-    def _assigning(self, leases: Client, *, first: bool) -> Work:
-        """`leases`: for the cluster with the Leases."""
-        if self._ranges is not None:
-            namespace = self._election.namespace or leases.namespace
-            return RangeCoordination(
-                self._source.name,
-                self._ranges,
-                namespace,
-                self._rings,
-                self._observer,
-                leases,
-                self._assignment,
-                first=first,
-            )
         objects = self._objects.fenced(self._fence)
-        parts = assignments(
-            self._rings, self._observer, self._kinds, objects, self._places, self._config, leases=leases
-        )
-        return _Assigning(parts, self._rings, self._observer)
+        assigning = self._delivery.assigning(self._rings, self._observer, objects, client, first=first)
+        # A patch that was sent is safe whichever instance leads: there is nothing to drain.
+        work = RunnableWork(Runnable("assignments", partial(self._assign, assigning)))
+        return WorkGroup("sharder", stop, [runner, work])
+
+    async def _assign(self, assigning: Assigning) -> None:
+        """Runs it without a ControllerRing to reconcile, until cancelled."""
+        findings, news = LoggedFindings(self._observer), asyncio.Event()
+
+        def heard(_: object) -> None:
+            news.set()
+
+        def shards_changed(change: ShardChange) -> None:
+            if change.news:
+                news.set()
+
+        self._rings.listen(heard)
+        try:
+            with self._rings.subscribed(heard), self._observer.subscribed(shards_changed):
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(assigning.run(), name="assignments")
+                    while True:
+                        news.clear()
+                        for ring in self._rings:
+                            assigning.follow(ring)
+                            findings.tell(ring)
+                        await news.wait()
+        finally:
+            self._rings.listen(None)
 
 
 def _manifest(ring: ControllerRing) -> str:
@@ -355,46 +367,3 @@ class _RingSource:
             )
         else:
             self._rings.apply(Added(self._declared))
-
-
-class _Assigning:
-    """The assignments of the ring as a Work, without a ControllerRing to reconcile."""
-
-    name = "assignments"
-
-    def __init__(self, assigning: Assignments, rings: Rings, observer: LeaseObserver) -> None:
-        self._assigning = assigning
-        self._rings = rings
-        self._observer = observer
-        self._findings = LoggedFindings(observer)
-        self._news = asyncio.Event()
-
-    async def run(self, gates: Sequence[Gate] = ()) -> None:
-        """Runs until cancelled."""
-
-        def news(_: object) -> None:
-            self._news.set()
-
-        def shards_changed(change: ShardChange) -> None:
-            if change.availability or change.presence or change.said or len(change.rings) > 1:
-                self._news.set()
-
-        self._rings.listen(news)
-        try:
-            with self._rings.subscribed(news), self._observer.subscribed(shards_changed):
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._assigning.run(), name="assignments")
-                    while True:
-                        self._news.clear()
-                        for ring in self._rings:
-                            self._assigning.follow(ring)
-                            self._findings.tell(ring)
-                        await self._news.wait()
-        finally:
-            self._rings.listen(None)
-
-    async def drain(self) -> None:
-        """Does nothing: a patch that was sent is safe whichever instance leads."""
-
-    def under_way(self) -> Sequence[str]:
-        return ()

@@ -1,4 +1,4 @@
-"""What the leader runs for a ring that is sharded by ranges, in place of assignments of objects: it drives the
+"""The delivery of objects by ranges. In place of assignments of objects, the leader drives the
 `sharding.coordinator`, which decides.
 
 It reads and writes one ConfigMap, `ranges-<ring>`, next to the shards' Leases. No object of the ring is read or
@@ -10,19 +10,22 @@ RBAC: get, list, watch, create, patch on configmaps in the namespace of the shar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from contextlib import nullcontext
 
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta, current
 from kubeshard.cache.informer import Informer
+from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.leases.held_lease import Gate
+from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import set_within
-from kubeshard.sharder.findings import LoggedFindings
+from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import carried_out
@@ -48,12 +51,40 @@ from kubeshard.sharding.shard_states import ShardChange
 _log = get_logger("kubeshard.sharder")
 
 
-class RangeCoordination:
-    """A Work, for one term. `client` writes only while this process leads. `informer`: that of the ConfigMap in a cache
-    that runs. `first`: nobody has led before.
+class RangeDelivery:
+    """How the objects of one ring reach its shards by ranges (see `assignment_controller.LabelDelivery`). `namespace`:
+    that of the shards' Leases.
     """
 
-    name = "assignments"
+    chains = None
+
+    def __init__(self, ring: str, buckets: Buckets, namespace: str, client: Client, cache: Cache) -> None:
+        self.kinds = ResourceKinds(client)  # of which none is needed
+        self._ring = ring
+        self._buckets = buckets
+        self._namespace = namespace
+        named = FieldSelector.equals("metadata.name", assignment_name(ring))
+        self._informer = cache.declare(ConfigMap, Scope(frozenset({namespace}), fields=named))
+
+    def namespace(self, name: str) -> None:
+        return None
+
+    def ready(self, rings: Rings) -> nullcontext[None]:
+        return nullcontext()
+
+    def assigning(
+        self, rings: Rings, observer: LeaseObserver, objects: Client, leases: Client, *, first: bool
+    ) -> RangeCoordination:
+        ring, buckets, namespace = self._ring, self._buckets, self._namespace
+        return RangeCoordination(
+            ring, buckets, namespace, rings, observer, leases, self._informer, first=first
+        )
+
+
+class RangeCoordination:
+    """What a leader runs for one term. `client` writes only while this process leads. `informer`: that of the ConfigMap
+    in a cache that runs. `first`: nobody has led before.
+    """
 
     def __init__(
         self,
@@ -77,18 +108,17 @@ class RangeCoordination:
         self._proofs = DeadShardProofs(client, observer, rings, self._clock)
         self._members = _Members(ring, namespace, rings, observer, self._clock)
         self._machine = Coordinator(buckets, self._members, self._clock, first=first)
-        self._findings = LoggedFindings(observer)
         self._news = asyncio.Event()
 
-    async def run(self, gates: Sequence[Gate] = ()) -> None:
+    def follow(self, ring: Ring) -> None:
+        """Something about the ring has changed."""
+        self._news.set()
+
+    async def run(self) -> None:
         """Runs until cancelled."""
-        self._rings.listen(lambda _: self._news.set())
         handler = self._informer.add_handler(self._heard)
         try:
-            with (
-                self._rings.subscribed(lambda _: self._news.set()),
-                self._observer.subscribed(self._shards_changed),
-            ):
+            with self._observer.subscribed(self._shards_changed):
                 while True:
                     self._news.clear()
                     wait = self._clock.monotonic() + 60.0
@@ -100,14 +130,7 @@ class RangeCoordination:
                     await set_within(self._news, max(wait - self._clock.monotonic(), 0.01))
         finally:
             handler.remove()
-            self._rings.listen(None)
             self._proofs.forget(self._ring)
-
-    async def drain(self) -> None:
-        """Does nothing: a patch that was sent is safe whichever instance leads."""
-
-    def under_way(self) -> Sequence[str]:
-        return ()
 
     # Events
 
@@ -119,8 +142,7 @@ class RangeCoordination:
         self._news.set()
 
     def _shards_changed(self, change: ShardChange) -> None:
-        news = change.availability or change.presence or change.said or len(change.rings) > 1
-        if self._ring in change.rings and (news or self._machine.awaits_renewals):
+        if self._ring in change.rings and (change.news or self._machine.awaits_renewals):
             self._news.set()
 
     # Commands
@@ -128,7 +150,6 @@ class RangeCoordination:
     async def _tend(self, ring: Ring) -> None:
         await carried_out(self._machine.tend(), self._do)
         ring.report.ranges("; ".join(filter(None, (self._machine.problem, self._members.problem))))
-        self._findings.tell(ring)
 
     async def _do(self, command: Command) -> object:
         name = assignment_name(self._ring)

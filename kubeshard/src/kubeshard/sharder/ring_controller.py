@@ -114,7 +114,7 @@ class ShardChanges:
 
     async def run(self, enqueue: Enqueue) -> None:
         def heard(change: ShardChange) -> None:
-            if change.availability or change.presence or change.said or len(change.rings) > 1:
+            if change.news:
                 for ring in sorted(change.rings):
                     enqueue(Key("", ring), "shards changed")
 

@@ -101,7 +101,7 @@ class Rings:
         """Call it with all changes of Leases, in each process: one that leads later must not take it for long ago that
         a Lease was missed.
         """
-        if change.presence or len(change.rings) > 1:
+        if change.presence:
             for name in change.rings:
                 if (ring := self._rings.get(name)) is not None:
                     ring.shard_changed(change.key.name)

@@ -287,7 +287,7 @@ class LeaseMachine:
 
     def changed(self, change: ShardChange) -> bool:
         """Whether the Lease is to be tended now, after this change."""
-        return change.before is not change.after or change.presence or len(change.rings) > 1
+        return change.before is not change.after or change.presence
 
     def of_ring(self, ring: str) -> Collection[Key]:
         """The Leases to tend now, after the ring was added, changed, or ended."""

@@ -176,7 +176,7 @@ class RingMachine(Generic[S]):
         """A Lease of the ring has changed. Call it immediately, even if a shard returns soon: a running scan may have
         seen the ring without it.
         """
-        if change.availability or change.presence or len(change.rings) > 1:
+        if change.availability or change.presence:
             self.members_changed()
             if change.after is None or not change.after.available:
                 # A shard that was not available any more, but might have lived, may be dead now.

@@ -210,9 +210,9 @@ class ShardChange(NamedTuple):
     has ended.
     """
     presence: bool
-    """Whether the Lease was added or removed."""
-    said: bool = False
-    """Whether the Lease has other annotations: the shard may say that it cannot release objects."""
+    """Whether the Lease was added to a ring, or removed from one."""
+    news: bool
+    """Whether people may be told something else: after one of these, or because the Lease has other annotations."""
     rewound: bool = False
     """Whether the API server's history was rewritten: recent writes were undone, not only to Leases."""
 
@@ -301,7 +301,7 @@ class ShardStates:
         if namespaces is not None:
             self._namespaces[ring] = namespaces
         return [
-            ShardChange(key, frozenset({ring}), state, state, availability=True, presence=False)
+            ShardChange(key, frozenset({ring}), state, state, availability=True, presence=False, news=True)
             for key, record in self._of(ring).items()
             if before[key] != self._admits(ring, key) and (state := record.state(now)).available
         ]
@@ -469,7 +469,7 @@ class ShardStates:
         if new is not None:
             self._records[key] = self._members.setdefault(new.ring, {})[key] = new
         change = _difference(key, old, new, now)
-        if change.availability or change.presence or len(change.rings) > 1:
+        if change.availability or change.presence:
             for ring in sorted(change.rings):
                 self._available.pop(ring, None)
         return change
@@ -658,17 +658,11 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
     is_ = after is not None and after.available
     moved = len(rings) > 1 and (was or is_)
     existed, exists = old is not None and not old.deleted, new is not None and not new.deleted
-    return ShardChange(
-        key,
-        rings,
-        before,
-        after,
-        availability=was != is_ or moved or evicted or confirmed,
-        presence=existed != exists,
-        said=old is not None
-        and new is not None
-        and old.lease.metadata.annotations != new.lease.metadata.annotations,
-    )
+    availability = was != is_ or moved or evicted or confirmed
+    presence = existed != exists or len(rings) > 1
+    said, says = (record and record.lease.metadata.annotations for record in (old, new))
+    news = availability or presence or said != says
+    return ShardChange(key, rings, before, after, availability=availability, presence=presence, news=news)
 
 
 _NONE: Mapping[Key, _Record] = {}
