@@ -18,8 +18,7 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.inspection.cluster import server_error
 from kubeshard.inspection.ring import SeenRing
-from kubeshard.sharding.names import RETURNING
-from kubeshard.sharding.planner import Action, Decision, RingView, not_sharded
+from kubeshard.sharding.planner import Action, Decision, not_sharded
 from kubeshard.sharding.ring_resources import RingEntry
 
 NOBODY: Mapping[str, str] = MappingProxyType({})
@@ -62,8 +61,8 @@ class Counts:
     stranded: Some = field(default_factory=Some)
     """Objects on a shard that is not available."""
     misplaced: Some = field(default_factory=Some)
-    """Main objects on an available shard other than the one that the hash ring names, for which no drain is pending;
-    and controlled ones on another available shard than their owner.
+    """Main objects on an available shard other than the one that is due, for which no drain is pending; and controlled
+    ones on another available shard than their owner.
     """
     refused: Some = field(default_factory=Some)
     """Objects for which no hash key can be computed."""
@@ -86,12 +85,12 @@ class Counts:
         return self.shards.total() + self.unassigned.count
 
     def add(
-        self, decision: Decision, meta: ObjectMeta, view: RingView, leaving: Mapping[str, str] = NOBODY
+        self, decision: Decision, meta: ObjectMeta, ring: SeenRing, leaving: Mapping[str, str] = NOBODY
     ) -> None:
         """Adds one object with the sharder's decision. `leaving`: the keys of main objects that have not left their
         shards yet, and these.
         """
-        if why := not_sharded(decision, meta):
+        if why := "" if ring.ranges is not None else not_sharded(decision, meta):
             if why == "key":
                 self.refused.add(meta)
             else:
@@ -103,11 +102,11 @@ class Counts:
             self.unassigned.add(meta)
             return
         self.shards[decision.source] += 1
-        self.draining[decision.source] += meta.has_label(view.drain_label)
-        self.marked[decision.source] += meta.label(view.drain_label) == RETURNING
-        if decision.source not in view.available:
+        self.draining[decision.source] += ring.draining(meta)
+        self.marked[decision.source] += ring.marked(meta)
+        if decision.source not in ring.available:
             self.stranded.add(meta)
-        elif self.main:
+        elif self.main or ring.ranges is not None:
             if decision.action is Action.DRAIN:
                 self.misplaced.add(meta)
         elif decision.target and decision.source != leaving.get(decision.key, decision.target):
@@ -143,9 +142,10 @@ async def _count(
             decision = await ring.decide(entry, obj.metadata, leaving=leaving)
             if entry.main and is_leaving(decision):
                 leaving[decision.key] = decision.source
-            counts.add(decision, obj.metadata, ring.view, leaving)
+            counts.add(decision, obj.metadata, ring, leaving)
             long = deletion_age(obj.metadata, ring.cluster.now) > HELD_AFTER
-            if long and (keys := held_by(obj.metadata)) and not_sharded(decision, obj.metadata):
+            beyond = ring.ranges is None and not_sharded(decision, obj.metadata)
+            if long and beyond and (keys := held_by(obj.metadata)):
                 counts.held.add(obj.metadata)
                 counts.finalizer = counts.finalizer or keys[0]
     except ApiError as error:

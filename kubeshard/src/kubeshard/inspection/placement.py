@@ -14,6 +14,8 @@
 | `WaitsForOwner` | it is controlled, and its owner has to move first |
 | `ToBeMoved` | it is controlled, and its owner is already on another shard |
 | `AheadOfOwner` | it is controlled, and already where its owner will be, which is still on another shard |
+| `NotReported` | by ranges: its shard is the owner, but has not seen that yet |
+| `AssignmentUnusable` | by ranges: the ConfigMap is gone, edited or restored; shards keep what they have |
 
 RBAC: list on the resource, on that of its owner if it has one, and on the resources that it controls in the ring.
 
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from shlex import quote
 from typing import Any, NamedTuple
@@ -42,6 +44,7 @@ from kubeshard.core.selectors import FieldSelector
 from kubeshard.inspection.counts import held_by
 from kubeshard.inspection.drain_age import drain_of
 from kubeshard.inspection.errors import Unanswerable, needing
+from kubeshard.inspection.ranges import SeenRanges
 from kubeshard.inspection.ring import SeenRing
 from kubeshard.inspection.status import EXAMINE, MARKED, log_of, restart
 from kubeshard.sharding.conditions import (
@@ -84,11 +87,29 @@ class Owner(msgspec.Struct, rename="camel", frozen=True):
     exists: bool
 
 
+class BucketPlace(msgspec.Struct, rename="camel", frozen=True):
+    """The bucket of an object in a ring by ranges. `group`: the buckets that are written together with it, such as
+    `0683-1023`. `epoch`: that of its place. `since_seconds`: for how long at least. `reported`: whether the owner says
+    that it works on it.
+    """
+
+    number: int
+    of: int
+    by: str
+    group: str
+    owner: str
+    target: str
+    epoch: int
+    since_seconds: float | None
+    reported: bool
+    config_map: str
+
+
 class Placement(msgspec.Struct, rename="camel", frozen=True):
     """An object in a ring. `key` is what is hashed and `point` the hash in hexadecimal; both are "" if the object is
-    not sharded. `desired` is the hash ring's choice. `successors` are the shards that get the object if that one
-    leaves, in this order. `held_by`: the finalizers that keep it from being deleted. `command` is what to begin with,
-    and `fixes` whether that is all.
+    not sharded. `desired` is the shard that is due, by the hash ring or by ranges. `successors` are the shards that get
+    the object if that one leaves, in this order. `held_by`: the finalizers that keep it from being deleted. `command`
+    is what to begin with, and `fixes` whether that is all.
     """
 
     ring: str
@@ -113,6 +134,7 @@ class Placement(msgspec.Struct, rename="camel", frozen=True):
     fixes: bool
     owner: Owner | None
     children: list[Child]
+    bucket: BucketPlace | None = None
 
 
 async def placement_of(
@@ -125,15 +147,13 @@ async def placement_of(
     found = await find(client, kind, name, namespace)
     meta = found.metadata if found else ObjectMeta(name=name, namespace=namespace if kind.namespaced else "")
     decision = await ring.decide(entry, meta)
-    draining = meta.has_label(ring.view.drain_label)
-    asked = None
-    if draining:
-        asked = await drain_of(client, kind, name, meta.namespace, ring.view.drain_label)
-    age = None if asked is None else max(0.0, ring.cluster.now - asked)
-    key = decision.key
-    owner = await _owner(client, ring, entry, key) if family and not entry.main else None
-    successors = [shard for shard in ring.view.hashring.successors(key) if key][1 : 1 + SUCCESSORS]
-    why = _why(ring, entry, kind, meta, decision, owner, age)
+    if ring.ranges is not None:
+        delivered = _by_ranges(ring, ring.ranges, meta, decision)
+    else:
+        delivered = await _by_labels(
+            client, ring, entry, kind, meta, decision, family=family and found is not None
+        )
+    why = delivered.why
     if found is None:
         why = _Why("NotFound", "it does not exist")
     return Placement(
@@ -145,29 +165,22 @@ async def placement_of(
         main=entry.main,
         shard=decision.source,
         shard_state=state_of(ring, decision.source),
-        desired=ring.view.hashring.owner(key) if key else "",
-        draining=draining,
-        draining_seconds=age,
-        key=key,
-        point=f"{point_of(key):016x}" if key else "",
-        successors=successors,
+        desired=delivered.due,
+        draining=ring.draining(meta),
+        draining_seconds=delivered.age,
+        key=delivered.key,
+        point=delivered.point,
+        successors=list(delivered.successors),
         held_by=held_by(meta),
         reason=why.reason,
         message=why.message,
         remedy=why.remedy,
         command=why.command,
         fixes=why.fixes,
-        owner=owner,
-        children=await _children(client, ring, entry, key) if family and found and key and entry.main else [],
+        owner=delivered.owner,
+        children=list(delivered.children),
+        bucket=delivered.bucket,
     )
-
-
-def state_of(ring: SeenRing, shard: str) -> str:
-    """The state of the shard that a label names; "" without a label."""
-    if not shard:
-        return ""
-    states = [member.state for member in ring.members if member.name == shard]
-    return str(max(states)) if states else "gone"
 
 
 class _Why(NamedTuple):
@@ -178,6 +191,139 @@ class _Why(NamedTuple):
     remedy: str = ""
     command: str = ""
     fixes: bool = False
+
+
+class _Delivered(NamedTuple):
+    """What depends on how objects reach their shards; see `Placement`."""
+
+    why: _Why
+    due: str
+    key: str
+    point: str
+    successors: Sequence[str]
+    age: float | None = None
+    owner: Owner | None = None
+    children: Sequence[Child] = ()
+    bucket: BucketPlace | None = None
+
+
+async def _by_labels(
+    client: Client,
+    ring: SeenRing,
+    entry: RingEntry,
+    kind: Kind,
+    meta: ObjectMeta,
+    decision: Decision,
+    *,
+    family: bool,
+) -> _Delivered:
+    key, hashring, age = decision.key, ring.view.hashring, None
+    if ring.draining(meta):
+        asked = await drain_of(client, kind, meta.name, meta.namespace, ring.view.drain_label)
+        age = None if asked is None else max(0.0, ring.cluster.now - asked)
+    owner = await _owner(client, ring, entry, key) if family and not entry.main else None
+    return _Delivered(
+        why=_why(ring, entry, kind, meta, decision, owner, age),
+        due=hashring.owner(key) if key else "",
+        key=key,
+        point=f"{point_of(key):016x}" if key else "",
+        successors=[shard for shard in hashring.successors(key) if key][1 : 1 + SUCCESSORS],
+        age=age,
+        owner=owner,
+        children=await _children(client, ring, entry, key) if family and key and entry.main else [],
+    )
+
+
+def _by_ranges(ring: SeenRing, ranges: SeenRanges, meta: ObjectMeta, decision: Decision) -> _Delivered:
+    if (bucket := ranges.bucket_of(meta)) is None:
+        return _Delivered(_Why("NotFound", "its uid says where it will be"), "", "", "", ())
+    place, assignment = ranges.assignment.places[bucket], ranges.assignment
+    key, point = ranges.key(meta)
+    since = ranges.since(bucket, ring.cluster.now)
+    found = BucketPlace(
+        number=bucket,
+        of=ranges.buckets.count,
+        by=ranges.buckets.by,
+        group=assignment.buckets.key(assignment.run_of(bucket)),
+        owner=place.owner,
+        target=place.target,
+        epoch=place.epoch,
+        since_seconds=since,
+        reported=bucket in ranges.reported.get(place.owner, ()),
+        config_map=str(ranges.place),
+    )
+    return _Delivered(
+        why=_why_by_ranges(ring, ranges, found, decision),
+        due=decision.target,
+        key=key,
+        point=point,
+        successors=tuple(_successors(ranges, bucket)),
+        age=since if place.target else None,
+        bucket=found,
+    )
+
+
+def _successors(ranges: SeenRanges, bucket: int) -> Iterator[str]:
+    """Who gets the bucket if the shard that is due leaves, and then that one."""
+    for _ in range(SUCCESSORS):
+        ranges = ranges.with_shards(ranges.present - {ranges.due[bucket]})
+        if not ranges.due[bucket]:
+            return
+        yield ranges.due[bucket]
+
+
+def _why_by_ranges(ring: SeenRing, ranges: SeenRanges, bucket: BucketPlace, decision: Decision) -> _Why:
+    source, target = decision.source, decision.target
+    status = f"kubectl shard status {ring.name}"
+    soon = "the leader does that within seconds; if not, see the problems of the ring"
+    if ranges.problem:
+        kept = f"; {source} says that it works on it, and keeps it" if source and bucket.reported else ""
+        return _Why("AssignmentUnusable", f"{ranges.problem}{kept}", "see the problems of the ring", status)
+    if not target:
+        return _Why(
+            "NoShardAvailable", "no shard of the ring is available that gets anything", "start one", status
+        )
+    if not source:
+        return _Why("Unassigned", f"nobody has had its bucket yet, and {target} should get it", soon, status)
+    if source not in ring.available:
+        gone = state_of(ring, source)
+        if source in ring.unconfirmed:
+            return _Why(
+                "NotConfirmed",
+                f"its shard {source} is {gone}, and {target} gets it when it is confirmed that {source} has ended",
+                "if you know that it has, confirm it",
+                f"kubectl shard release {source} --ring {ring.name}",
+                fixes=True,
+            )
+        return _Why("ShardGone", f"its shard {source} is {gone}, and {target} should get it", soon, status)
+    if bucket.target:
+        since = "" if bucket.since_seconds is None else f" at least {bucket.since_seconds:.0f} s ago"
+        return _Why(
+            "DrainPending",
+            f"{source} was asked{since} to hand its bucket over to {bucket.target}",
+            f"if this lasts, check the log of {source}: it hands over when the runs of its objects have ended",
+            log_of(source, ring),
+        )
+    if source != target:
+        return _Why(
+            "ToBeDrained", f"{source} will be asked to hand its bucket over to {target}", soon, status
+        )
+    if not bucket.reported:
+        return _Why(
+            "NotReported",
+            f"{source} owns its bucket, but does not say yet that it works on it",
+            "it says so within a second; if not, it cannot read the ConfigMap: check its log",
+            log_of(source, ring),
+        )
+    return _Why("Placed", f"{source} owns its bucket, and says that it works on it")
+
+
+def state_of(ring: SeenRing, shard: str) -> str:
+    """The state of the shard that a label names; "" without a label."""
+    if not shard:
+        return ""
+    states = [member.state for member in ring.members if member.name == shard]
+    return str(max(states)) if states else "gone"
 
 
 def _why(
@@ -244,7 +390,7 @@ def _why(
     if not source:
         remedy = blocked or "the sharder does that within seconds; if not, a condition of the ring says why"
         return _Why("Unassigned", f"it has no shard, and {target} should get it", remedy, status)
-    if source not in ring.view.available:
+    if source not in ring.available:
         gone = state_of(ring, source)
         if source in ring.unconfirmed or (ring.strict_handover and gone == "gone"):
             return _Why(

@@ -26,7 +26,7 @@ from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.inspection.counts import Some, is_leaving
 from kubeshard.inspection.errors import needing, unknown
 from kubeshard.inspection.ring import SeenRing
-from kubeshard.sharding.planner import Action, RingView
+from kubeshard.sharding.planner import Action
 from kubeshard.sharding.ring_resources import RingEntry
 
 
@@ -89,11 +89,12 @@ class MovePlan(msgspec.Struct, rename="camel", frozen=True):
     anyway: int
     flows: list[Flow]
     strays: list[Strays]
+    buckets: tuple[int, int] | None = None
 
 
 def with_shards(ring: SeenRing, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> ShardSetChange:
     """The ring with the shards `add` and without the shards `remove`. Raises ConfigurationError, Unanswerable."""
-    now = tuple(sorted(ring.view.available))
+    now = tuple(sorted(ring.available))
     added, removed = set(add), set(remove)
     for name in sorted(added):
         if not is_label_value(name):
@@ -109,7 +110,7 @@ def resized(ring: SeenRing, count: int) -> ShardSetChange:
     """The ring with this many shards. If it runs in a StatefulSet, names are added and removed as that does. Otherwise
     new shards get placeholder names, and the youngest ones are removed.
     """
-    now = tuple(sorted(ring.view.available))
+    now = tuple(sorted(ring.available))
     if (prefix := _stateful(now)) is not None:
         ordered = sorted(now, key=lambda name: int(name.removeprefix(prefix)))
         more = [f"{prefix}{number}" for number in range(len(now), count)]
@@ -117,7 +118,7 @@ def resized(ring: SeenRing, count: int) -> ShardSetChange:
     born = {
         lease.metadata.name: lease.metadata.creation_timestamp or ""
         for lease in ring.cluster.leases
-        if lease.metadata.name in ring.view.available
+        if lease.metadata.name in ring.available
     }
     ordered = sorted(now, key=lambda name: (born.get(name, ""), name))
     more = [f"{ring.name[:50]}-new-{number}" for number in range(1, count - len(now) + 1)]
@@ -167,20 +168,30 @@ async def planned(client: Client, ring: SeenRing, change: ShardSetChange) -> Mov
         anyway=anyway,
         flows=[Flow(*flow, count) for flow, count in sorted(flows.items())],
         strays=[Strays(str(resource), some.count, some.names) for resource, some in seen.strays.items()],
+        buckets=_buckets(ring, change),
     )
 
 
+def _buckets(ring: SeenRing, change: ShardSetChange) -> tuple[int, int] | None:
+    if ring.ranges is None:
+        return None
+    places = ring.ranges.assignment.places
+    later = ring.ranges.with_shards(change.then).due
+    moving = sum(now.owner != shard != "" for now, shard in zip(places, later, strict=True))
+    return len(places), moving
+
+
 async def _move(
-    ring: SeenRing, entry: RingEntry, meta: ObjectMeta, then: RingView, seen: Seen
+    ring: SeenRing, entry: RingEntry, meta: ObjectMeta, then: SeenRing, seen: Seen
 ) -> Move | None:
-    now, later = await ring.decide(entry, meta, leaving=seen.leaving), await ring.decide(entry, meta, then)
+    now, later = await ring.decide(entry, meta, leaving=seen.leaving), await then.decide(entry, meta)
     if not later.key:
         return None
     seen.objects[entry.resource] += 1
     source = now.source
     if entry.main and is_leaving(now):
         seen.leaving.add(now.key)
-    if not entry.main and now.action is Action.MOVE and source in ring.view.available:
+    if not entry.main and now.action is Action.MOVE and source in ring.available:
         seen.strays.setdefault(entry.resource, Some()).add(meta)
     if not later.target or source == later.target:
         return None

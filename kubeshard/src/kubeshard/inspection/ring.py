@@ -14,12 +14,14 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.inspection.cluster import ClusterSnapshot, Member, Webhook, default_selector, read_webhook
+from kubeshard.inspection.ranges import SeenRanges, read_ranges
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import ring_of
+from kubeshard.sharding.names import RETURNING
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
 from kubeshard.sharding.ring import Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingEntry
@@ -47,6 +49,8 @@ class SeenRing:
     """Whether it asks for confirmations that dead shards have ended."""
     unconfirmed: frozenset[str] = frozenset()
     """Shards with a Lease that is not held, and not confirmed."""
+    ranges: SeenRanges | None = None
+    """Who has which bucket; None in a ring by labels."""
 
     @property
     def name(self) -> str:
@@ -61,23 +65,34 @@ class SeenRing:
             if entry.resource in self.kinds
         ]
 
-    def with_shards(self, shards: Iterable[str]) -> RingView:
-        """The sharder's view of the ring with these shards."""
-        return replace(self.view, hashring=ring_of(tuple(sorted(set(shards)))))
+    @property
+    def available(self) -> frozenset[str]:
+        """The shards that may have objects."""
+        return self.view.available if self.ranges is None else self.ranges.present
 
-    async def decide(
-        self,
-        entry: RingEntry,
-        meta: ObjectMeta,
-        view: RingView | None = None,
-        *,
-        leaving: Container[str] = (),
-    ) -> Decision:
-        """The decision of the sharder's next resync for this state of an object. `leaving` contains the keys of main
-        objects that have not left their shard yet. Raises ApiError if something has to be looked up that cannot be
-        read.
+    def with_shards(self, shards: Iterable[str]) -> SeenRing:
+        """The ring as it would be with these."""
+        names = tuple(sorted(set(shards)))
+        ranges = None if self.ranges is None else self.ranges.with_shards(names)
+        return replace(self, view=replace(self.view, hashring=ring_of(names)), ranges=ranges)
+
+    def draining(self, meta: ObjectMeta) -> bool:
+        """Whether the object's shard is asked to release it."""
+        if self.ranges is not None:
+            return bool(self.ranges.place_of(meta).target)
+        return meta.has_label(self.view.drain_label)
+
+    def marked(self, meta: ObjectMeta) -> bool:
+        """Whether it looks like that, but it is the mark of a shard that is back."""
+        return self.ranges is None and meta.label(self.view.drain_label) == RETURNING
+
+    async def decide(self, entry: RingEntry, meta: ObjectMeta, *, leaving: Container[str] = ()) -> Decision:
+        """What the sharder would do next with an object in this state. `leaving` contains the keys of main objects that
+        have not left their shard yet. Raises ApiError if something has to be looked up that cannot be read.
         """
-        view, type_ = view or self.view, type_of(self.kinds[entry.resource])
+        if self.ranges is not None:
+            return self.ranges.decide(meta)
+        view, type_ = self.view, type_of(self.kinds[entry.resource])
         decision = plan(view, entry, type_, meta, draining=leaving)
         if decision.action is not Action.LOOK_UP:
             return decision
@@ -141,6 +156,7 @@ async def see(client: Client, cluster: ClusterSnapshot, name: str) -> SeenRing:
             for member in cluster.members(name)
             if not (member.held or ring.has_ended(member.name))
         ),
+        ranges=await read_ranges(client, cluster, name),
     )
 
 

@@ -45,6 +45,7 @@ from kubeshard.core.partial_kinds import Pod
 from kubeshard.core.selectors import Selector
 from kubeshard.inspection.errors import MissingRight, Unanswerable, needing, unknown
 from kubeshard.inspection.planning import MovePlan, planned, with_shards
+from kubeshard.inspection.ranges import SeenRanges, read_ranges
 from kubeshard.inspection.ring import SeenRing
 
 PODS, EVICTIONS = GroupResource("", "pods"), GroupResource("", "pods/eviction")
@@ -85,9 +86,9 @@ async def plan_drain(client: Client, ring: SeenRing, shard: str) -> ShardDrain:
     leases = [member for member in ring.members if member.name == shard]
     if not leases:
         raise unknown("shard", shard, {member.name for member in ring.members})
-    if shard not in ring.view.available:
+    if shard not in ring.available:
         raise Unanswerable(f"{shard} is {leases[0].state}: the sharder is already moving its objects")
-    if len(ring.view.available) == 1:
+    if len(ring.available) == 1:
         raise Unanswerable(
             f"{shard} is the only available shard of {ring.name}: no other shard could take its objects"
         )
@@ -165,10 +166,13 @@ async def _poll(client: Client, ring: SeenRing, leaving: ShardDrain) -> tuple[st
     shard = leaving.shard
     if not await _pod_gone(client, leaving):
         return f"{shard} ends its work", False
-    left = await _objects_on(client, ring, shard)
+    if ring.ranges is not None:
+        left, what = await owned_on(client, ring, ring.ranges, shard), "bucket"
+    else:
+        left, what = await _objects_on(client, ring, shard), "object"
     if not left:
-        return f"the pod of {shard} is gone, and no object is on it", True
-    objects = "1 object" if left == 1 else f"{left} objects"
+        return f"the pod of {shard} is gone, and no {what} is on it", True
+    objects = f"1 {what}" if left == 1 else f"{left} {what}s"
     if await _held_again(client, leaving):
         return f"{shard} is back with {objects}", True
     return f"the pod of {shard} is gone, and {objects} still on it", False
@@ -192,6 +196,12 @@ async def _held_again(client: Client, leaving: ShardDrain) -> bool:
     except NotFound:
         return False
     return lease.spec.holder_identity == leaving.shard and pod.metadata.uid != leaving.uid
+
+
+async def owned_on(client: Client, ring: SeenRing, ranges: SeenRanges, shard: str) -> int:
+    """How many buckets the shard owns now."""
+    present = await read_ranges(client, ring.cluster, ring.name) or ranges
+    return len(present.assignment.owned_by(shard))
 
 
 async def _objects_on(client: Client, ring: SeenRing, shard: str) -> int:

@@ -16,6 +16,8 @@ latter, it is unknown whether a sharder leads.
 | objects without a shard although there are shards | the sharder assigns them |
 | objects on shards that are gone | the sharder moves them |
 | drains without acknowledgement | check the shard's log |
+| an assignment by ranges that is gone, edited or restored | wait, check the log of the leader |
+| a shard that does not say that it works on what it owns by ranges | check its log |
 | objects that are not where the hash ring puts them | the next resync drains them or, for children, moves them |
 """
 
@@ -33,6 +35,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.inspection.cluster import ClusterSnapshot, Sharder, read_sharder
 from kubeshard.inspection.counts import Counts, Some, count
 from kubeshard.inspection.drain_age import oldest_drain
+from kubeshard.inspection.ranges import SeenRanges
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.conditions import (
@@ -53,8 +56,19 @@ from kubeshard.sharding.conditions import (
     WEBHOOK_REACHED,
     shard_problems,
 )
-from kubeshard.sharding.names import RING_LABEL, webhook_config_name
+from kubeshard.sharding.names import RING_LABEL, WEIGHT_ANNOTATION, webhook_config_name
 from kubeshard.sharding.shard_states import MAX_SHARDS, ShardState
+
+
+class ShardBuckets(msgspec.Struct, rename="camel", frozen=True):
+    """What a shard owns in a ring by ranges: how many buckets, how many of these it is asked to hand over, and how many
+    it says that it works on. `weight`: of its share, in proportion to the others.
+    """
+
+    owned: int
+    draining: int
+    reported: int
+    weight: float
 
 
 class ShardStatus(msgspec.Struct, rename="camel", frozen=True):
@@ -70,6 +84,7 @@ class ShardStatus(msgspec.Struct, rename="camel", frozen=True):
     objects: dict[str, int]
     """The number of objects by resource."""
     draining: int
+    buckets: ShardBuckets | None = None
 
 
 class ResourceStatus(msgspec.Struct, rename="camel", frozen=True):
@@ -84,6 +99,20 @@ class ResourceStatus(msgspec.Struct, rename="camel", frozen=True):
     refused: int
     not_sharded: int
     error: str
+
+
+class AssignmentStatus(msgspec.Struct, rename="camel", frozen=True):
+    """Of a ring by ranges. `config_map` is NAMESPACE/NAME, `problem` why it cannot be used; the numbers are then what
+    shards report. `unowned`: buckets without an owner. `draining`: those that shards are asked to hand over.
+    """
+
+    config_map: str
+    by: str
+    buckets: int
+    epoch: int
+    unowned: int
+    draining: int
+    problem: str
 
 
 class RingStatus(msgspec.Struct, rename="camel", frozen=True):
@@ -102,6 +131,8 @@ class RingStatus(msgspec.Struct, rename="camel", frozen=True):
     draining: int
     oldest_drain_seconds: float | None
     troubles: list[Trouble]
+    assignment: AssignmentStatus | None = None
+    """Where objects are shared out by ranges."""
 
 
 async def status_of(
@@ -113,10 +144,11 @@ async def status_of(
     ring = await see(client, cluster, name)
     counted = [counts async for counts in count(client, ring)]
     draining = sum(counts.draining.total() for counts in counted)
-    age = await _oldest(client, ring, counted) if draining else None
+    age = _oldest_of(ring.ranges, cluster.now) if ring.ranges else await _oldest(client, ring, counted)
     sharder = sharder or await read_sharder(client, cluster, name)
     conditions = list(ring.resource.status.conditions) if ring.resource.status else []
-    works = "True" if sharder.problem is None and ring.view.available else "False"
+    usable = ring.ranges is None or not ring.ranges.problem
+    works = "True" if sharder.problem is None and ring.available and usable else "False"
     return RingStatus(
         ring=name,
         sharder=str(sharder.election),
@@ -131,10 +163,30 @@ async def status_of(
         draining=draining,
         oldest_drain_seconds=age,
         troubles=troubles(ring, counted, sharder, age),
+        assignment=_assignment(ring.ranges) if ring.ranges else None,
     )
 
 
+def _assignment(ranges: SeenRanges) -> AssignmentStatus:
+    places, buckets = ranges.assignment.places, ranges.buckets
+    return AssignmentStatus(
+        config_map=str(ranges.place),
+        by=buckets.by,
+        buckets=buckets.count,
+        epoch=ranges.assignment.epoch,
+        unowned=sum(not place.owner for place in places),
+        draining=sum(bool(place.target) for place in places),
+        problem=ranges.problem,
+    )
+
+
+def _oldest_of(ranges: SeenRanges, now: float) -> float | None:
+    asked = [bucket for bucket, place in enumerate(ranges.assignment.places) if place.target]
+    return max((age for bucket in asked if (age := ranges.since(bucket, now)) is not None), default=None)
+
+
 async def _oldest(client: Client, ring: SeenRing, counted: Sequence[Counts]) -> float | None:
+    """Of the drains of objects with labels."""
     label = ring.view.drain_label
     drained = [ring.kinds[counts.resource] for counts in counted if counts.draining.total()]
     known = [time for kind in drained if (time := await oldest_drain(client, kind, label)) is not None]
@@ -152,18 +204,31 @@ def _shards(ring: SeenRing, counted: Sequence[Counts]) -> list[ShardStatus]:
             namespace=namespace,
             state=state,
             sharder_says=labelled,
-            available=name in ring.view.available,
+            available=name in ring.available,
             renewed_seconds_ago=renewed,
             objects={str(counts.resource): counts.shards[name] for counts in counted if not counts.error},
             draining=draining[name],
+            buckets=_buckets(ring.ranges, name) if ring.ranges else None,
         )
 
     known = [
         row(each.name, each.namespace, str(each.state), each.labelled, each.renewed) for each in ring.members
     ]
     named = {name for counts in counted for name in counts.shards}
+    named |= ring.ranges.assignment.shards if ring.ranges else set()
     gone = sorted(named - {each.name for each in ring.members})
     return known + [row(name, "", "gone", "", None) for name in gone]
+
+
+def _buckets(ranges: SeenRanges, shard: str) -> ShardBuckets:
+    places = ranges.assignment.places
+    member = ranges.members.get(shard)
+    return ShardBuckets(
+        owned=sum(place.owner == shard for place in places),
+        draining=sum(place.owner == shard and bool(place.target) for place in places),
+        reported=len(ranges.reported.get(shard, ())),
+        weight=float(member.weight) if member else 0.0,
+    )
 
 
 def _resource(counts: Counts) -> ResourceStatus:
@@ -242,7 +307,8 @@ def troubles(
         *_conditions(ring, counted, do),
         *_specification(ring, counted, do),
         *_shard_troubles(ring, do),
-        *(() if sharder.inside else _webhook(ring, do)),
+        *(_range_troubles(ring, ring.ranges, oldest_drain, do) if ring.ranges else ()),
+        *(() if sharder.inside or ring.ranges else _webhook(ring, do)),
         *_objects(ring, counted, oldest_drain, do),
     ]
     said = [condition.message for condition in _wrong_conditions(ring)]
@@ -375,7 +441,7 @@ def _specification(ring: SeenRing, counted: Sequence[Counts], do: _Commands) -> 
 
 def _shard_troubles(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
     shards, leases = ring.cluster.states.shards(ring.name, ring.cluster.now), do.leases
-    if not ring.view.available:
+    if not ring.available:
         yield Trouble(
             "no shard is available, so objects stay where they are, and new ones get no shard",
             f"start an instance of the controller that holds a Lease with the ring's label ({ring.name})",
@@ -391,6 +457,54 @@ def _shard_troubles(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
                 "check its log; the sharder takes the Lease after twice its duration",
                 log_of(member.name, ring),
             )
+
+
+def _range_troubles(
+    ring: SeenRing, ranges: SeenRanges, oldest_drain: float | None, do: _Commands
+) -> Iterator[Trouble]:
+    place = f"kubectl --namespace {ranges.place.namespace}"
+    if ranges.problem:
+        yield Trouble(
+            ranges.problem,
+            "nothing: shards keep what they work on, and the leader writes it anew from what they report, within"
+            " half a minute; if it remains, the log of the leader says what it waits for",
+            do.log,
+            "error",
+        )
+    for note in ranges.notes:
+        yield Trouble(note, "give its program, or its Lease, what the others have", do.leases)
+    alive = {each.name for each in ring.members if each.held and each.state is ShardState.READY}
+    by_labels = sorted(
+        name for name, each in ranges.members.items() if each.by_labels and name in ring.available
+    )
+    if by_labels:
+        yield Trouble(
+            f"{', '.join(by_labels)} takes objects by labels, the other shards by ranges: an object may be on two",
+            "run one program only: stop those by labels",
+            do.leases,
+            "error",
+        )
+    for name in sorted(alive & ranges.reported.keys()):
+        if (unseen := ranges.unreported(name)) and not ranges.problem:
+            yield Trouble(
+                f"{name} does not say that it works on buckets that it owns: {ranges.named(unseen)}",
+                "it says so within a second; if it remains, it cannot read the ConfigMap: check its log",
+                log_of(name, ring),
+            )
+    if ring.available and not any(ranges.weights.values()):
+        yield Trouble(
+            "no shard gets anything: those that are available have the weight 0, or have not read the ConfigMap",
+            "give one of them another weight",
+            f"{place} annotate lease {min(ring.available)} {WEIGHT_ANNOTATION}-",
+            "error",
+        )
+    slow = sorted({each.owner for each in ranges.assignment.places if each.target} & alive)
+    if oldest_drain is not None and oldest_drain > DRAIN_STUCK_AFTER and slow:
+        yield Trouble(
+            f"{', '.join(slow)} was asked to hand over buckets at least {oldest_drain:.0f} s ago",
+            "it ends its runs first; if it does not, check its log, or restart it",
+            log_of(slow[0], ring),
+        )
 
 
 def _webhook(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
@@ -441,14 +555,14 @@ def _objects(
                 "yourself, and remove it from these alone: the command shows the others that have it",
                 f"kubeshard release-finalizers --finalizer {counts.finalizer} --kind {counts.resource}",
             )
-        if counts.unassigned.count and ring.view.available:
+        if counts.unassigned.count and ring.available:
             yield Trouble(
                 f"{counts.resource} without a shard: {_some(counts.unassigned)}",
                 "the sharder assigns them within seconds; if they remain, a condition says why within a minute",
                 log,
                 "error",
             )
-        if counts.stranded.count and ring.view.available:
+        if counts.stranded.count and ring.available:
             release = _release(ring)
             yield Trouble(
                 f"{counts.resource} on shards that are gone: {_some(counts.stranded)}",
@@ -459,7 +573,13 @@ def _objects(
                 "error",
                 fixes=bool(release),
             )
-        if counts.misplaced.count and counts.main:
+        if counts.misplaced.count and ring.ranges is not None:
+            yield Trouble(
+                f"{counts.resource} that are not on the shard that is due: {_some(counts.misplaced)}",
+                "the leader asks their shards to hand them over, within seconds",
+                _why(counts.resource, counts.misplaced),
+            )
+        elif counts.misplaced.count and counts.main:
             yield Trouble(
                 f"{counts.resource} that are not where the hash ring puts them: {_some(counts.misplaced)}",
                 "the sharder's next resync asks their shards to release them",
@@ -471,7 +591,7 @@ def _objects(
                 "the sharder's next resync moves them",
                 _why(counts.resource, counts.misplaced),
             )
-    if oldest_drain is None or oldest_drain <= DRAIN_STUCK_AFTER:
+    if oldest_drain is None or oldest_drain <= DRAIN_STUCK_AFTER or ring.ranges is not None:
         return
     if marked := _alive(ring, (counts.marked for counts in counted)):
         yield Trouble(

@@ -65,6 +65,12 @@ class Buckets:
         """`uid/1024`"""
         return f"{self.by}/{self.count}"
 
+    @classmethod
+    def parse(cls, text: str) -> Buckets:
+        """The inverse of `str`. Raises ValueError."""
+        by, _, count = text.partition("/")
+        return cls(int(count), by)  # type: ignore[arg-type] # which is checked
+
     @property
     def all(self) -> Run:
         return Run(0, self.count - 1)

@@ -111,6 +111,11 @@ def _print_plan(plan: MovePlan) -> None:
         [
             ("RESOURCE", "OBJECTS", "MOVE", ""),
             *(
+                [("(buckets)", *plan.buckets, _share(plan.buckets[1], plan.buckets[0]))]
+                if plan.buckets
+                else []
+            ),
+            *(
                 (resource, count, plan.moving[resource], _share(plan.moving[resource], count))
                 for resource, count in plan.objects.items()
             ),

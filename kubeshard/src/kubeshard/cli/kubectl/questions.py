@@ -27,8 +27,8 @@ from kubeshard.runtime.logs import one_line
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
     from kubeshard.inspection.cluster import Unled
-    from kubeshard.inspection.placement import Placement
-    from kubeshard.inspection.status import RingStatus
+    from kubeshard.inspection.placement import BucketPlace, Placement
+    from kubeshard.inspection.status import RingStatus, ShardStatus
 
 
 @click.command(
@@ -98,6 +98,8 @@ def _print_status(
         )
         if ring.inside:
             say(f"  its sharder is inside the operator: Lease {ring.sharder}")
+        if (its := ring.assignment) is not None:
+            say(f"  {its.buckets} buckets by {its.by}: ConfigMap {its.config_map}, epoch {its.epoch}")
         _print_shards(ring)
         for trouble in ring.troubles:
             say(f"\n  ! {one_line(trouble.problem)}\n    {one_line(trouble.remedy)}")
@@ -125,15 +127,24 @@ def _print_shards(ring: RingStatus) -> None:
     if not ring.shards:
         return
     resources = [each for each in ring.resources if not each.error]
+    by_ranges = ("WEIGHT", "BUCKETS", "REPORTED") if ring.assignment else ()
     say()
     print_table(
         [
-            ("SHARD", "LEASE", "RENEWED", *(each.resource.upper() for each in resources), "DRAINING"),
+            (
+                "SHARD",
+                "LEASE",
+                "RENEWED",
+                *by_ranges,
+                *(each.resource.upper() for each in resources),
+                "DRAINING",
+            ),
             *(
                 (
                     shard.name,
                     _state(shard.state, shard.sharder_says),
                     seconds(shard.renewed_seconds_ago),
+                    *_owned(shard),
                     *(shard.objects[each.resource] for each in resources),
                     shard.draining,
                 )
@@ -142,6 +153,14 @@ def _print_shards(ring: RingStatus) -> None:
         ],
         indent="  ",
     )
+
+
+def _owned(shard: ShardStatus) -> tuple[str, ...]:
+    """In a ring by ranges."""
+    if (has := shard.buckets) is None:
+        return ()
+    leaving = f" (-{has.draining})" if has.draining else ""
+    return f"{has.weight:g}", f"{has.owned}{leaving}", str(has.reported)
 
 
 def _state(state: str, labelled: str) -> str:
@@ -164,7 +183,7 @@ def where(
     output: str | None,
     access: Access,
 ) -> None:
-    """Show which shard has an object, and to which one the hash ring assigns it.
+    """Show which shard has an object, and to which one the hash ring assigns it, or its range of hashes.
 
     For an object that does not exist, it shows where the object would go, and the exit code is 1.
     """
@@ -178,7 +197,14 @@ def where(
     else:
         print_table(
             [
-                ("RING", "OBJECT", "SHARD", "LEASE", "HASH RING", ""),
+                (
+                    "RING",
+                    "OBJECT",
+                    "SHARD",
+                    "LEASE",
+                    "DUE" if any(each.bucket for each in found) else "HASH RING",
+                    "",
+                ),
                 *(
                     (
                         each.ring,
@@ -211,8 +237,9 @@ def why(
     output: str | None,
     access: Access,
 ) -> None:
-    """Explain why an object is on its shard, or on none: its hash key, which shards come next on the hash ring, what
-    the sharder would do with it and what that waits for, its owner, and what it controls.
+    """Explain why an object is on its shard, or on none: its hash key, which shards come next, what the sharder would
+    do with it and what that waits for, its owner, and what it controls. In a ring by ranges: its bucket, who owns that
+    and since when, and whether the owner says so.
     """
     found = ask(access, placements(words, namespace, family=True))
     if output == "name":
@@ -246,8 +273,9 @@ def facts_of(found: Placement) -> list[tuple[str, str]]:
     )
     return [
         ("shard", f"{found.shard} ({found.shard_state}){drains}" if found.shard else "none"),
-        ("hash ring", found.desired),
+        ("hash ring" if found.bucket is None else "due", found.desired),
         ("hash key", f"{found.key} -> {found.point}" if found.key else ""),
+        *(_bucket(found.bucket) if found.bucket else ()),
         ("next", ", ".join(found.successors)),
         ("held by", ", ".join(found.held_by)),
         ("owner", f"{owner.kind} {owner.name}: {where_owner}" if owner else ""),
@@ -255,6 +283,20 @@ def facts_of(found: Placement) -> list[tuple[str, str]]:
         ("why", f"{found.reason}: {found.message}"),
         ("do", found.remedy),
         ("command", commented(found.command, found.fixes)),
+    ]
+
+
+def _bucket(its: BucketPlace) -> list[tuple[str, str]]:
+    since = "" if its.since_seconds is None else f", {seconds(its.since_seconds)} ago or earlier"
+    target = f", asked to hand it to {its.target}" if its.target else ""
+    said = f"{'' if its.reported else 'not '}on the Lease of {its.owner}"
+    return [
+        ("bucket", f"{its.number} of {its.of} by {its.by}"),
+        (
+            "range",
+            f"{its.group}: {its.owner or 'nobody'}{target}, epoch {its.epoch}{since}; {its.config_map}",
+        ),
+        ("reported", said if its.owner else ""),
     ]
 
 

@@ -1,0 +1,197 @@
+"""What the assignment of a ring by ranges says (`kubeshard.sharding.assignment`), beside what its shards report.
+
+Guaranteed: who should have a bucket is decided by the coordinator's own code, from one state of the object and the
+Leases that were read just before. If the object is gone, cannot be read, or contradicts what shards have seen, then
+`problem` says so, and the assignment is what would be written anew from what they report.
+
+RBAC: list on the ConfigMap `ranges-<ring>` (`resourceNames`), in the namespace of the shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from kubeshard.client.client import Client
+from kubeshard.core.builtin import ConfigMap, Lease
+from kubeshard.core.hash_ranges import HashRanges
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta, field
+from kubeshard.core.selectors import FieldSelector
+from kubeshard.core.times import parse_time
+from kubeshard.inspection.cluster import ClusterSnapshot
+from kubeshard.inspection.errors import needing
+from kubeshard.sharding.assignment import Assignment, Place, Unreadable
+from kubeshard.sharding.buckets import Buckets, runs_of
+from kubeshard.sharding.coordinator import Member, claimed, contradiction, due, member_of, weights_of
+from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL, assignment_name
+from kubeshard.sharding.planner import Decision, place
+
+
+class _Meta(ObjectMeta):
+    managed_fields: tuple[Mapping[str, Any], ...] = ()
+
+
+class _Written(KubeObject, version="v1", kind="ConfigMap"):
+    metadata: _Meta = field(default_factory=_Meta)
+    data: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenRanges:
+    """See the module."""
+
+    place: Key
+    """Of the ConfigMap."""
+    assignment: Assignment
+    problem: str
+    """Why the object cannot be used; "" if it can."""
+    members: Mapping[str, Member]
+    """The Leases next to it."""
+    notes: tuple[str, ...] = ()
+    """What is wrong with these."""
+    present: frozenset[str] = frozenset()
+    """The shards to whom something may be given."""
+    weights: Mapping[str, Fraction] = field(default_factory=dict)
+    """Of those of them that get something."""
+    written: Mapping[str, float] = field(default_factory=dict)
+    """When each group of buckets was written, or later, in seconds since the epoch, as far as that is known."""
+
+    @property
+    def buckets(self) -> Buckets:
+        return self.assignment.buckets
+
+    @cached_property
+    def due(self) -> Sequence[str]:
+        """Who should have each bucket."""
+        return due(self.assignment, self.weights)
+
+    def with_shards(self, shards: Iterable[str]) -> SeenRanges:
+        """With these instead. New ones have the weight 1."""
+        present = frozenset(shards)
+        weights = {shard: self.weights.get(shard, Fraction(1)) for shard in present}
+        silent = {shard for shard in present & self.present if shard not in self.weights}
+        return replace(
+            self,
+            present=present,
+            weights={shard: weight for shard, weight in weights.items() if shard not in silent},
+        )
+
+    def bucket_of(self, meta: ObjectMeta) -> int | None:
+        """None if it cannot be known: an object that does not exist has no uid."""
+        return None if self.buckets.by == "uid" and not meta.uid else self.buckets.of(meta)
+
+    def place_of(self, meta: ObjectMeta) -> Place:
+        bucket = self.bucket_of(meta)
+        return Place() if bucket is None else self.assignment.places[bucket]
+
+    def key(self, meta: ObjectMeta) -> tuple[str, str]:
+        """What is hashed, and its hash in hexadecimal."""
+        text = meta.uid if self.buckets.by == "uid" else meta.namespace
+        return text, f"{HashRanges(self.buckets.by).hash_of(meta):016x}"
+
+    def decide(self, meta: ObjectMeta) -> Decision:
+        """What the coordinator would do with the bucket of the object."""
+        bucket = self.bucket_of(meta)
+        if bucket is None:
+            return place("", "", self.present)
+        now = self.assignment.places[bucket]
+        asked = bool(now.target)
+        return place(now.owner, self.due[bucket], self.present, asked=asked, key=f"bucket {bucket}")
+
+    def since(self, bucket: int, now: float) -> float | None:
+        """For how many seconds, at least, the bucket has been in its place; None if that is not known."""
+        at = self.written.get(self.buckets.key(self.assignment.run_of(bucket)))
+        return None if at is None else max(0.0, now - at)
+
+    @cached_property
+    def reported(self) -> Mapping[str, frozenset[int]]:
+        """What each shard says that it works on."""
+        return {
+            shard: frozenset(member.report.epochs)
+            for shard, member in self.members.items()
+            if member.report is not None
+        }
+
+    def unreported(self, shard: str) -> frozenset[int]:
+        """What it owns, and does not say so: it has not seen it yet."""
+        return self.assignment.owned_by(shard) - self.reported.get(shard, frozenset())
+
+    def named(self, buckets: Iterable[int]) -> str:
+        """As in the object: `0000-0341, 0683-1023`."""
+        runs = [self.buckets.key(run) for run in runs_of(buckets)]
+        return ", ".join(runs[:4]) + (", ..." if len(runs) > 4 else "")
+
+
+async def read_ranges(client: Client, cluster: ClusterSnapshot, ring: str) -> SeenRanges | None:
+    """None if the ring's shards take objects by labels. Raises MissingRight, ApiError."""
+    leases = [lease for lease in cluster.leases if lease.metadata.label(RING_LABEL) == ring]
+    by_ranges = [lease for lease in leases if lease.metadata.annotation(OWNED_RANGES_ANNOTATION)]
+    held = [lease for lease in by_ranges if lease.spec.holder_identity == lease.metadata.name]
+    if not by_ranges or (not held and cluster.available(ring)):
+        return None
+    inside = cluster.inside.get(ring)
+    namespace = (inside or (held or by_ranges)[0]).metadata.namespace
+    where = Key(namespace, assignment_name(ring))
+    with needing("list", ConfigMap.KIND.group_resource):
+        named = FieldSelector.equals("metadata.name", where.name)
+        found = await client.list_all(_Written, namespace, field_selector=named)
+    beside = [lease for lease in leases if lease.metadata.namespace == namespace]
+    return seen_ranges(where, found[0] if found else None, beside, cluster.available(ring))
+
+
+def seen_ranges(
+    where: Key, found: ConfigMap | _Written | None, leases: Iterable[Lease], available: Iterable[str]
+) -> SeenRanges:
+    """From what was read. `available`: those of the shards that hold their Leases, as the sharder sees it."""
+    known, problem = None, f"the ConfigMap {where} does not exist"
+    if found is not None:
+        try:
+            known = Assignment.parse(found.data)
+        except Unreadable as error:
+            problem = f"the ConfigMap {where} cannot be read: {error}"
+    leases, available = list(leases), frozenset(available)
+    buckets = _reported_buckets(leases) if known is None else known.buckets
+    each = [member_of(lease, buckets, available=lease.metadata.name in available) for lease in leases]
+    members = {member.shard: member for member, _ in each}
+    if known is not None:
+        wrong = contradiction(known, members.values())
+        problem = f"the ConfigMap {where} is not what the shards have seen: {wrong}" if wrong else ""
+    assignment = (
+        known
+        if known and not problem
+        else claimed(buckets, members.values(), known, known.epoch if known else 0)
+    )
+    return SeenRanges(
+        place=where,
+        assignment=assignment,
+        problem=problem,
+        members=members,
+        notes=tuple(note for _, note in each if note),
+        present=frozenset(members) & available,
+        weights=weights_of(assignment, members.values()),
+        written=_written(found) if isinstance(found, _Written) else {},
+    )
+
+
+def _reported_buckets(leases: Iterable[Lease]) -> Buckets:
+    """Those that most shards say that they divide objects into."""
+    said = [lease.metadata.annotation(OWNED_RANGES_ANNOTATION).rpartition(":")[0] for lease in leases]
+    for text in sorted(set(said) - {""}, key=said.count, reverse=True):
+        try:
+            return Buckets.parse(text)
+        except ValueError:
+            continue
+    return Buckets()
+
+
+def _written(found: _Written) -> dict[str, float]:
+    """A field manager has one time for all that it has written."""
+    times: dict[str, float] = {}
+    for entry in found.metadata.managed_fields:
+        if (at := parse_time(str(entry.get("time")))) is not None:
+            names = (entry.get("fieldsV1") or {}).get("f:data") or {}
+            times.update((name.removeprefix("f:"), at) for name in names)
+    return times

@@ -1,0 +1,300 @@
+"""`kubectl shard` answers for a ring by ranges: on virtual time with operators that share it out, and for assignments
+and Leases that were written by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ring_cluster import RING, RingCluster
+
+from kubeshard.cli.kubectl.planning import _print_plan
+from kubeshard.cli.kubectl.questions import _explain, _print_status, placements
+from kubeshard.controller import Context, Reconciler, Result
+from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta, Secret
+from kubeshard.core.objects import Key
+from kubeshard.inspection.cluster import read_cluster
+from kubeshard.inspection.placement import Placement, placement_of
+from kubeshard.inspection.planning import Seen, moves, planned, with_shards
+from kubeshard.inspection.ring import SeenRing, see
+from kubeshard.inspection.status import RingStatus, status_of
+from kubeshard.shard.settings import Ranges
+from kubeshard.sharding.assignment import Assignment, Place, Report
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, WEIGHT_ANNOTATION, assignment_name
+from kubeshard_apiserver.testing import MemoryApi
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
+
+SHARDS = ("s0", "s1", "s2")
+BUCKETS = Buckets(4)
+
+
+class Nothing(Reconciler[Thing]):
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        return None
+
+
+class Team:
+    """Operators that are their own coordinators."""
+
+    def __init__(self, world: SimulatedCluster) -> None:
+        self.world = world
+        self.client = world.admin()
+
+    def start(self, name: str) -> None:
+        sharding = {"mode": "both", "delivery": Ranges(buckets=64)}
+        self.world.shard(name, Nothing(), owns=(), sharding=sharding)
+
+    @property
+    def assignment(self) -> Assignment:
+        found = self.world.objects("", "configmaps").get(Key("ops", assignment_name("r")))
+        return Assignment.of(Buckets(64)) if found is None else Assignment.parse(found["data"])
+
+    async def settled(self, *shards: str) -> None:
+        def done() -> bool:
+            found = self.assignment
+            return found.shards == set(shards) and not any(place.target for place in found.places)
+
+        await self.world.until(done, within=120)
+        await asyncio.sleep(2)  # until it is reported
+
+    async def see(self) -> SeenRing:
+        return await see(self.client, await read_cluster(self.client), "r")
+
+    async def owners(self) -> dict[Key, str]:
+        places = self.assignment.places
+        return {
+            thing.key: places[Buckets(64).of(thing.metadata)].owner
+            for thing in await self.client.list_all(Thing, "team")
+        }
+
+
+@asynccontextmanager
+async def team() -> AsyncIterator[Team]:
+    async with SimulatedCluster(seed=1) as world:
+        await world.install()
+        found = Team(world)
+        for name in SHARDS:
+            found.start(name)
+        await world.make_things(30)
+        await found.settled(*SHARDS)
+        yield found
+
+
+def explained_on_the_page() -> list[str]:
+    """The names of what docs/kubectl-shard.md shows."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "kubectl-shard.md").read_text()
+    block = page.partition("```text\n")[2].partition("```")[0]
+    return [line.split()[0] for line in block.splitlines()[1:]]
+
+
+def test_what_is_said_of_a_ring_in_which_everything_is_where_it_belongs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def scene() -> None:
+        async with team() as its:
+            found = await status_of(its.client, await read_cluster(its.client), "r")
+            assert (found.ready, found.troubles) == ("True", [])
+            assert sum(each.objects["things.sim.example"] for each in found.shards) == 30
+            owned = [each.buckets for each in found.shards if each.buckets]
+            assert [(each.owned, each.reported) for each in owned] == [(22, 22), (21, 21), (21, 21)]
+            _print_status([found], [], [], {})
+            assert "64 buckets by uid: ConfigMap ops/ranges-r, epoch " in capsys.readouterr().out
+            for key, owner in (await its.owners()).items():
+                (where,) = await placements(("thing", key.name), "team", family=True)(its.client)
+                assert (where.shard, where.desired, where.reason) == (owner, owner, "Placed")
+            _explain(where)
+            said = capsys.readouterr().out
+            assert [line.split()[0] for line in said.splitlines()[1:]] == explained_on_the_page()
+            assert where.bucket is not None
+            assert f"bucket    {where.bucket.number} of 64 by uid" in said
+            assert f"reported  on the Lease of {where.shard}" in said
+
+    simulate(scene)
+
+
+def test_what_moves_is_what_was_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    async def scene() -> None:
+        async with team() as its:
+            for change, after in (("+", (*SHARDS, "s3")), ("-", ("s0", "s1", "s3"))):
+                ring, before = await its.see(), await its.owners()
+                add, remove = (["s3"], []) if change == "+" else ([], ["s2"])
+                then = with_shards(ring, add=add, remove=remove)
+                planned_moves = {
+                    each.key: each.target async for each in moves(its.client, ring, then, Seen())
+                }
+                plan = await planned(its.client, ring, then)
+                places = its.assignment.places
+                if add:
+                    its.start("s3")
+                else:
+                    await its.world.processes["s2"].stop()
+                await its.settled(*after)
+                moved = {key: owner for key, owner in (await its.owners()).items() if owner != before[key]}
+                assert moved == planned_moves
+                gone = sum(a.owner != b.owner for a, b in zip(places, its.assignment.places, strict=True))
+                assert plan.buckets == (64, gone)
+                _print_plan(plan)
+                assert "(buckets)           64       16    25 %" in capsys.readouterr().out
+
+    simulate(scene)
+
+
+class Written(RingCluster):
+    """Leases and an assignment of four buckets, written by hand."""
+
+    async def shard_by_ranges(self, name: str, report: str, **more: Any) -> None:
+        """`report`: what it says that it works on."""
+        await self.shard(name, **more)
+        await self.annotate(name, **{OWNED_RANGES_ANNOTATION: report})
+
+    async def annotate(self, name: str, **annotations: str) -> None:
+        await self.client.patch(Lease, name, "team", MergePatch({"metadata": {"annotations": annotations}}))
+
+    async def assign(self, *places: Place) -> None:
+        await self.write(Assignment.of(BUCKETS, dict(enumerate(places))).data())
+
+    async def write(self, data: dict[str, str]) -> None:
+        meta = ObjectMeta(name=assignment_name(RING), namespace="team")
+        await self.client.create(ConfigMap(metadata=meta, data=data))
+
+    async def status(self) -> RingStatus:
+        return await status_of(self.client, await read_cluster(self.client), RING)
+
+    async def troubles(self) -> str:
+        """Those of ranges."""
+        found = (await self.status()).troubles
+        return "\n".join(each.problem for each in found if "no sharder has seen" not in each.problem)
+
+    async def why(self, name: str) -> Placement:
+        ring = await see(self.client, await read_cluster(self.client), RING)
+        return await placement_of(self.client, ring, Secret.KIND, name, "team")
+
+
+def said(*buckets: int, epoch: int = 1) -> str:
+    return Report(dict.fromkeys(buckets, epoch), epoch).text(BUCKETS)
+
+
+@pytest.fixture
+async def cluster(kube_memory: MemoryApi) -> AsyncIterator[Written]:
+    async with kube_memory.client() as client:
+        cluster = Written(client)
+        await cluster.install(resources=[{"group": "", "resource": "secrets"}])
+        yield cluster
+
+
+async def secret_in(cluster: Written, bucket: int) -> str:
+    """The name of a new object."""
+    number = 0
+    while BUCKETS.of((made := await cluster.secret(f"s{number}")).metadata) != bucket:
+        number += 1
+    return made.metadata.name
+
+
+A, B = Place("a", "", 1), Place("b", "", 1)
+
+
+@pytest.mark.parametrize(
+    ("place", "a", "reason", "message"),
+    [
+        (A, {}, "Placed", "a owns its bucket, and says that it works on it"),
+        (Place("a", "b", 1), {}, "DrainPending", "to hand its bucket over to b"),
+        (A, {"holder": ""}, "ShardGone", "its shard a is dead, and b should get it"),
+        (A, {"weight": "0"}, "ToBeDrained", "a will be asked to hand its bucket over to b"),
+        (
+            A,
+            {"report": said(1)},
+            "NotReported",
+            "a owns its bucket, but does not say yet that it works on it",
+        ),
+        (Place(), {"report": said(1)}, "Unassigned", "nobody has had its bucket yet, and a should get it"),
+        (Place("b", "", 1), {}, "AssignmentUnusable", "a has had some of it since 1: it was edited"),
+    ],
+    ids=lambda each: each if isinstance(each, str) and each.isalpha() else "",
+)
+async def test_the_reason_follows_from_bucket_owner_lease_and_report(
+    cluster: Written, place: Place, a: dict[str, str], reason: str, message: str
+) -> None:
+    await cluster.shard_by_ranges("a", a.get("report", said(0, 1)), holder=a.get("holder"))
+    await cluster.shard_by_ranges("b", said(2, 3))
+    if weight := a.get("weight"):
+        await cluster.annotate("a", **{WEIGHT_ANNOTATION: weight})
+    await cluster.assign(place, A, B, B)
+    found = await cluster.why(await secret_in(cluster, 0))
+    assert found.reason == reason
+    assert message in found.message
+    assert found.bucket is not None
+    assert (found.bucket.number, found.bucket.epoch) == (
+        0,
+        place.epoch if reason != "AssignmentUnusable" else 2,
+    )
+
+
+async def test_by_uid_an_object_that_does_not_exist_has_no_shard_yet(cluster: Written) -> None:
+    await cluster.shard_by_ranges("a", said(0, 1, 2, 3))
+    await cluster.assign(A, A, A, A)
+    found = await cluster.why("missing")
+    assert (found.exists, found.reason, found.desired, found.bucket) == (False, "NotFound", "", None)
+
+
+async def test_nothing_is_wrong_with_an_assignment_that_shards_report(cluster: Written) -> None:
+    await cluster.shard_by_ranges("a", said(0, 1))
+    await cluster.shard_by_ranges("b", said(2, 3))
+    await cluster.assign(A, A, B, B)
+    assert await cluster.troubles() == ""
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (None, "the ConfigMap team/ranges-r does not exist"),
+        ({"by": "uid", "buckets": "4", "0-2": "a@1"}, "cannot be read: 3-3 is missing"),
+        ({"by": "uid", "buckets": "4", "0-3": "a@0"}, "older than what a has seen: it was restored"),
+        ({"by": "uid", "buckets": "4", "0-3": "b@1"}, "but a has had some of it since 1: it was edited"),
+    ],
+    ids=["deleted", "unreadable", "restored", "edited"],
+)
+async def test_an_assignment_that_cannot_be_used_is_a_trouble_and_what_shards_report_is_shown(
+    cluster: Written, data: dict[str, str] | None, problem: str
+) -> None:
+    await cluster.shard_by_ranges("a", said(0, 1, 2, 3))
+    await cluster.shard_by_ranges("b", said())
+    if data is not None:
+        await cluster.write(data)
+    found = await cluster.status()
+    assert problem in found.troubles[1].problem
+    assert found.assignment is not None
+    assert problem in found.assignment.problem
+    assert [each.buckets.owned for each in found.shards if each.buckets] == [4, 0]
+
+
+@pytest.mark.parametrize(
+    ("lease", "annotations", "problem"),
+    [
+        (said(2), {}, "b does not say that it works on buckets that it owns: 3-3"),
+        ("namespace/4:/1", {}, "b gets nothing: its program divides objects by namespace/4"),
+        ("", {}, "b takes objects by labels, the other shards by ranges"),
+        (said(2, 3), {WEIGHT_ANNOTATION: "much"}, "b: the weight 'much' is not a number"),
+    ],
+    ids=["unreported", "differs", "by labels", "weight"],
+)
+async def test_a_shard_that_does_not_fit_the_others_is_a_trouble(
+    cluster: Written, lease: str, annotations: dict[str, str], problem: str
+) -> None:
+    await cluster.shard_by_ranges("a", said(0, 1))
+    await cluster.shard_by_ranges("b", lease)
+    await cluster.annotate("b", **annotations)
+    await cluster.assign(A, A, B, B)
+    assert problem in await cluster.troubles()
+
+
+async def test_it_is_a_trouble_if_no_shard_has_a_weight(cluster: Written) -> None:
+    await cluster.shard_by_ranges("a", said(0, 1, 2, 3))
+    await cluster.annotate("a", **{WEIGHT_ANNOTATION: "0"})
+    await cluster.assign(A, A, A, A)
+    assert "no shard gets anything" in await cluster.troubles()
