@@ -13,21 +13,26 @@ from typing import Any
 import pytest
 from ring_cluster import RING, RingCluster
 
+from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.cli.kubectl.planning import _print_plan
 from kubeshard.cli.kubectl.questions import _explain, _print_status, placements
 from kubeshard.controller import Context, Reconciler, Result
 from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.core.objects import Key
-from kubeshard.inspection.cluster import read_cluster
+from kubeshard.inspection.cluster import read_cluster, read_sharder
+from kubeshard.inspection.doctor import examine
+from kubeshard.inspection.live import RingWatcher
 from kubeshard.inspection.placement import Placement, placement_of
 from kubeshard.inspection.planning import Seen, moves, planned, with_shards
 from kubeshard.inspection.ring import SeenRing, see
+from kubeshard.inspection.shard_drain import owned_on
 from kubeshard.inspection.status import RingStatus, status_of
 from kubeshard.shard.settings import Ranges
 from kubeshard.sharding.assignment import Assignment, Place, Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, WEIGHT_ANNOTATION, assignment_name
 from kubeshard_apiserver.testing import MemoryApi
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
 
 SHARDS = ("s0", "s1", "s2")
@@ -75,8 +80,8 @@ class Team:
 
 
 @asynccontextmanager
-async def team() -> AsyncIterator[Team]:
-    async with SimulatedCluster(seed=1) as world:
+async def team(*gates: str) -> AsyncIterator[Team]:
+    async with SimulatedCluster(seed=1, feature_gates=gates) as world:
         await world.install()
         found = Team(world)
         for name in SHARDS:
@@ -133,7 +138,11 @@ def test_what_moves_is_what_was_planned(capsys: pytest.CaptureFixture[str]) -> N
                 if add:
                     its.start("s3")
                 else:
+                    assert ring.ranges is not None
+                    assert await owned_on(its.client, ring, ring.ranges, "s2") == 16
                     await its.world.processes["s2"].stop()
+                    await its.settled(*after)
+                    assert await owned_on(its.client, ring, ring.ranges, "s2") == 0
                 await its.settled(*after)
                 moved = {key: owner for key, owner in (await its.owners()).items() if owner != before[key]}
                 assert moved == planned_moves
@@ -141,6 +150,55 @@ def test_what_moves_is_what_was_planned(capsys: pytest.CaptureFixture[str]) -> N
                 assert plan.buckets == (64, gone)
                 _print_plan(plan)
                 assert "(buckets)           64       16    25 %" in capsys.readouterr().out
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("gates", [(SHARDED_LIST_AND_WATCH,), ()], ids=["selects", "ignores"])
+def test_doctor_says_whether_the_api_server_selects_and_looks_for_what_such_a_ring_needs(
+    gates: tuple[str, ...],
+) -> None:
+    async def scene() -> None:
+        async with team(*gates) as its:
+            leader = (await read_sharder(its.client, await read_cluster(its.client), "r")).leader
+            containers = [{"name": "operator", "image": "operator"}]
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": leader, "namespace": "ops"}}
+            await its.client.apply({**pod, "spec": {"containers": containers}})
+            found = await examine(its.client, standard())
+            parts = ["clocks", "ring r", "selection of ring r", "rights on ring r", "deleted rings"]
+            assert [each for each in found.examined if each in parts] == parts
+            assert found.unchecked == []
+            problems = [each.problem for each in found.findings if each.part in parts]
+            assert ["ignores shardSelector" in each for each in problems] == [True] * (not gates)
+            (status,) = [await status_of(its.client, await read_cluster(its.client), "r")]
+            assert status.assignment is not None
+            assert status.assignment.selected is bool(gates)
+
+    simulate(scene)
+
+
+def test_a_live_picture_follows_the_assignment() -> None:
+    async def scene() -> None:
+        async with team() as its:
+            watcher = RingWatcher(its.client, await its.see())
+            watching = asyncio.create_task(watcher.run())
+            await watcher.read()
+            picture, before = watcher.snapshot(), await its.owners()
+            assert (picture.verdict, picture.total) == ("every object is where it belongs", 30)
+            await its.world.processes["s2"].stop()
+            await its.settled("s0", "s1")
+            picture, owners = watcher.snapshot(), await its.owners()
+            moved = sum(owners[key] != before[key] for key in owners)
+            assert (picture.settled, picture.moves) == (True, moved)
+            rows = {row.shard: (row.live, row.objects, row.left) for row in picture.rows}
+            assert rows["s2"] == (False, 0, moved)
+            async with its.world.admin("home") as home:
+                await home.delete(ConfigMap, assignment_name("r"), "ops")
+            await asyncio.sleep(0.5)
+            assert watcher.snapshot().verdict.endswith("ranges-r: the ConfigMap ops/ranges-r does not exist")
+            await its.settled("s0", "s1")
+            assert watcher.snapshot().verdict == "every object is where it belongs"
+            watching.cancel()
 
     simulate(scene)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeshard.inspection.stats import MOST_NAMES, RECENT, LeaseView, RingSnapshot, RingStats
-from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.hash_ring import HashRing, point_of
 
 RESOURCES = {"secrets": True, "configmaps": False}
 SHARDS = ("", "a", "b", "c", "ghost")
@@ -63,14 +63,14 @@ def test_counts_are_those_of_the_last_state_of_each_object(told: list[tuple]) ->
         match step:
             case ("put", resource, uid, thing):
                 objects[resource][uid] = thing
-                stats.put(resource, uid, thing.key(uid), thing.shard, thing.draining, now)
+                stats.put(resource, uid, point_of(thing.key(uid)), thing.shard, thing.draining, now)
             case ("drop", resource, uid):
                 objects[resource].pop(uid, None)
                 stats.drop(resource, uid, now)
             case ("read" | "broken read" as what, resource, found):
                 stats.begin(resource)
                 for uid, thing in found.items():
-                    stats.put(resource, uid, thing.key(uid), thing.shard, thing.draining, now)
+                    stats.put(resource, uid, point_of(thing.key(uid)), thing.shard, thing.draining, now)
                 if what == "read":
                     objects[resource] = dict(found)
                     stats.end(resource, now)
@@ -104,8 +104,8 @@ def stats_of(*shards: str) -> RingStats:
 
 def test_a_movement_is_shown_at_both_ends_for_a_while() -> None:
     stats = stats_of("a", "b")
-    stats.put("secrets", "u", "k", "a", False, 0.0)
-    stats.put("secrets", "u", "k", "b", False, 1.0)
+    stats.put("secrets", "u", point_of("k"), "a", False, 0.0)
+    stats.put("secrets", "u", point_of("k"), "b", False, 1.0)
     rows = {row.shard: (row.arrived, row.left) for row in stats.snapshot(2.0).rows}
     assert rows == {"a": (0, 1), "b": (1, 0)}
     assert {(row.arrived, row.left) for row in stats.snapshot(1.0 + RECENT + 1).rows} == {(0, 0)}
@@ -114,21 +114,21 @@ def test_a_movement_is_shown_at_both_ends_for_a_while() -> None:
 
 def test_what_is_read_anew_has_not_moved() -> None:
     stats = stats_of("a", "b")
-    stats.put("secrets", "u", "k", "a", False, 0.0)
+    stats.put("secrets", "u", point_of("k"), "a", False, 0.0)
     for _ in range(2):
         stats.begin("secrets")
-        stats.put("secrets", "u", "k", "a", False, 1.0)
+        stats.put("secrets", "u", point_of("k"), "a", False, 1.0)
         stats.end("secrets", 1.0)
     assert (stats.moves, len(stats)) == (0, 1)
 
 
 def test_a_drain_is_as_old_as_the_first_of_those_that_are_pending() -> None:
     stats = stats_of("a")
-    stats.put("secrets", "u", "k", "a", True, 5.0)
-    stats.put("secrets", "v", "l", "a", False, 6.0)
-    stats.put("secrets", "v", "l", "a", True, 9.0)
+    stats.put("secrets", "u", point_of("k"), "a", True, 5.0)
+    stats.put("secrets", "v", point_of("l"), "a", False, 6.0)
+    stats.put("secrets", "v", point_of("l"), "a", True, 9.0)
     assert stats.snapshot(10.0).rows[0].draining_for == 5.0
-    stats.put("secrets", "u", "k", "a", False, 11.0)
+    stats.put("secrets", "u", point_of("k"), "a", False, 11.0)
     assert stats.snapshot(12.0).rows[0].draining_for == 7.0
     stats.drop("secrets", "v", 13.0)
     assert stats.snapshot(14.0).rows[0].draining_for == 0.0
@@ -138,7 +138,7 @@ def test_a_drain_is_as_old_as_the_first_of_those_that_are_pending() -> None:
 def test_names_that_anybody_writes_into_labels_are_bounded() -> None:
     stats = stats_of("a")
     for number in range(MOST_NAMES + 100):
-        stats.put("secrets", f"u{number}", f"k{number}", f"made-up-{number}", False, 0.0)
+        stats.put("secrets", f"u{number}", point_of(f"k{number}"), f"made-up-{number}", False, 0.0)
     view = stats.snapshot(1.0)
     assert len(view.rows) < MOST_NAMES + 2
     assert view.stranded == MOST_NAMES + 100
@@ -150,7 +150,7 @@ def test_memory_for_each_object_is_that_of_a_number(count: int) -> None:
     """However long names and labels are, the data kept per object has the same size."""
     stats = stats_of("a", "b")
     for number in range(count):
-        stats.put("secrets", f"uid-{number}", f"/Secret/team/{number}" * 50, "a", False, 0.0)
+        stats.put("secrets", f"uid-{number}", point_of(f"/Secret/team/{number}" * 50), "a", False, 0.0)
     kept = stats._objects["secrets"]
     size = sys.getsizeof(kept) + sum(sys.getsizeof(each) for pair in kept.items() for each in pair)
     assert len(stats) == count

@@ -14,6 +14,7 @@ Every part is examined for itself, so a right that the user lacks leaves out one
 | clocks | this machine, the leader and the shards have the API server's time |
 | ring | what `kubectl shard status` reports: conditions, shards, objects without a shard, stuck drains |
 | rights on a ring | the sharder may assign the objects of the ring's resources; inside an operator: all that it needs |
+| selection of a ring | by ranges: the API server sends each shard its own objects only |
 | webhook of a ring | the API server calls it (`webhook_call`), and its certificates are valid |
 | deleted rings | no shards wait for the objects of a ring that does not exist, and no webhook is called for one |
 
@@ -56,10 +57,12 @@ from kubeshard.inspection.cluster import (
 )
 from kubeshard.inspection.diagnosis import Diagnosis, Finding, Unchecked
 from kubeshard.inspection.errors import Unanswerable, needing
+from kubeshard.inspection.ranges import SeenRanges
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.inspection.status import EXAMINE, Severity, status_of
 from kubeshard.inspection.webhook_call import causes, is_called
-from kubeshard.shard.settings import DeclaredRing
+from kubeshard.shard.range_driver import FEATURE
+from kubeshard.shard.settings import DeclaredRing, Ranges
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharder.webhook_config import SECRET_NAME, keeper_of
 from kubeshard.sharding.api import VERSION, ControllerRing
@@ -414,8 +417,11 @@ class _Doctor:
                 yield Finding(part, trouble.severity, problem, trouble.command, trouble.fixes)
 
         await self._part(f"ring {name}", state)
+        if ring is not None and ring.ranges is not None:
+            await self._part(f"selection of ring {name}", self._selection, name, ring.ranges)
         if sharder.inside:
-            await self._part(f"rights on ring {name}", self._rights_inside, cluster, name, sharder)
+            ranges = None if ring is None else ring.ranges
+            await self._part(f"rights on ring {name}", self._rights_inside, cluster, name, sharder, ranges)
             return
         grant = (
             f"kubectl get controllerring {name} -o yaml"
@@ -429,7 +435,7 @@ class _Doctor:
             await self._part(f"certificates of ring {name}", self._certificates, ring)
 
     async def _rights_inside(
-        self, part: str, cluster: ClusterSnapshot, name: str, sharder: Sharder
+        self, part: str, cluster: ClusterSnapshot, name: str, sharder: Sharder, ranges: SeenRanges | None
     ) -> AsyncIterator[Finding]:
         """Of the operator's account."""
         place, ring = sharder.election.namespace, cluster.rings[name]
@@ -441,15 +447,31 @@ class _Doctor:
         if pod is None:
             raise Unanswerable("the sharder does not lead in a pod, so its account is not known")
         account = (place, pod.spec.service_account_name or "default")
-        grants = Sharding(DeclaredRing(name, ring.spec.resources), namespace=place, mode="both").grants(
-            (), lambda _: None
-        )
+        grants = Sharding(
+            DeclaredRing(name, ring.spec.resources),
+            namespace=place,
+            mode="both",
+            delivery="labels"
+            if ranges is None
+            else Ranges(by=ranges.buckets.by, buckets=ranges.buckets.count),
+        ).grants((), lambda _: None)
         for lack in await self._lacking(grants, account):
             yield Finding(
                 part,
                 lack.severity,
                 f"the operator's account {place}/{account[1]} may not {lack}",
                 lack.grant(account),
+            )
+
+    async def _selection(self, part: str, name: str, ranges: SeenRanges) -> AsyncIterator[Finding]:
+        if not ranges.selected:
+            yield Finding(
+                part,
+                "warning",
+                f"the API server ignores shardSelector, so each shard of ring {name} receives all objects, and leaves "
+                f"out those of others: it selects as of Kubernetes 1.38, before with the feature gate {FEATURE}",
+                "kubectl get --raw /metrics | grep kubernetes_feature_enabled",
+                fixes=False,
             )
 
     async def _webhook(self, part: str, ring: SeenRing) -> AsyncIterator[Finding]:

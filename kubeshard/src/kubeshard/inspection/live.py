@@ -5,7 +5,7 @@ guaranteed: that every movement is seen. If an object moves several times while 
 is seen.
 
 RBAC: list and watch on leases, namespaces and controllerrings, and on every main and controlled resource of the ring;
-to see edits also the rights that `cluster` and `ring` need.
+to see edits also the rights that `cluster` and `ring` need. In a ring by ranges also on its ConfigMap.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError, Forbidden, Gone
 from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_label_value
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import (
     Form,
     Key,
@@ -31,15 +32,16 @@ from kubeshard.core.objects import (
     form_of,
     metadata_only,
 )
-from kubeshard.core.selectors import Selector
+from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.inspection.cluster import default_selector, read_cluster
+from kubeshard.inspection.ranges import SeenRanges, WrittenMap, seen_ranges
 from kubeshard.inspection.ring import SeenRing, see, type_of
 from kubeshard.inspection.stats import LeaseView, RingSnapshot, RingStats
 from kubeshard.listwatch.reflector import Entries, Interrupted, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.hash_ring import KeyRefused
+from kubeshard.sharding.hash_ring import KeyRefused, point_of
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LABEL
 from kubeshard.sharding.planner import RingView, hash_key
 from kubeshard.sharding.ring_resources import ControllerUnknown, RingEntry
@@ -68,6 +70,7 @@ class LiveRing:
         *,
         selector: Selector | None,
         chains: OwnerChains | None = None,
+        ranges: SeenRanges | None = None,
         wall: Callable[[], float],
     ) -> None:
         self._client = client
@@ -81,8 +84,16 @@ class LiveRing:
             self.view = replace(view, namespaces=self._selection, selects_namespace=by_labels)
         self.stats = RingStats({str(entry.resource): entry.main for entry, _ in resources})
         self._leases: dict[Key, Lease] = {}
+        self.ranges = ranges
+        self._written: WrittenMap | None = None
+        """The ConfigMap of a ring by ranges."""
+        self._moved = True
+        """Whether that, or a Lease, has changed."""
         self._changed = asyncio.Event()
         self._unread = {_LEASES, *(str(entry.resource) for entry, _ in resources)}
+        if ranges is not None:
+            self._unread.add(ranges.place.name)
+            self.stats.assigned(ranges.located, self.now())
         self.stats.unread.update(dict.fromkeys(self._unread, "being read"))
         self._read = asyncio.Event()
 
@@ -93,6 +104,13 @@ class LiveRing:
             group.create_task(
                 _follow(self._client, form_of(Lease), _Leases(self), labels=labels), name=f"follows {_LEASES}"
             )
+            if self.ranges is not None:
+                place, assignment = self.ranges.place, _Assignment(self, self.ranges.place.name)
+                named = FieldSelector.equals("metadata.name", place.name)
+                following = _follow(
+                    self._client, form_of(WrittenMap), assignment, namespace=place.namespace, fields=named
+                )
+                group.create_task(following, name=f"follows {place.name}")
             if self._selection is not None:
                 namespaces = _Namespaces(self, self._selection)
                 group.create_task(
@@ -121,7 +139,26 @@ class LiveRing:
     def snapshot(self) -> RingSnapshot:
         """The current state of the ring."""
         self.stats.shards(self._lease_views())
+        if self.ranges is not None:
+            self._see_ranges(self.ranges)
         return self.stats.snapshot(self._clock.monotonic())
+
+    def _see_ranges(self, before: SeenRanges) -> None:
+        name = before.place.name
+        if not self._moved or self._unread & {_LEASES, name}:
+            return
+        self._moved = False
+        beside = [
+            lease for lease in self._leases.values() if lease.metadata.namespace == before.place.namespace
+        ]
+        live = [each for each, view in self._lease_views().items() if view.live]
+        self.ranges = seen_ranges(before.place, self._written, beside, live)
+        if (self.ranges.assignment, self.ranges.due) != (before.assignment, before.due):
+            self.stats.assigned(self.ranges.located, self.now())
+        if self.ranges.problem:
+            self.stats.unread[name] = self.ranges.problem
+        else:
+            self.stats.unread.pop(name, None)
 
     def now(self) -> float:
         return self._clock.monotonic()
@@ -149,6 +186,11 @@ class LiveRing:
             self._leases.pop(lease.key, None)
         else:
             self._leases[lease.key] = lease
+        self._moved = True
+        self.notify()
+
+    def assignment(self, found: WrittenMap | None) -> None:
+        self._written, self._moved = found, True
         self.notify()
 
     def no_leases(self) -> None:
@@ -187,12 +229,18 @@ T = TypeVar("T", bound=KubeObject)
 
 
 async def _follow(
-    client: Client, form: Form[T], follower: _Follower[T], *, labels: Selector | None = None
+    client: Client,
+    form: Form[T],
+    follower: _Follower[T],
+    *,
+    namespace: str | AllNamespaces = ALL,
+    labels: Selector | None = None,
+    fields: FieldSelector | None = None,
 ) -> NoReturn:
-    """Follows a kind in all namespaces until cancelled. Lists are read page by page and nothing is kept, so memory does
+    """Follows a kind until cancelled. Lists are read page by page and nothing is kept, so memory does
     not grow with the number of objects. Without the right to watch, everything is listed again once a minute.
     """
-    source = Source(client, form, labels=labels)
+    source = Source(client, form, namespace, labels=labels, fields=fields)
     await Reflector(source, follower, forbidden=ONCE_A_MINUTE, log={"kind": form}).run()
 
 
@@ -248,6 +296,27 @@ class _Leases(_Follower[Lease]):
         self._ring.heard(_LEASES, error)
 
 
+class _Assignment(_Follower[WrittenMap]):
+    """The ConfigMap of a ring by ranges."""
+
+    def __init__(self, ring: LiveRing, name: str) -> None:
+        self._ring = ring
+        self._name = name
+
+    def begin(self, part: str, /) -> Entries[WrittenMap]:
+        self._ring.assignment(None)
+        return self
+
+    def seen(self, found: WrittenMap, /) -> None:
+        self._ring.assignment(found)
+
+    def gone(self, found: WrittenMap, /) -> None:
+        self._ring.assignment(None)
+
+    def failed(self, error: ApiError | None) -> None:
+        self._ring.heard(self._name, error)
+
+
 class _Objects(_Follower[PartialObject]):
     """The objects of one resource."""
 
@@ -280,6 +349,10 @@ class _Objects(_Follower[PartialObject]):
         """Raises ControllerUnknown."""
         ring, meta = self._ring, obj.metadata
         view = ring.view
+        if (ranges := ring.ranges) is not None:
+            at = ranges.located(point := ranges.point_of(meta))
+            ring.stats.put(self._name, meta.uid, point, at.shard, at.draining, ring.now())
+            return ring.notify()
         key = ""
         if view.selects_object(self._entry.resource, meta):
             with suppress(KeyRefused):
@@ -287,7 +360,7 @@ class _Objects(_Follower[PartialObject]):
         if not key:
             return self.gone(obj)
         shard, draining = meta.label(view.shard_label), meta.has_label(view.drain_label)
-        ring.stats.put(self._name, meta.uid, key, shard, draining, ring.now())
+        ring.stats.put(self._name, meta.uid, point_of(key), shard, draining, ring.now())
         return ring.notify()
 
     def gone(self, obj: PartialObject, /) -> None:
@@ -383,8 +456,9 @@ def live_ring(client: Client, ring: SeenRing) -> LiveRing:
         client,
         ring.view,
         ring.entries,
-        selector=selector,
+        selector=selector if ring.ranges is None else None,
         chains=ring.chains,
+        ranges=ring.ranges,
         wall=lambda: clock.wall() + ahead,
     )
     live.stats.unread.update({str(resource): why for resource, why in ring.unresolved.items()})
@@ -457,10 +531,14 @@ class RingWatcher:
 
     async def _declared_anew(self) -> None:
         """Waits until the operator declares something else, or there is a ControllerRing."""
-        seen = now = self._ring.resource
-        while (seen.metadata.uid, seen.spec) == (now.metadata.uid, now.spec):
+
+        def said(ring: SeenRing) -> object:
+            return ring.resource.metadata.uid, ring.resource.spec, ring.ranges is None
+
+        seen = now = said(self._ring)
+        while seen == now:
             await asyncio.sleep(LOOK_AGAIN)
-            now = (await self._seen_again()).resource
+            now = said(await self._seen_again())
 
     async def _seen_again(self) -> SeenRing:
         while True:

@@ -17,12 +17,13 @@ from typing import Any
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap, Lease
-from kubeshard.core.hash_ranges import HashRanges
+from kubeshard.core.hash_ranges import HASHES, HashRanges
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, field
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.core.times import parse_time
 from kubeshard.inspection.cluster import ClusterSnapshot
 from kubeshard.inspection.errors import needing
+from kubeshard.inspection.stats import Located
 from kubeshard.sharding.assignment import Assignment, Place, Unreadable
 from kubeshard.sharding.buckets import Buckets, runs_of
 from kubeshard.sharding.coordinator import Member, claimed, contradiction, due, member_of, weights_of
@@ -34,7 +35,9 @@ class _Meta(ObjectMeta):
     managed_fields: tuple[Mapping[str, Any], ...] = ()
 
 
-class _Written(KubeObject, version="v1", kind="ConfigMap"):
+class WrittenMap(KubeObject, version="v1", kind="ConfigMap"):
+    """The assignment, and when it was written."""
+
     metadata: _Meta = field(default_factory=_Meta)
     data: Mapping[str, Any] | None = None
 
@@ -56,6 +59,8 @@ class SeenRanges:
     """The shards to whom something may be given."""
     weights: Mapping[str, Fraction] = field(default_factory=dict)
     """Of those of them that get something."""
+    selected: bool = True
+    """Whether the API server selects hashes. If not, each shard receives all objects, and leaves others out."""
     written: Mapping[str, float] = field(default_factory=dict)
     """When each group of buckets was written, or later, in seconds since the epoch, as far as that is known."""
 
@@ -89,8 +94,17 @@ class SeenRanges:
 
     def key(self, meta: ObjectMeta) -> tuple[str, str]:
         """What is hashed, and its hash in hexadecimal."""
-        text = meta.uid if self.buckets.by == "uid" else meta.namespace
-        return text, f"{HashRanges(self.buckets.by).hash_of(meta):016x}"
+        return meta.uid if self.buckets.by == "uid" else meta.namespace, f"{self.point_of(meta):016x}"
+
+    def point_of(self, meta: ObjectMeta) -> int:
+        """The hash that says in which bucket the object is."""
+        return HashRanges(self.buckets.by).hash_of(meta)
+
+    def located(self, point: int) -> Located:
+        """Where the objects with this hash are."""
+        bucket = point * self.buckets.count // HASHES
+        now = self.assignment.places[bucket]
+        return Located(now.owner, bool(now.target), self.due[bucket])
 
     def decide(self, meta: ObjectMeta) -> Decision:
         """What the coordinator would do with the bucket of the object."""
@@ -136,14 +150,20 @@ async def read_ranges(client: Client, cluster: ClusterSnapshot, ring: str) -> Se
     namespace = (inside or (held or by_ranges)[0]).metadata.namespace
     where = Key(namespace, assignment_name(ring))
     with needing("list", ConfigMap.KIND.group_resource):
-        named = FieldSelector.equals("metadata.name", where.name)
-        found = await client.list_all(_Written, namespace, field_selector=named)
+        listed = client.list(
+            WrittenMap,
+            namespace,
+            field_selector=FieldSelector.equals("metadata.name", where.name),
+            shard_selector=HashRanges.everything("uid"),
+        )
+        found = [each async for each in listed]
     beside = [lease for lease in leases if lease.metadata.namespace == namespace]
-    return seen_ranges(where, found[0] if found else None, beside, cluster.available(ring))
+    seen = seen_ranges(where, found[0] if found else None, beside, cluster.available(ring))
+    return replace(seen, selected=bool(listed.shard_info))
 
 
 def seen_ranges(
-    where: Key, found: ConfigMap | _Written | None, leases: Iterable[Lease], available: Iterable[str]
+    where: Key, found: WrittenMap | None, leases: Iterable[Lease], available: Iterable[str]
 ) -> SeenRanges:
     """From what was read. `available`: those of the shards that hold their Leases, as the sharder sees it."""
     known, problem = None, f"the ConfigMap {where} does not exist"
@@ -172,7 +192,7 @@ def seen_ranges(
         notes=tuple(note for _, note in each if note),
         present=frozenset(members) & available,
         weights=weights_of(assignment, members.values()),
-        written=_written(found) if isinstance(found, _Written) else {},
+        written=_written(found) if found is not None else {},
     )
 
 
@@ -187,7 +207,7 @@ def _reported_buckets(leases: Iterable[Lease]) -> Buckets:
     return Buckets()
 
 
-def _written(found: _Written) -> dict[str, float]:
+def _written(found: WrittenMap) -> dict[str, float]:
     """A field manager has one time for all that it has written."""
     times: dict[str, float] = {}
     for entry in found.metadata.managed_fields:

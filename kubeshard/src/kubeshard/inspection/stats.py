@@ -1,8 +1,9 @@
 """Keeps the counts of a ring up to date as its objects change; sans I/O.
 
-For each object, one integer is kept under the hash of its UID: the position of its key on the hash ring, its shard, and
+For each object, one integer is kept under the hash of its UID: the hash that decides where it should be, its shard, and
 whether it is being drained. This suffices to know where it came from when it moves, and which objects are misplaced
-when the shards change. Memory grows by about 130 bytes per object, whatever the object's size.
+when the shards change; in a ring by ranges also where it is (`assigned`). Memory grows by about 130 bytes per object,
+whatever the object's size.
 
 Guaranteed: the counts reflect the last reported state of each object. Not guaranteed: that two UIDs never have the same
 hash (for a million objects, the chance is one in 30 million). Shard names beyond `MOST_NAMES` are counted as one.
@@ -11,13 +12,13 @@ hash (for a million objects, the chance is one in 30 million). Shard names beyon
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
-from kubeshard.sharding.hash_ring import HashRing, point_of, ring_of
+from kubeshard.sharding.hash_ring import HashRing, ring_of
 
 LOOSE = ("expired", "uncertain")
 """States of a Lease that was not renewed in time and has not been taken over."""
@@ -49,7 +50,7 @@ class RingSnapshot(msgspec.Struct, frozen=True, rename="camel"):
     stranded: int = 0
     """Objects labelled with a shard that does not hold its Lease."""
     misplaced: int = 0
-    """Objects on a live shard other than the one that the hash ring names."""
+    """Objects on a live shard other than the one that is due."""
     draining: int = 0
     total: int = 0
     moves: int = 0
@@ -61,7 +62,7 @@ class RingSnapshot(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def settled(self) -> bool:
-        """Whether every object is on the live shard that the hash ring names."""
+        """Whether every object is on the live shard that is due."""
         return not (self.unassigned or self.stranded or self.misplaced or self.draining or self.unread)
 
     @property
@@ -120,6 +121,14 @@ class LeaseView(NamedTuple):
     live: bool
 
 
+class Located(NamedTuple):
+    """Where the objects with a hash are in a ring by ranges, and should be."""
+
+    shard: str
+    draining: bool
+    due: str
+
+
 @dataclass(slots=True)
 class _Sums:
     """The sums of one resource, by shard ("" is none)."""
@@ -151,6 +160,7 @@ class RingStats:
         self._numbers: dict[str, int] = {"": 0}
         self._shards: dict[str, LeaseView] = {}
         self._hashring: HashRing = ring_of(())
+        self._by_ranges: Callable[[int], Located] | None = None
         self._misplaced = 0
         self._recent: deque[_Second] = deque()
         self._drained_since: dict[str, float] = {}
@@ -169,8 +179,25 @@ class RingStats:
         before, self._shards = self._hashring, dict(shards)
         self._hashring = ring_of(tuple(sorted(name for name, shard in shards.items() if shard.live)))
         if self._hashring is not before:
-            every = (*self._objects.values(), *self._former.values())
-            self._misplaced = sum(self._is_misplaced(value) for known in every for value in known.values())
+            self._count_misplaced()
+
+    def assigned(self, where: Callable[[int], Located], now: float) -> None:
+        """In a ring by ranges: where objects with these hashes are from now on. All are looked through."""
+        self._by_ranges = where
+        for objects in (self._objects, self._former):
+            for resource, known in objects.items():
+                for id_, old in known.items():
+                    point = old >> _NAME_BITS + 1
+                    if (new := self._value(point, where(point).shard, where(point).draining)) != old:
+                        known[id_] = new
+                        self._take(resource, old, now)
+                        self._moved(old, new, now)
+                        self._give(resource, new, now)
+        self._count_misplaced()
+
+    def _count_misplaced(self) -> None:
+        every = (*self._objects.values(), *self._former.values())
+        self._misplaced = sum(self._is_misplaced(value) for known in every for value in known.values())
 
     def begin(self, resource: str) -> None:
         """Marks the start of a list of all objects of a resource."""
@@ -183,13 +210,13 @@ class RingStats:
         for value in former.values():
             self._take(resource, value, now)
 
-    def put(self, resource: str, uid: str, key: str, shard: str, draining: bool, now: float) -> None:
-        """Reports the current state of an object. `key` is its hash key."""
+    def put(self, resource: str, uid: str, point: int, shard: str, draining: bool, now: float) -> None:
+        """Reports the current state of an object. `point` is its hash, of 64 bits."""
         known, id_ = self._objects[resource], hash(uid)
         old = known.get(id_)
         if old is None:
             old = self._former[resource].pop(id_, None)
-        known[id_] = new = (point_of(key) << _NAME_BITS | self._number(shard)) << 1 | draining
+        known[id_] = new = self._value(point, shard, draining)
         if old == new:
             return
         if old is not None:
@@ -290,7 +317,13 @@ class RingStats:
         shard = self._shard_of(value)
         if not shard or shard not in self._shards or not self._shards[shard].live:
             return False
-        return self._hashring.owner_at(value >> _NAME_BITS + 1) != shard
+        point = value >> _NAME_BITS + 1
+        if self._by_ranges is not None:
+            return self._by_ranges(point).due != shard
+        return self._hashring.owner_at(point) != shard
+
+    def _value(self, point: int, shard: str, draining: bool) -> int:
+        return (point << _NAME_BITS | self._number(shard)) << 1 | draining
 
     def _shard_of(self, value: int) -> str:
         return self._names[value >> 1 & _NAME_MASK]

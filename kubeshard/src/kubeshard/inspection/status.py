@@ -104,6 +104,7 @@ class ResourceStatus(msgspec.Struct, rename="camel", frozen=True):
 class AssignmentStatus(msgspec.Struct, rename="camel", frozen=True):
     """Of a ring by ranges. `config_map` is NAMESPACE/NAME, `problem` why it cannot be used; the numbers are then what
     shards report. `unowned`: buckets without an owner. `draining`: those that shards are asked to hand over.
+    `selected`: whether the API server sends each shard its own objects only.
     """
 
     config_map: str
@@ -112,6 +113,7 @@ class AssignmentStatus(msgspec.Struct, rename="camel", frozen=True):
     epoch: int
     unowned: int
     draining: int
+    selected: bool
     problem: str
 
 
@@ -176,6 +178,7 @@ def _assignment(ranges: SeenRanges) -> AssignmentStatus:
         epoch=ranges.assignment.epoch,
         unowned=sum(not place.owner for place in places),
         draining=sum(bool(place.target) for place in places),
+        selected=ranges.selected,
         problem=ranges.problem,
     )
 

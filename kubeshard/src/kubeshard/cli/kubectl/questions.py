@@ -99,7 +99,13 @@ def _print_status(
         if ring.inside:
             say(f"  its sharder is inside the operator: Lease {ring.sharder}")
         if (its := ring.assignment) is not None:
-            say(f"  {its.buckets} buckets by {its.by}: ConfigMap {its.config_map}, epoch {its.epoch}")
+            reads = (
+                "its own objects" if its.selected else "all objects, as the API server does not select them"
+            )
+            say(
+                f"  {its.buckets} buckets by {its.by}: ConfigMap {its.config_map}, epoch {its.epoch};"
+                f" each shard receives {reads}"
+            )
         _print_shards(ring)
         for trouble in ring.troubles:
             say(f"\n  ! {one_line(trouble.problem)}\n    {one_line(trouble.remedy)}")
