@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -19,7 +20,7 @@ from kubeshard.cache.reflectors import MOST_PARTS
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, Key, ObjectMeta
 from kubeshard.core.errors import NotFound
-from kubeshard.core.hash_ranges import HASHES, HashRanges
+from kubeshard.core.hash_ranges import HASHES, HashRanges, LabelledHash
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpStream, TransportError
 from kubeshard_apiserver import ApiServer, InMemoryTransport
@@ -275,6 +276,37 @@ async def test_hashes_that_come_back_are_listed_anew(gate: bool) -> None:
         await w.cache.rescope(w.informer, ALL_OF_THEM)
         assert w.asked == [("stream", str(HIGH.hashes))]
         assert w.informer.store.get(left[0].key).data == {"value": "second"}  # type: ignore[union-attr]
+
+
+def labelled(*which: int) -> Scope:
+    ranges = [(each * HASHES // 8, (each + 1) * HASHES // 8) for each in which]
+    return Scope(hashes=HashRanges.of(LabelledHash("part", 8), ranges))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@virtual_time
+async def test_what_moves_from_label_to_label_is_where_its_label_says_also_while_the_scope_changes(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    async with world(labelled(0, 1)) as w:
+
+        async def move(times: int) -> None:
+            for _ in range(times):
+                labels = (
+                    {"part": rng.choice(["0", "1", "2", "5", "7", "8", "x"])} if rng.random() < 0.9 else {}
+                )
+                await w.write(f"map-{rng.randrange(10)}", str(rng.random()), labels=labels)
+
+        await move(30)
+        await w.is_complete()
+        for which in (0, 1, 2), (1, 2, 5), (2, 5, 7), (0, 2), (), (1, 2, 5, 7), (7,):
+            moving = asyncio.create_task(move(20))
+            await w.cache.rescope(w.informer, labelled(*which))
+            await moving
+            await move(10)
+            await w.is_complete()
+        assert all(not asked for _, asked in w.asked), "labels are no shardSelector"
 
 
 @virtual_time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -24,6 +25,7 @@ from kubeshard.core import (
     metadata_only,
 )
 from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import OwnerReference
 from kubeshard.core.patches import remove
 from kubeshard.core.patches import test as test_of
 
@@ -39,7 +41,7 @@ class Ours:
     uids: set[str] = field(default_factory=lambda: {"u"})
     held: bool = True
 
-    def owns(self, meta: ObjectMeta) -> bool | None:
+    def owns(self, kind: Kind, meta: ObjectMeta) -> bool | None:
         return meta.uid in self.uids if meta.uid else None
 
     def check(self) -> None:
@@ -135,11 +137,67 @@ async def test_no_write_begins_without_the_lease(fenced, server, ours, verb):
     assert not server.requests
 
 
+LABEL = "bucket.example/ring"
+
+
+@pytest.mark.parametrize(
+    ("owner", "labels", "due", "standing"),
+    [
+        ("", None, "", Standing.NOBODYS),
+        ("stranger", {LABEL: "7"}, "", Standing.NOBODYS),
+        ("near", None, "7", Standing.TO_TAKE_OVER),
+        ("near", {LABEL: "3", "x": "y"}, "7", Standing.TO_TAKE_OVER),
+        ("near", {LABEL: "7"}, "7", Standing.OURS),
+        ("far", {LABEL: "3"}, "9", Standing.TO_TAKE_OVER),
+        ("far", {LABEL: "9"}, "9", Standing.OURS),
+        ("lost", {LABEL: "7"}, None, Standing.ANOTHERS),
+    ],
+)
+async def test_what_goes_with_another_object_is_labelled_with_each_write_that_can(
+    client, server, widget_written, ours, owner, labels, due, standing
+):
+    def owns(kind: Kind, meta: ObjectMeta) -> bool | None:
+        name = meta.owner_references[0].name if meta.owner_references else ""
+        return {"near": True, "lost": False}.get(name)
+
+    def label_of(kind: Kind, meta: ObjectMeta, working_on: str) -> str:
+        name = meta.owner_references[0].name if meta.owner_references else ""
+        return {"near": "7", "lost": "3", "far": working_on}.get(name, "")
+
+    fence = VersionFence(covers, owns, ours.check, LABEL, label_of).bound(lambda: None, "9")
+    fenced = client.fenced(fence)
+    references = (OwnerReference(name=owner, controller=True),) if owner else ()
+    new = Widget(metadata=ObjectMeta(name="a", namespace="n", labels=labels, owner_references=references))
+    read = msgspec.structs.replace(
+        new, metadata=msgspec.structs.replace(new.metadata, uid="u", resource_version="7")
+    )
+    assert fenced.standing(read) is standing
+    if due is None:
+        with pytest.raises(NotOurs):
+            await fenced.create(new)
+        return
+    others = {key: value for key, value in (labels or {}).items() if key != LABEL}
+    await fenced.create(new)
+    await fenced.patch(Widget, "a", "n", MergePatch({}), base=read)
+    await fenced.patch(Widget, "a", "n", JsonPatch([remove("/spec")]), base=read)
+    await fenced.patch(Widget, "a", "n", ApplyPatch({}), base=read, force=True)
+    await fenced.patch(Widget, "a", "n", MergePatch({}), base=read, subresource="status")
+    created, merged, (_, *operations), applied, status = server.bodies
+    assert (created["metadata"].get("labels") or {}) == {**others, **({LABEL: due} if due else {})}
+    changes = bool(due) and (labels or {}).get(LABEL) != due
+    assert merged["metadata"].get("labels") == ({LABEL: due} if changes else None)
+    assert [each["value"] for each in operations if each["op"] == "add"] == (
+        [{**others, LABEL: due}] if changes else []
+    )
+    assert applied["metadata"].get("labels") == ({LABEL: due} if due else None)
+    assert "labels" not in status["metadata"]
+
+
 async def test_what_is_bound_to_a_bucket_is_refused_once_that_is_lost(client, server, ours):
     def lost() -> None:
         raise NotOurs("bucket 3 is another shard's")
 
-    bound = client.fenced(VersionFence(covers, ours.owns, ours.check).bound(lost))
+    bound = client.fenced(VersionFence(covers, ours.owns, ours.check).bound(lost, "7"))
     for writing in (
         bound.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="n"))),
         bound.patch(Widget, "a", "n", MergePatch({}), base=widget()),

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeshard.core.hash_ranges import HASHES, HashRange, HashRanges, fnv1a
+from kubeshard.core.hash_ranges import HASHES, LONGEST, HashRange, HashRanges, LabelledHash, fnv1a
 from kubeshard.core.objects import ObjectMeta
+from kubeshard_apiserver.verbs.selectors import check_selectors
 
 EDGES = st.integers(0, 8).map(lambda part: part * HASHES // 8)
 SETS = st.lists(st.tuples(EDGES, EDGES).filter(lambda pair: pair[0] < pair[1]), max_size=4).map(
@@ -36,6 +37,46 @@ def test_a_selector_is_written_as_api_servers_read_it() -> None:
         "shardRange(object.metadata.namespace, '0x8000000000000000', '0x10000000000000000')"
     )
     assert str(HashRanges("uid")) == ""
+
+
+@pytest.mark.parametrize(
+    ("runs", "selector"),
+    [
+        ([], ""),
+        ([(0, 8)], "k"),
+        ([(0, 3)], "k<3"),
+        ([(5, 8)], "k>4"),
+        ([(2, 5)], "k>1,k<5"),
+        ([(0, 1), (7, 8)], "k in (0,7)"),
+        ([(0, 3), (4, 8)], "k,k notin (3)"),
+        ([(1, 4), (5, 8)], "k>0,k notin (4)"),
+    ],
+)
+def test_a_share_by_labels_is_asked_for_with_a_short_label_selector_that_selects_exactly_it(
+    runs: list[tuple[int, int]], selector: str
+) -> None:
+    size = HASHES // 8
+    ranges = HashRanges.of(LabelledHash("k", 8), [(start * size, end * size) for start, end in runs])
+    assert str(ranges) == selector
+    for part in range(8):
+        metadata = ObjectMeta(name="n", labels={"k": str(part)})
+        expected = any(start <= part < end for start, end in runs)
+        assert ranges.selects(metadata) is ranges.may_select(metadata) is expected
+        if runs:
+            assert check_selectors(selector, "")[0].matches(metadata.labels or {}) is expected
+    for value in "8", "07", "x", "":
+        assert not ranges.may_select(ObjectMeta(name="n", labels={"k": value}))
+    assert not ranges.may_select(ObjectMeta(name="n"))
+
+
+def test_a_server_is_asked_for_more_than_a_share_by_labels_whose_selector_would_be_too_long() -> None:
+    for parts, most in (1024, 2020), (2048, LONGEST):
+        size = HASHES // parts
+        ranges = HashRanges.of(
+            LabelledHash("k", parts), ((part * size, (part + 1) * size) for part in range(0, parts, 2))
+        )
+        assert most * 0.9 < len(str(ranges.asked)) <= most
+        assert not ranges - ranges.asked
 
 
 def test_an_object_is_selected_by_its_uid_or_by_its_namespace() -> None:

@@ -145,7 +145,7 @@ VERBS: dict[str, Callable[[Client, Secret], Any]] = {
 async def test_a_write_that_was_decided_on_an_older_version_is_refused(
     kube_client: Client, namespace: str, verb: str
 ) -> None:
-    fenced = kube_client.fenced(VersionFence(lambda kind: True, lambda meta: True, lambda: None))
+    fenced = kube_client.fenced(VersionFence(lambda kind: True, lambda kind, meta: True, lambda: None))
     read = await kube_client.create(Secret(metadata=ObjectMeta(name=verb, namespace=namespace)))
     successors = MergePatch({"metadata": {"annotations": {"by": "the next owner"}}})
     now = await kube_client.patch(Secret, verb, namespace, successors)

@@ -36,7 +36,9 @@ class Shard:
         self.ownership = RangeOwnership("a", self.buckets)
         self.in_flight = InFlight()
         self.runs = BucketRuns(
-            self.ownership, VersionFence(lambda kind: True, lambda meta: True, lambda: None)
+            self.ownership,
+            lambda kind, meta: self.buckets.of(meta),
+            VersionFence(lambda kind: True, lambda kind, meta: True, lambda: None),
         )
         self.began: list[KubeObject | None] = []
         self.going_on = asyncio.Event()

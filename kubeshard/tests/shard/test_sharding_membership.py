@@ -367,11 +367,6 @@ async def test_with_ranges_a_shard_caches_nothing_before_it_knows_what_it_owns_a
 @pytest.mark.parametrize(
     ("delivery", "controllers", "message"),
     [
-        (
-            Ranges(),
-            [ranged(owns=[Watch(ConfigMap, sharded=True)])],
-            r'write delivery=Ranges\(by="namespace"\)',
-        ),
         (Ranges(by="namespace"), [ranged(Wide)], r'write delivery=Ranges\(by="uid"\)'),
     ],
 )
@@ -409,6 +404,16 @@ def test_with_ranges_a_shard_needs_the_assignment_and_no_right_to_write_objects(
     )
     assert "sites" not in plain
     assert "sites" in {grant.resource.resource for grant in grants(Sharding("ring"))}
+
+
+def test_who_labels_what_objects_control_may_list_and_patch_it() -> None:
+    def grants(delivery: Ranges) -> list[Grant]:
+        owner = ranged(owns=[Watch(Other, sharded=True)])
+        return list(Sharding("ring", mode="both", delivery=delivery).grants([owner], lambda _: Scope()))
+
+    label, read = Grant.on(Other, "get", "list", "patch"), Grant.on(Site, "get")
+    assert {label, read} <= set(grants(Ranges()))
+    assert not {label, read} & set(grants(Ranges(by="namespace")))
 
 
 PREDICATE = [

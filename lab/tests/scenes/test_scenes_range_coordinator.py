@@ -28,6 +28,8 @@ NAME = assignment_name("r")
 class Operators(Fleet):
     """Each may be the coordinator."""
 
+    children = False
+
     def start(self, name: str, work: float = 0.05, **more: Any) -> Process:
         return super().start(name, work, mode="both", **more)
 

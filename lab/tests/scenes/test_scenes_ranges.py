@@ -100,6 +100,9 @@ class Coordinator:
 class Fleet:
     """Shards, what they ran, and what was written."""
 
+    children = True
+    """Whether each object has a ConfigMap."""
+
     def __init__(self, world: SimulatedCluster, ranges: Ranges) -> None:
         self.world = world
         self.ranges = ranges
@@ -121,16 +124,16 @@ class Fleet:
 
     def start(self, name: str, work: float = 0.05, mode: str = "shard", **more: Any) -> Process:
         sharding = {"mode": mode, "delivery": self.ranges}
-        owns = () if self.ranges.by == "uid" else (ConfigMap,)
-        return self.world.shard(
-            name, Work(self, name, work), workers=20, owns=owns, sharding=sharding, **more
-        )
+        return self.world.shard(name, Work(self, name, work), workers=20, sharding=sharding, **more)
 
     def roles(self) -> Iterator[Mapping[str, Any]]:
         """Returns what `kubeshard rbac` renders."""
         sharding = Sharding(self.world.ring, namespace="ops", delivery=self.ranges)
         controller = Controller(
-            name="thing", reconciler=Work(self, "", 0), primary=Watch(Thing, sharded=True)
+            name="thing",
+            reconciler=Work(self, "", 0),
+            primary=Watch(Thing, sharded=True),
+            owns=[Watch(ConfigMap, sharded=True)],
         )
         grants = Manager([controller], sharding=sharding).grants()
         return roles(grants, "operator", namespace="ops", account=("ops", "operator"))
@@ -159,8 +162,10 @@ class Fleet:
         return took
 
     def versions(self) -> dict[Key, str]:
-        things = self.world.objects("sim.example", "things")
-        return {key: obj["metadata"]["resourceVersion"] for key, obj in things.items()}
+        """Those of the objects of the ring."""
+        things, children = self.world.objects("sim.example", "things"), self.world.objects("", "configmaps")
+        there = {**things, **{key: obj for key, obj in children.items() if key.namespace != "ops"}}
+        return {key: obj["metadata"]["resourceVersion"] for key, obj in there.items()}
 
     def _see(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         if answer is None or request.method == "GET":
@@ -184,8 +189,8 @@ class Work(Reconciler[Thing]):
         fleet.working[key] = self._shard
         try:
             await asyncio.sleep(self._seconds)
-            if fleet.ranges.by == "namespace":
-                metadata = ObjectMeta(name=f"c-{obj.metadata.name}", namespace=obj.metadata.namespace)
+            metadata = ObjectMeta(name=f"c-{obj.metadata.name}", namespace=obj.metadata.namespace)
+            if fleet.children:
                 there = Key(metadata.namespace, metadata.name) in fleet.world.objects("", "configmaps")
                 if there and await ctx.get(ConfigMap, metadata.name) is None:
                     fleet.blind.append(f"{key} on {self._shard}")

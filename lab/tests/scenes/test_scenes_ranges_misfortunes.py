@@ -105,7 +105,6 @@ def test_a_drain_that_waits_for_runs_that_do_not_end_is_told_with_their_objects(
                 "s1",
                 Stubborn(fleet, "s1", 0),
                 workers=200,
-                owns=(),
                 sharding={"mode": "shard", "delivery": ranges},
             )
             await asyncio.sleep(20)

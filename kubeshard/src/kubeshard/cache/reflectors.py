@@ -204,8 +204,7 @@ class Reflectors(Generic[T]):
         reflector = self._by_part.get(namespace) or self._by_part.get(ALL_NAMESPACES)
         if reflector is not None:
             return reflector.read_since > moment
-        metadata = ObjectMeta(name="any", namespace=namespace, uid=uid)
-        parts = [name for name, part in self.parts.items() if part.may_contain(metadata)]
+        parts = [name for name, part in self.parts.items() if part.may_have(namespace, uid)]
         return bool(parts) and all(self._by_part[name].read_since > moment for name in parts)
 
     def narrowed(self, part: str) -> bool:

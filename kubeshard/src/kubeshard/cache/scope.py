@@ -31,6 +31,12 @@ class Part(NamedTuple):
             return False
         return self.hashes is None or self.hashes.may_select(metadata)
 
+    def may_have(self, namespace: str, uid: str) -> bool:
+        """False if no object with this uid, "" for any, is in it whose other metadata are not known."""
+        if self.hashes is not None and self.hashes.moves:
+            return self.namespace in (ALL_NAMESPACES, namespace)
+        return self.may_contain(ObjectMeta(name="any", namespace=namespace, uid=uid))
+
 
 Parts = Mapping[str, Part]
 """Parts by their names. A part that is a whole namespace is called like it. One with hashes keeps its name while other

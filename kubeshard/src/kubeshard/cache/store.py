@@ -124,9 +124,7 @@ class Store(Generic[T]):
             return versions[namespace]
         if ALL_NAMESPACES in versions:
             return versions[ALL_NAMESPACES]
-        metadata = ObjectMeta(name="any", namespace=namespace, uid=uid)
-        found = [versions[name] for name, part in self.parts.items() if part.may_contain(metadata)]
-        return oldest(found)
+        return oldest(versions[name] for name, part in self.parts.items() if part.may_have(namespace, uid))
 
     def reached(self, namespace: str, version: str, uid: str = "") -> bool:
         """Whether objects of the namespace are complete up to the version. `uid`: see `complete_up_to`."""
@@ -283,14 +281,17 @@ class Store(Generic[T]):
 
     def remove(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
         """Removes an object that was deleted or is no longer selected. `entry` is its last state. If the stored object
-        is newer, nothing changes.
+        is newer, or is in another part by now, nothing changes.
         """
         version = entry.metadata.resource_version
         self.advance(version, part)
         key = Key(entry.metadata.namespace, entry.metadata.name)
         there = self._objects.get(key.namespace, {}).get(key.name)
-        if there is not None and version and compare(there.metadata.resource_version, version) > 0:
-            return ()
+        if there is not None:
+            if version and compare(there.metadata.resource_version, version) > 0:
+                return ()
+            if not self.parts[part].may_contain(there.metadata):
+                return ()
         self._undecodable.pop(key, None)
         old = self._pop(key, part)
         if old is None:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from kubeshard.client.requests import Patch
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import Kind
-from kubeshard.core.objects import KubeObject, ObjectMeta
+from kubeshard.core.objects import KubeObject, ObjectMeta, OwnerReference
 from kubeshard.core.selectors import Selector
 
 T = TypeVar("T", bound=KubeObject)
@@ -101,3 +103,24 @@ def require_as_read(kind: Kind, obj: KubeObject) -> None:
 def with_metadata(body: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
     """The body of a patch with these fields in its metadata."""
     return {**body, "metadata": {**(body.get("metadata") or {}), **fields}}
+
+
+def labelled(body: Mapping[str, Any], key: str, value: str) -> dict[str, Any]:
+    """The body of a patch with this label in its metadata."""
+    labels = (body.get("metadata") or {}).get("labels") or {}
+    return with_metadata(body, labels={**labels, key: value})
+
+
+def changed(base: ObjectMeta, changes: Mapping[str, Any]) -> ObjectMeta:
+    """What tells to whom the object belongs, and its labels before, after a patch of its metadata."""
+    annotations = {**(base.annotations or {}), **(changes.get("annotations") or {})}
+    owners = base.owner_references
+    if (given := changes.get("ownerReferences")) is not None:
+        owners = msgspec.convert(given, tuple[OwnerReference, ...])
+    return ObjectMeta(
+        name=base.name,
+        namespace=base.namespace,
+        labels=base.labels,
+        annotations={key: value for key, value in annotations.items() if value is not None},
+        owner_references=owners,
+    )

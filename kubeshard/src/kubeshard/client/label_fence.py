@@ -40,11 +40,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from kubeshard.client.fence import Standing, require_as_read, with_metadata
+from kubeshard.client.fence import Standing, changed, labelled, require_as_read, with_metadata
 from kubeshard.client.requests import Patch
 from kubeshard.core.errors import ApiError, Conflict, Invalid, NotOurs
 from kubeshard.core.kinds import Kind
-from kubeshard.core.objects import KubeObject, ObjectMeta, OwnerReference
+from kubeshard.core.objects import KubeObject, ObjectMeta
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, add, pointer
 from kubeshard.core.patches import test as test_of
 from kubeshard.core.selectors import Selector
@@ -190,35 +190,20 @@ def _by_version(
             return JsonPatch([*proof, *ops])
         case MergePatch(body):
             body = with_metadata(body, resourceVersion=version)
-            takes = subresource is None and fence.stamps(kind, _changed(base, body["metadata"]))
+            takes = subresource is None and fence.stamps(kind, changed(base, body["metadata"]))
             return MergePatch(_labelled(fence, body) if takes else body)
         case ApplyPatch(body):
             body = with_metadata(body, resourceVersion=version)
-            takes = subresource is None and fence.stamps(kind, _changed(base, body["metadata"]))
+            takes = subresource is None and fence.stamps(kind, changed(base, body["metadata"]))
             if not force and base.has_label(fence.label_key):
                 takes = False  # it would be a conflict with who has set the label
             return ApplyPatch(_labelled(fence, body) if takes else body)
 
 
-def _changed(base: ObjectMeta, changes: Mapping[str, Any]) -> ObjectMeta:
-    """What tells to whom the object belongs, after a patch."""
-    annotations = {**(base.annotations or {}), **(changes.get("annotations") or {})}
-    owners = base.owner_references
-    if (given := changes.get("ownerReferences")) is not None:
-        owners = msgspec.convert(given, tuple[OwnerReference, ...])
-    return ObjectMeta(
-        name=base.name,
-        namespace=base.namespace,
-        annotations={key: value for key, value in annotations.items() if value is not None},
-        owner_references=owners,
-    )
-
-
 def _labelled(fence: LabelFence, body: Mapping[str, Any]) -> dict[str, Any]:
     # Apply removes what the manager applied before and leaves out now: the label must always be among the
     # fields.
-    labels = (body.get("metadata") or {}).get("labels") or {}
-    return with_metadata(body, labels={**labels, fence.label_key: fence.shard})
+    return labelled(body, fence.label_key, fence.shard)
 
 
 def _names_label(fence: LabelFence, error: ApiError) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from kubeshard.client.connection import Connection, broken
-from kubeshard.client.requests import MOST_RANGES, query, selectors
+from kubeshard.client.requests import query, selectors
 from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, decoder
 from kubeshard.core.errors import Gone, UnexpectedResponse
 from kubeshard.core.hash_ranges import HashRanges
@@ -144,7 +144,7 @@ class ListStream(Generic[T]):
     def _selected(self, obj: T | UndecodableObject, hashes: HashRanges) -> bool:
         selected = hashes.may_select(obj.metadata)
         if not selected:
-            self.foreign += not hashes.within(MOST_RANGES).may_select(obj.metadata)
+            self.foreign += not hashes.asked.may_select(obj.metadata)
         return selected
 
     def _request(self, token: str) -> HttpRequest:

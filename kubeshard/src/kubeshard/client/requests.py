@@ -27,11 +27,6 @@ _ESCAPED = tuple(
 
 Patch = MergePatch | JsonPatch | ApplyPatch
 
-MOST_RANGES = 48
-"""Of a selector: it is a part of the URL, and has 4 KB at most. If more are wanted, the server is asked for more than
-that, and the rest is left out here.
-"""
-
 
 def accept(form: Form[Any]) -> str:
     """`Accept` for one object, or a watch, of the form."""
@@ -131,7 +126,10 @@ def selectors(
     if hashes is not None:
         if not hashes:
             raise ValueError("shard_selector: there is no range in it, so there is nothing to ask for")
-        found["shardSelector"] = str(hashes.within(MOST_RANGES))
+        if hashes.moves:
+            found["labelSelector"] = ",".join(filter(None, (found["labelSelector"], str(hashes.asked))))
+        else:
+            found["shardSelector"] = str(hashes.asked)
     return found
 
 

@@ -18,6 +18,9 @@ was changed since |
 | delete | uid and resourceVersion | Conflict, if the object was written since |
 | delete_collection | none is possible: refused with ValueError | |
 
+An object that goes where its owner goes has a label that says where that is (`kubeshard.sharding.ring_buckets`). It is
+written with the object, and with the next write of one that lacks it, other than a replacement.
+
 Before anything is sent, an object that this shard does not own now is refused with `NotOurs`; so is everything once
 the Lease's deadline has passed.
 
@@ -32,12 +35,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-from kubeshard.client.fence import Standing, require_as_read, with_metadata
+import msgspec
+
+from kubeshard.client.fence import Standing, changed, labelled, require_as_read, with_metadata
 from kubeshard.client.requests import Patch
 from kubeshard.core.errors import ApiError, Conflict, Invalid, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import KubeObject, ObjectMeta
-from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, pointer
+from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, add, pointer
 from kubeshard.core.patches import test as test_of
 from kubeshard.core.selectors import Selector
 
@@ -54,26 +59,31 @@ _UNCHANGING = frozenset(
 @dataclass(frozen=True, slots=True)
 class VersionFence:
     """A shard's permission to write. `covers`: the kinds whose objects belong to shards. `owns`: whether this shard
-    owns an object now, by its uid or namespace; None if what is known of it does not tell, as before it is created.
-    `check` raises NotOurs once no write may start any more.
+    owns an object now, by its metadata; None if they do not tell, as before it is created. `check` raises NotOurs once
+    no write may start any more. `label`: the key of the label of objects that go with others, and `due` what it should
+    be: "" for none, None for a kind without it. `due` is given what it is for whatever belongs to the object that this
+    shard is working on: `working_on`.
     """
 
     covers: Callable[[Kind], bool]
-    owns: Callable[[ObjectMeta], bool | None]
+    owns: Callable[[Kind, ObjectMeta], bool | None]
     check: Callable[[], None]
+    label: str = ""
+    due: Callable[[Kind, ObjectMeta, str], str | None] = lambda kind, meta, working_on: None
+    working_on: str = ""
 
     def proof(self, kind: Kind) -> VersionProof | None:
         return VersionProof(self, kind) if self.covers(kind) else None
 
-    def bound(self, check: Callable[[], None]) -> VersionFence:
-        """The same, with another check before this one's."""
+    def bound(self, check: Callable[[], None], working_on: str) -> VersionFence:
+        """The same, with another check before this one's, for what this shard does about one object."""
         before = self.check
 
         def both() -> None:
             check()
             before()
 
-        return replace(self, check=both)
+        return replace(self, check=both, working_on=working_on)
 
 
 class VersionProof(NamedTuple):
@@ -83,11 +93,26 @@ class VersionProof(NamedTuple):
     kind: Kind
 
     def standing(self, meta: ObjectMeta) -> Standing:
-        return Standing.OURS if self.fence.owns(meta) else Standing.ANOTHERS
+        owned, due = self.fence.owns(self.kind, meta), self._due(meta)
+        if due is None:
+            return Standing.OURS if owned else Standing.ANOTHERS
+        if not due:
+            return Standing.NOBODYS
+        if owned is False:
+            return Standing.ANOTHERS
+        return Standing.OURS if meta.label(self.fence.label) == due else Standing.TO_TAKE_OVER
 
     def created(self, obj: T) -> T:
-        self._require_owned(obj.metadata)
-        return obj
+        """With the label if it goes with another object, and without if not."""
+        meta, key = obj.metadata, self.fence.label
+        self._require_owned(meta)
+        due = self._due(meta)
+        if due is None or due == meta.label(key):
+            return obj
+        labels = {name: value for name, value in (meta.labels or {}).items() if name != key}
+        if due:
+            labels[key] = due
+        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, labels=labels))
 
     def require(self, obj: KubeObject) -> None:
         require_as_read(self.kind, obj)
@@ -107,14 +132,26 @@ class VersionProof(NamedTuple):
                 "was read, or pass unfenced=True"
             )
         self.require(base)
-        version = base.metadata.resource_version
+        meta = base.metadata
+        version = meta.resource_version
         match patch:
             case JsonPatch(ops):
-                return JsonPatch([test_of(_VERSION, version), *ops])
+                proof: list[Mapping[str, Any]] = [test_of(_VERSION, version)]
+                if subresource is None and (due := self._lacks(meta)):
+                    proof.append(
+                        add(pointer("metadata", "labels"), {**(meta.labels or {}), self.fence.label: due})
+                    )
+                return JsonPatch([*proof, *ops])
             case MergePatch(body):
-                return MergePatch(with_metadata(body, resourceVersion=version))
+                body = with_metadata(body, resourceVersion=version)
+                due = "" if subresource else self._lacks(changed(meta, body["metadata"]))
+                return MergePatch(labelled(body, self.fence.label, due) if due else body)
             case ApplyPatch(body):
-                return ApplyPatch(with_metadata(body, resourceVersion=version))
+                body = with_metadata(body, resourceVersion=version)
+                due = "" if subresource else self._due(changed(meta, body["metadata"])) or ""
+                if not force and due != meta.label(self.fence.label) != "":
+                    due = ""  # it would be a conflict with who has set the label
+                return ApplyPatch(labelled(body, self.fence.label, due) if due else body)
 
     def refusal(self, patch: Patch, error: ApiError) -> ApiError:
         """Conflict if the test of the version may have failed, PatchTestFailed if another one did."""
@@ -130,8 +167,16 @@ class VersionProof(NamedTuple):
             "objects and use delete_object"
         )
 
+    def _due(self, meta: ObjectMeta) -> str | None:
+        return self.fence.due(self.kind, meta, self.fence.working_on)
+
+    def _lacks(self, meta: ObjectMeta) -> str:
+        """What the label of an object becomes that has another one, or none; "" if it stays."""
+        due = self._due(meta) or ""
+        return "" if due == meta.label(self.fence.label) else due
+
     def _require_owned(self, meta: ObjectMeta) -> None:
-        if self.fence.owns(meta) is False:
+        if self.fence.owns(self.kind, meta) is False:
             raise NotOurs(f"{self.kind} {meta.namespace}/{meta.name} belongs to another shard: not written")
 
 

@@ -10,9 +10,9 @@
 
 Guaranteed: events in the server's order; objects of any size that an API server can store; an object that does not
 fit its class, or is of another kind, is a `Failed` event, and does not end the watch; with a `shard_selector`, only
-events of objects with these hashes, even if the server ignores it; an ERROR event is raised as
-the error by cause (`Gone`: list again); silence longer than `idle_timeout` raises `Timeout`, a broken connection
-`Unavailable`. A normal end, after the watch's `timeoutSeconds`, ends the iteration. Nothing is retried: the
+events of objects with these hashes, even if the server ignores it, and a DELETED of what has lost them; an ERROR event
+is raised as the error by cause (`Gone`: list again); silence longer than `idle_timeout` raises `Timeout`, a broken
+connection `Unavailable`. A normal end, after the watch's `timeoutSeconds`, ends the iteration. Nothing is retried: the
 reflector continues where a watch ended.
 
 Any other line (invalid JSON or UTF-8, an unknown type, a bookmark without a version, an ERROR without a Status,
@@ -31,7 +31,6 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from kubeshard.client.connection import Connection, broken
-from kubeshard.client.requests import MOST_RANGES
 from kubeshard.client.status import Status, from_status
 from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, decoder, partial
 from kubeshard.core.errors import ApiError, UnexpectedResponse
@@ -124,20 +123,27 @@ class WatchStream(Generic[T]):
         try:
             async for chunk in self._stream.chunks():
                 for event in self._lines.feed(chunk):
-                    if self._hashes is None or self._selected(event, self._hashes):
+                    if self._hashes is None:
                         yield event
+                    elif (selected := self._selected(event, self._hashes)) is not None:
+                        yield selected
         except TransportError as error:
             raise broken(self._request, error) from error
         self._lines.finish()
 
-    def _selected(self, event: WatchEvent[T], hashes: HashRanges) -> bool:
+    def _selected(self, event: WatchEvent[T], hashes: HashRanges) -> WatchEvent[T] | None:
         if isinstance(event, Bookmark):
-            return True
+            return event
         metadata = (event.object if isinstance(event, Changed) else event.error).metadata
-        selected = hashes.may_select(metadata)
-        if not selected:
-            self.foreign += not hashes.within(MOST_RANGES).may_select(metadata)
-        return selected
+        if hashes.may_select(metadata):
+            return event
+        self.foreign += not hashes.asked.may_select(metadata)
+        return left(event) if hashes.moves else None
+
+
+def left(event: Changed[T] | Failed) -> Changed[T] | Failed:
+    """The event of an object that the selector has ceased to match."""
+    return Changed("DELETED", event.object) if isinstance(event, Changed) else Failed("DELETED", event.error)
 
 
 class EventDecoder(Generic[T]):

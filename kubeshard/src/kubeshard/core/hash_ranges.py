@@ -4,7 +4,17 @@ An object is in the share if the 64-bit FNV-1a hash of its uid, or of its namesp
 the same for an object's whole life, so an object never moves from one range to another. API servers that do not know
 the parameter ignore it; whoever asks for a share checks what it gets with `selects`, which computes the same.
 
-Guaranteed: sets of ranges that contain the same hashes are equal. Not guaranteed: that names spread evenly. FNV-1a
+An object that goes where another one is carries the first bits of the other's hash as a label (`LabelledHash`). A share
+of such objects is selected by that label, which every API server does. The label is a number, because selectors compare
+numbers (`key>341,key<683`): a share of one range is two terms, where a list of its labels would be kilobytes, and be
+compared with each object one label after the other. Several ranges are what is between the first and the last, without
+a list of what is in the gaps, or a list of what is in the ranges, whichever is shorter.
+
+Of 1024 parts, the longest such selector has 2 KB, besides its keys: that of every second part. If one is longer than
+`LONGEST`, the smallest gaps are asked for as well, and left out here. Labels for coarse and fine parts beside each
+other would not make it shorter: the terms of a selector are connected by "and", so each of these labels would need a
+list/watch of its own.
+: sets of ranges that contain the same hashes are equal. Not guaranteed: that names spread evenly. FNV-1a
 mixes the last characters of a text only into the middle of the hash, so namespaces that are numbered are neighbours;
 uids are random.
 """
@@ -15,6 +25,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
 
 from kubeshard.core.objects import ObjectMeta
@@ -24,6 +35,9 @@ HASHED_FIELDS: tuple[HashedField, ...] = get_args(HashedField)
 
 HASHES = 1 << 64
 """How many hashes there are: the end of the last range."""
+
+MOST_RANGES, LONGEST = 48, 4000
+"""Ranges of a `shardSelector`, and characters of a label selector: as a part of a URL, either has 4 KB at most."""
 
 _OFFSET, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, HASHES - 1
 
@@ -44,18 +58,54 @@ class HashRange(NamedTuple):
     end: int
 
 
+class LabelledHash(NamedTuple):
+    """The hash of another object, as the label with this key says it: which one of so many equal parts it is in."""
+
+    key: str
+    parts: int
+
+    def __str__(self) -> str:
+        return self.key
+
+    def part_of(self, metadata: ObjectMeta) -> int | None:
+        """What the label says; None if it says nothing."""
+        value = metadata.label(self.key)
+        if not (value.isascii() and value.isdigit() and len(value) <= len(str(self.parts))):
+            return None
+        part = int(value)
+        return part if part < self.parts and str(part) == value else None
+
+    def selector(self, ranges: Iterable[HashRange]) -> str:
+        """The label selector of these ranges; "" if there is none."""
+        key, size = self.key, HASHES // self.parts
+        runs = [range(start // size, end // size) for start, end in ranges]
+        if not runs:
+            return ""
+        first, last = runs[0][0], runs[-1][-1]
+        terms = [f"{key}>{first - 1}"] if first else []
+        if last < self.parts - 1:
+            terms.append(f"{key}<{last + 1}")
+        if len(runs) == 1:
+            return ",".join(terms) or key
+        gaps = [each for before, after in pairwise(runs) for each in range(before.stop, after.start)]
+        without = ",".join([*(terms or [key]), f"{key} notin ({','.join(map(str, gaps))})"])
+        listed = f"{key} in ({','.join(str(each) for run in runs for each in run)})"
+        return min(listed, without, key=len)
+
+
 @dataclass(frozen=True, slots=True)
 class HashRanges:
     """A set of hashes of one field: ascending ranges with gaps between them. Make it with `of`.
 
-    `str` is the value of the parameter `shardSelector`; without any ranges, which no server takes, it is empty.
+    `str` is the value of the parameter `shardSelector`, or `labelSelector` for hashes in labels; without any ranges,
+    which no server takes, it is empty.
     """
 
-    field: HashedField
+    field: HashedField | LabelledHash
     ranges: tuple[HashRange, ...] = ()
 
     @classmethod
-    def of(cls, field: HashedField, ranges: Iterable[tuple[int, int]]) -> HashRanges:
+    def of(cls, field: HashedField | LabelledHash, ranges: Iterable[tuple[int, int]]) -> HashRanges:
         """The union of the ranges, in any order. Raises ValueError for a range without hashes, or beyond 64 bits."""
         joined: list[HashRange] = []
         for start, end in sorted(ranges):
@@ -93,6 +143,21 @@ class HashRanges:
         self._same_field(other)
         return HashRanges.of(self.field, _common(self.ranges, _gaps(other.ranges)))
 
+    @property
+    def moves(self) -> bool:
+        """Whether an object may enter and leave the share: labels can be changed."""
+        return isinstance(self.field, LabelledHash)
+
+    @property
+    def asked(self) -> HashRanges:
+        """What a server is asked for: more than these, where their selector would be too long."""
+        if not isinstance(self.field, LabelledHash):
+            return self.within(MOST_RANGES)
+        asked = self
+        while len(str(asked)) > LONGEST and len(asked.ranges) > 1:
+            asked = asked.within(len(asked.ranges) - 1)
+        return asked
+
     def within(self, most: int) -> HashRanges:
         """At most so many ranges that contain these: where there are more, the smallest gaps are closed."""
         if len(self.ranges) <= most:
@@ -109,13 +174,18 @@ class HashRanges:
 
     def may_select(self, metadata: ObjectMeta) -> bool:
         """False if the object is certainly not in the share: metadata may lack what is hashed."""
-        return self.selects(metadata) or not metadata.name or not (metadata.uid or self.field != "uid")
+        return self.selects(metadata) or not metadata.name or (self.field == "uid" and not metadata.uid)
 
     def hash_of(self, metadata: ObjectMeta) -> int:
-        """The hash that decides about the object."""
+        """The hash that decides about the object; -1 if its label says none."""
+        if isinstance(self.field, LabelledHash):
+            part = self.field.part_of(metadata)
+            return -1 if part is None else part * (HASHES // self.field.parts)
         return fnv1a(metadata.uid if self.field == "uid" else metadata.namespace)
 
     def __str__(self) -> str:
+        if isinstance(self.field, LabelledHash):
+            return self.field.selector(self.ranges)
         field = f"object.metadata.{self.field}"
         return " || ".join(
             f"shardRange({field}, '0x{start:016x}', '0x{end:016x}')" for start, end in self.ranges

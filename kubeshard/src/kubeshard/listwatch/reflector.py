@@ -26,7 +26,7 @@ import msgspec
 from kubeshard.client.client import Client
 from kubeshard.client.listing import ListStream
 from kubeshard.client.retry import RetryPolicy
-from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent, WatchStream
+from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent, WatchStream, left
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import (
     ApiError,
@@ -434,6 +434,8 @@ class Reflector(Generic[T]):
             if machine.event(version, now) and isinstance(machine.state, Watching):
                 room = self._sink.advance(version, self._part)
         else:
+            if self.narrowed and not self._is_selected(event):
+                event = left(event)
             entry: T | UndecodableObject | None
             gone = event.type == "DELETED"
             if isinstance(event, Changed):
@@ -458,11 +460,17 @@ class Reflector(Generic[T]):
         metadata = _subject(event).metadata
         if not metadata.name:
             return True  # nobody knows what has changed
-        if self._source.hashes is not None and not self._source.hashes.may_select(metadata):
-            return False
+        if not self._is_selected(event):
+            return (
+                self._source.hashes is not None and self._source.hashes.moves
+            )  # it may have been in the part
         version = metadata.resource_version
         self._known = tuple(known for known in self._known if at_least(known[1], version))
         return not any(hashes.may_select(metadata) for hashes, _ in self._known)
+
+    def _is_selected(self, event: Changed[T] | Failed) -> bool:
+        hashes = self._source.hashes
+        return hashes is None or hashes.may_select(_subject(event).metadata)
 
     def _begin(self) -> bool:
         """A full list begins. Returns whether its objects are needed."""

@@ -20,6 +20,7 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.shard.delivery import Member
 from kubeshard.shard.range_driver import LOGGED_EVERY, PATIENCE, RETRY
 from kubeshard.shard.range_ownership import RangeOwnership
+from kubeshard.sharding.ring_buckets import RingBuckets
 
 _log = get_logger("kubeshard.shard")
 
@@ -27,8 +28,9 @@ _log = get_logger("kubeshard.shard")
 class RangeCaches:
     """Of one process. `objects`: the cache of the objects' cluster."""
 
-    def __init__(self, member: Member, ownership: RangeOwnership, objects: Cache) -> None:
+    def __init__(self, member: Member, where: RingBuckets, ownership: RangeOwnership, objects: Cache) -> None:
         self._member = member
+        self._where = where
         self._ownership = ownership
         self._objects = objects
         self._notices = Notices(member.home.world.clock, every=LOGGED_EVERY)
@@ -59,13 +61,13 @@ class RangeCaches:
         self, tasks: asyncio.TaskGroup, informers: Sequence[Informer[Any]], buckets: Iterable[int]
     ) -> None:
         """Returns when they have these buckets. A kind that is not served has no objects: it is not waited for."""
-        hashes = self._ownership.buckets.ranges(buckets)
-        rescoping = {
-            tasks.create_task(
-                self._objects.rescope(informer, replace(informer.scope, hashes=hashes)),
-                name="ranges: rescope",
-            ): informer
+        scopes = {
+            informer: replace(informer.scope, hashes=self._where.ranges(informer.form.kind, buckets))
             for informer in informers
+        }
+        rescoping = {
+            tasks.create_task(self._objects.rescope(informer, scope), name="ranges: rescope"): informer
+            for informer, scope in scopes.items()
         }
         waited = 0.0
         while pending := [

@@ -4,13 +4,14 @@
 |---|---|
 | caches of the objects in this shard's buckets, which the API server selects if it can | here, `range_caches` |
 | each write proves that nobody has written since | `kubeshard.client.version_fence` |
+| in which bucket an object is | `kubeshard.sharding.ring_buckets` |
 | who owns which bucket | `kubeshard.sharding.assignment`, in one ConfigMap for each ring |
 | what this shard does about a bucket | `range_ownership`, `range_driver` |
 | runs by buckets | `range_runs` |
 
-Nothing on an object shows its shard, and nothing is written to it because of sharding. Creating, changing and deleting
-objects needs no coordinator. A first run after a hand-over needs no live reads, because its caches have been listed
-since.
+Nothing on an object shows its shard, and nothing is written to it because of sharding, except the label of a controlled
+object, once, when it is created. Creating, changing and deleting objects needs no coordinator. A first run after a
+hand-over needs no live reads, because its caches have been listed since.
 
 Not guaranteed: that two shards divide objects alike if their programs state different `Ranges`: what the assignment
 says counts, and a shard that divides differently works on nothing.
@@ -32,7 +33,7 @@ from kubeshard.controller.controller import Controller
 from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
-from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.leases.held_lease import Gate
 from kubeshard.shard.delivery import Member, Places
@@ -43,6 +44,7 @@ from kubeshard.shard.range_runs import BucketRuns
 from kubeshard.shard.settings import Ranges
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.names import assignment_name
+from kubeshard.sharding.ring_buckets import RingBuckets
 
 
 class RangeDelivery:
@@ -66,12 +68,6 @@ class RangeDelivery:
         )
 
     def begin(self, member: Member, controllers: Sequence[Controller[Any]]) -> RangeShare:
-        controlled = [entry.resource for entry in member.resources.entries if not entry.main]
-        if self._ranges.by == "uid" and controlled:
-            raise ConfigurationError(
-                f"ranges by uid: the uid of {', '.join(map(str, controlled))} does not say to which shard its owner "
-                'belongs: write delivery=Ranges(by="namespace"), from kubeshard.shard, or leave out sharded=True for it'
-            )
         wide = [str(kind) for kind in member.kinds.values() if not kind.namespaced]
         if self._ranges.by == "namespace" and wide:
             raise ConfigurationError(
@@ -86,11 +82,12 @@ class RangeShare:
 
     def __init__(self, member: Member, ranges: Ranges) -> None:
         self._member = member
-        self._ownership = RangeOwnership(member.shard.name, ranges.divided)
-        self._fence = VersionFence(
-            covers=lambda kind: kind.group_resource in member.resources, owns=self._owns, check=member.check
+        self._where = where = RingBuckets(
+            ranges.divided, member.shard.ring, member.resources, member.kinds.values()
         )
-        self._runs = BucketRuns(self._ownership, self._fence)
+        self._ownership = RangeOwnership(member.shard.name, ranges.divided)
+        self._fence = VersionFence(where.covers, self._owns, member.check, where.label, where.due)
+        self._runs = BucketRuns(self._ownership, where.of, self._fence)
         self._drain_timeout = ranges.drain_timeout
 
     @property
@@ -99,7 +96,7 @@ class RangeShare:
 
     def scopes(self) -> Mapping[GroupKind, Scope]:
         """Nothing, until the shard knows what it owns."""
-        return dict.fromkeys(self._member.kinds, Scope(hashes=self._ownership.buckets.ranges(())))
+        return {name: Scope(hashes=self._where.ranges(kind, ())) for name, kind in self._member.kinds.items()}
 
     def fence(self) -> VersionFence:
         return self._fence
@@ -120,7 +117,7 @@ class RangeShare:
             member.home.with_timeout(member.request_bound).checked(member.check),
             self._ownership,
             self._runs,
-            RangeCaches(member, self._ownership, caches[member.objects_in]).read,
+            RangeCaches(member, self._where, self._ownership, caches[member.objects_in]).read,
             self._drain_timeout,
         )
         async with asyncio.TaskGroup() as tasks:
@@ -128,8 +125,6 @@ class RangeShare:
             yield
             task.cancel()
 
-    def _owns(self, meta: ObjectMeta) -> bool | None:
-        buckets = self._ownership.buckets
-        if buckets.by == "uid" and not meta.uid:
-            return None
-        return self._ownership.may_write(buckets.of(meta))
+    def _owns(self, kind: Kind, meta: ObjectMeta) -> bool | None:
+        bucket = self._where.of_owner(kind, meta)
+        return None if bucket is None else self._ownership.may_write(bucket)

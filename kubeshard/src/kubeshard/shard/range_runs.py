@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 
 from kubeshard.client.version_fence import VersionFence
@@ -29,7 +29,7 @@ from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.reconciler import Result, RunFn
 from kubeshard.controller.run import Run
 from kubeshard.core.errors import NotOurs
-from kubeshard.core.kinds import GroupKind
+from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.shard.range_ownership import RangeOwnership, State
 
@@ -41,10 +41,18 @@ FRACTION = 0.25
 
 
 class BucketRuns:
-    """Of one process. `fence` is what the client of each run is bound with."""
+    """Of one process. `fence` is what the client of each run is bound with; `bucket_of` says in which bucket an object
+    is that a cache has shown.
+    """
 
-    def __init__(self, ownership: RangeOwnership, fence: VersionFence) -> None:
+    def __init__(
+        self,
+        ownership: RangeOwnership,
+        bucket_of: Callable[[Kind, ObjectMeta], int | None],
+        fence: VersionFence,
+    ) -> None:
         self._ownership = ownership
+        self._bucket_of = bucket_of
         self._fence = fence
         self._scopes: defaultdict[int, set[asyncio.Timeout]] = defaultdict(set)
         """Of the runs of each bucket."""
@@ -57,13 +65,14 @@ class BucketRuns:
         """One controller's reconcile as a shard runs it: for `Controller.guarded`."""
 
         async def run_of(run: Run, obj: KubeObject | None) -> Result | None:
-            buckets = self._ownership.buckets
             if obj is not None:
-                bucket = buckets.of(obj.metadata)
-            elif buckets.by == "namespace":
-                bucket = buckets.of(ObjectMeta(name=run.key.name, namespace=run.key.namespace))
+                metadata = obj.metadata
+            elif self._ownership.buckets.by == "namespace":
+                metadata = ObjectMeta(name=run.key.name, namespace=run.key.namespace)
             else:
                 return await inner(run, None)
+            if (bucket := self._bucket_of(run.form.kind, metadata)) is None:
+                return None
             term = self._ownership.term(bucket)
             if term is None:
                 if obj is None and self._ownership.state(bucket) is State.FOREIGN:
@@ -106,7 +115,7 @@ class BucketRuns:
     ) -> Result | None:
         which, activities = (run.form.kind.group_kind, run.key), run.activities
         bound, check = copy.copy(run), partial(self._require, bucket, term)
-        bound.client = run.client.fenced(self._fence.bound(check))
+        bound.client = run.client.fenced(self._fence.bound(check, str(bucket)))
         self._acting[bucket][which] = activities.in_flight
         scope = asyncio.timeout(None)
         try:

@@ -86,10 +86,11 @@ class LeaseTerms:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranges:
     """A ring whose objects are delivered by hash ranges (docs/in-manager-sharding.md). Nothing on an object shows its
-    shard, and nothing is written to it. All programs of a ring state the same, for the life of the ring.
+    shard, and nothing is written to it, but for a label of what objects control. All programs of a ring state the same,
+    for the life of the ring.
 
-    `by`: what is hashed. By `uid` objects spread evenly, whatever their namespaces. By `namespace` everything in a
-    namespace is on one shard: an object, and all that it controls. `buckets`: into how many parts objects are divided,
+    `by`: what is hashed. By `uid` objects spread evenly, whatever their namespaces, each with all that it controls. By
+    `namespace` everything in a namespace is on one shard. `buckets`: into how many parts objects are divided,
     a power of two. `drain_timeout`: seconds after which runs are cancelled that keep a bucket from being handed over.
 
     Raises ConfigurationError.

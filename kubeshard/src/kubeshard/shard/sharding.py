@@ -255,6 +255,10 @@ class Sharding(ArgumentHints):
             yield Grant.on(Namespace, *READ)
         else:
             yield Grant.on(ConfigMap, "create", namespace=self._namespace or None)
+            for main in ring if self.ranges.by == "uid" else ():
+                for owned in main.controlled_resources:
+                    yield Grant.on(owned.group_resource, "get", "list", "patch")
+                    yield Grant.on(main.group_resource, "get")
         yield Grant.on(Lease, "list", "watch", "create", "update", "patch", "delete")
         yield Grant.on(EVENTS, "create", "patch")
         if self._declares.resources is None:

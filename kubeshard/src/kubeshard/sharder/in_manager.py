@@ -160,7 +160,8 @@ class InManagerSharder:
             self._delivery = LabelDelivery(self._objects, cache, self._config, cluster=objects_in)
         else:
             namespace = election.namespace or client.namespace
-            self._delivery = RangeDelivery(ring, ranges, namespace, self._client, cache)
+            period = self._config.sync_period
+            self._delivery = RangeDelivery(ring, ranges, namespace, self._objects, cache, period)
         self._rings = Rings(
             RingInputs(
                 shards=self._observer.states,

@@ -2,9 +2,11 @@
 `sharding.coordinator`, which decides.
 
 It reads and writes one ConfigMap, `ranges-<ring>`, next to the shards' Leases. No object of the ring is read or
-written, and the work does not grow with their number.
+written, and the work does not grow with their number; but in a ring with controlled resources these have labels
+(`bucket_labels`).
 
-RBAC: get, list, watch, create, patch on configmaps in the namespace of the shards; list on leases.
+RBAC: get, list, watch, create, patch on configmaps in the namespace of the shards; list on leases; that of
+`bucket_labels`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from contextlib import nullcontext
+from typing import NoReturn
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta, current
@@ -25,8 +28,10 @@ from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import set_within
+from kubeshard.sharder.bucket_labels import BucketLabels
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
+from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.buckets import Buckets
@@ -43,6 +48,7 @@ from kubeshard.sharding.coordinator import (
 )
 from kubeshard.sharding.names import (
     RING_LABEL,
+    SYNC_PERIOD,
     assignment_name,
 )
 from kubeshard.sharding.ring import Ring
@@ -53,13 +59,21 @@ _log = get_logger("kubeshard.sharder")
 
 class RangeDelivery:
     """How the objects of one ring reach its shards by ranges (see `assignment_controller.LabelDelivery`). `namespace`:
-    that of the shards' Leases.
+    that of the shards' Leases. `objects`: a client for the cluster with the objects.
     """
 
-    chains = None
-
-    def __init__(self, ring: str, buckets: Buckets, namespace: str, client: Client, cache: Cache) -> None:
-        self.kinds = ResourceKinds(client)  # of which none is needed
+    def __init__(
+        self,
+        ring: str,
+        buckets: Buckets,
+        namespace: str,
+        objects: Client,
+        cache: Cache,
+        sync_period: float = SYNC_PERIOD,
+    ) -> None:
+        self.kinds = ResourceKinds(objects)
+        self.chains = OwnerChains(objects, self.kinds)
+        self._sync_period = sync_period
         self._ring = ring
         self._buckets = buckets
         self._namespace = namespace
@@ -76,8 +90,9 @@ class RangeDelivery:
         self, rings: Rings, observer: LeaseObserver, objects: Client, leases: Client, *, first: bool
     ) -> RangeCoordination:
         ring, buckets, namespace = self._ring, self._buckets, self._namespace
+        labels = BucketLabels(ring, buckets, rings, self.kinds, self.chains, objects, self._sync_period)
         return RangeCoordination(
-            ring, buckets, namespace, rings, observer, leases, self._informer, first=first
+            ring, buckets, namespace, rings, observer, leases, self._informer, labels, first=first
         )
 
 
@@ -95,6 +110,7 @@ class RangeCoordination:
         observer: LeaseObserver,
         client: Client,
         informer: Informer[ConfigMap],
+        labels: BucketLabels,
         *,
         first: bool,
     ) -> None:
@@ -104,6 +120,7 @@ class RangeCoordination:
         self._observer = observer
         self._client = client
         self._informer = informer
+        self._labels = labels
         self._clock = client.world.clock
         self._proofs = DeadShardProofs(client, observer, rings, self._clock)
         self._members = _Members(ring, namespace, rings, observer, self._clock)
@@ -119,18 +136,23 @@ class RangeCoordination:
         handler = self._informer.add_handler(self._heard)
         try:
             with self._observer.subscribed(self._shards_changed):
-                while True:
-                    self._news.clear()
-                    wait = self._clock.monotonic() + 60.0
-                    if (ring := self._rings.get(self._ring)) is not None:
-                        await self._tend(ring)
-                        wait = min(wait, self._machine.wake_at)
-                        ends = self._observer.states.availability_ends(ring.name, self._clock.monotonic())
-                        wait = min(wait, ends)
-                    await set_within(self._news, max(wait - self._clock.monotonic(), 0.01))
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._labels.run(), name="bucket labels")
+                    await self._keep_tending()
         finally:
             handler.remove()
             self._proofs.forget(self._ring)
+
+    async def _keep_tending(self) -> NoReturn:
+        while True:
+            self._news.clear()
+            wait = self._clock.monotonic() + 60.0
+            if (ring := self._rings.get(self._ring)) is not None:
+                await self._tend(ring)
+                wait = min(wait, self._machine.wake_at)
+                ends = self._observer.states.availability_ends(ring.name, self._clock.monotonic())
+                wait = min(wait, ends)
+            await set_within(self._news, max(wait - self._clock.monotonic(), 0.01))
 
     # Events
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kubeshard.core.hash_ranges import HASHED_FIELDS, HASHES, HashedField, HashRanges
+from kubeshard.core.hash_ranges import HASHED_FIELDS, HASHES, HashedField, HashRanges, LabelledHash
 from kubeshard.core.objects import ObjectMeta
 
 MOST_BUCKETS = 2048
@@ -79,10 +79,10 @@ class Buckets:
         """The object's bucket."""
         return HashRanges(self.by).hash_of(metadata) * self.count // HASHES
 
-    def ranges(self, buckets: Iterable[int]) -> HashRanges:
-        """The hashes of these buckets."""
-        size = HASHES // self.count
-        return HashRanges.of(self.by, ((first * size, (last + 1) * size) for first, last in runs_of(buckets)))
+    def ranges(self, buckets: Iterable[int], *, label: str = "") -> HashRanges:
+        """The hashes of these buckets; with a label, of the objects that it says to be in one of them."""
+        size, field = HASHES // self.count, LabelledHash(label, self.count) if label else self.by
+        return HashRanges.of(field, ((first * size, (last + 1) * size) for first, last in runs_of(buckets)))
 
     def key(self, run: Run) -> str:
         """The run as a text whose order is that of the buckets: `0000-0341`."""

@@ -114,6 +114,7 @@ people and tools, where there is no ControllerRing. Absent if the objects are in
 
 SHARD_LABEL_PREFIX = "shard.alpha.sharding.timebertt.dev/"
 DRAIN_LABEL_PREFIX = "drain.alpha.sharding.timebertt.dev/"
+BUCKET_LABEL_PREFIX = "bucket.alpha.sharding.timebertt.dev/"
 
 DRAIN_VALUE = "true"
 """The value that a sharder writes; readers only check whether the label is present."""
@@ -152,6 +153,11 @@ def shard_label(ring: str) -> str:
 def drain_label(ring: str) -> str:
     """Key of the label that asks an object's shard to release it."""
     return DRAIN_LABEL_PREFIX + ring
+
+
+def bucket_label(ring: str) -> str:
+    """Key of the label of a controlled object with its owner's bucket, in a ring that is sharded by ranges of uids."""
+    return BUCKET_LABEL_PREFIX + ring
 
 
 def assignment_name(ring: str) -> str:

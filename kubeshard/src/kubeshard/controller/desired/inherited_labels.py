@@ -21,13 +21,13 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import KubeObject, form_of
 from kubeshard.core.patches import pointer
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharding.names import DRAIN_LABEL_PREFIX, SHARD_LABEL_PREFIX
+from kubeshard.sharding.names import BUCKET_LABEL_PREFIX, DRAIN_LABEL_PREFIX, SHARD_LABEL_PREFIX
 
 T = TypeVar("T", bound=KubeObject)
 
 _log = get_logger("kubeshard.controller")
 
-OF_RINGS = (SHARD_LABEL_PREFIX, DRAIN_LABEL_PREFIX)
+OF_RINGS = (SHARD_LABEL_PREFIX, DRAIN_LABEL_PREFIX, BUCKET_LABEL_PREFIX)
 IN_BOTH = ".alpha.sharding.timebertt.dev/"
 """What each label of a ring contains."""
 

@@ -1,0 +1,202 @@
+"""Labels the controlled objects of a ring that is sharded by ranges with the buckets of their owners, where shards have
+not: objects that were there before, that others have made, or that have been given to another owner.
+
+No selector shows those. So all objects of the ring's controlled resources are listed, their metadata only: at the
+beginning of each term, and then every `sync_period`, as the sharder of a ring with labels does. They are streamed page
+by page, and nothing is kept of them.
+
+Guaranteed: a label is written only to the object as it was read, and not after this process has stopped leading; at
+most `AT_ONCE` writes are under way, and an object with the right label is not written. A resource that cannot be read
+is reported, tried again after `RETRY` seconds, and does not keep the others waiting. Not guaranteed: that an object
+whose owner changes while it is listed is labelled by this scan; the next one finds it. Only objects that no shard has
+labelled wait for a scan, and none of these whose owner's shard wants it: that takes it over.
+
+An object whose controller is controlled itself belongs to the root of that chain: what controls what is read
+(`kubeshard.sharder.owners`). The owner that an annotation names is read, too, but only for an object without a label.
+
+RBAC: `list`, `get` and `patch` on the ring's controlled resources, in all namespaces; `get` on its main resources, if
+annotations name owners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kubeshard.client.client import Client
+from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import Key, ObjectMeta, metadata_only
+from kubeshard.core.owners import controller_of
+from kubeshard.core.patches import MergePatch
+from kubeshard.runtime.logs import get_logger
+from kubeshard.sharder.kinds_and_rights import ResourceKinds
+from kubeshard.sharder.owners import OwnerChains, read_metadata
+from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.tasks import BoundedTaskGroup, supervised
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.ring import Ring
+from kubeshard.sharding.ring_buckets import RingBuckets
+from kubeshard.sharding.ring_resources import RingEntry, main_owner, noted_main
+
+AT_ONCE = 10
+RETRY = 10.0
+TRIES = 3
+"""With an object that changes meanwhile."""
+
+_ELSEWHERE, _PART = "?", "bucket labels"
+
+_log = get_logger("kubeshard.sharder")
+
+
+class BucketLabels:
+    """Of one ring, for one term. `client` is for the objects' cluster, and writes only while this process leads."""
+
+    def __init__(
+        self,
+        ring: str,
+        buckets: Buckets,
+        rings: Rings,
+        kinds: ResourceKinds,
+        chains: OwnerChains,
+        client: Client,
+        sync_period: float,
+    ) -> None:
+        self._ring = ring
+        self._buckets = buckets
+        self._rings = rings
+        self._kinds = kinds
+        self._chains = chains
+        self._client = client
+        self._sync_period = sync_period
+
+    async def run(self) -> None:
+        """Scans until cancelled."""
+        await supervised(
+            self._keep_scanning, _PART, crashed=self._crashed, clock=self._client.clock, ring=self._ring
+        )
+
+    def _crashed(self) -> None:
+        if (ring := self._rings.get(self._ring)) is not None:
+            ring.metrics.add("crashes", more=_PART)
+
+    async def _keep_scanning(self) -> None:
+        while True:
+            ring = self._rings.get(self._ring)
+            complete = ring is not None and await self._scan(ring)
+            await asyncio.sleep(self._sync_period if complete else min(RETRY, self._sync_period))
+
+    async def _scan(self, ring: Ring) -> bool:
+        """Returns whether everything could be read and written."""
+        entries = ring.resources.entries
+        kinds, failed = dict[GroupResource, Kind](), dict[GroupResource, ApiError]()
+        for entry in entries if any(not each.main for each in entries) else ():
+            try:
+                kinds[entry.resource] = await self._kinds.kind(entry.resource)
+            except ApiError as error:
+                failed[entry.resource] = error
+        where = RingBuckets(self._buckets, ring.name, ring.resources, kinds.values())
+        for entry in entries:
+            kind, view = kinds.get(entry.resource), ring.view
+            # While it is not known which kinds control these objects, anything seems to.
+            if kind is None or view is None or not where.by_label(kind) or not entry.owners <= kinds.keys():
+                continue
+            labelling = _Labelling(self._chains, self._kinds, self._client, where, view, entry, kind)
+            try:
+                labelled = await labelling.run()
+            except ApiError as error:
+                failed[entry.resource] = error
+                if isinstance(error, NotFound):
+                    self._kinds.forget(entry.resource)
+                continue
+            if labelled:
+                _log.info(
+                    "Labelled objects with the buckets of their owners",
+                    ring=ring.name,
+                    resource=entry.resource,
+                    objects=labelled,
+                )
+        for entry in entries:
+            problem = failed.get(entry.resource, "")
+            ring.report.resolved(entry.resource, str(problem))
+        return not failed
+
+
+class _Labelling:
+    """Of the objects of one resource."""
+
+    def __init__(
+        self,
+        chains: OwnerChains,
+        kinds: ResourceKinds,
+        client: Client,
+        where: RingBuckets,
+        view: RingView,
+        entry: RingEntry,
+        kind: Kind,
+    ) -> None:
+        self._chains = chains
+        self._kinds = kinds
+        self._client = client
+        self._where = where
+        self._view = view
+        self._entry = entry
+        self._kind = kind
+        self._labelled = 0
+        self._failure: ApiError | None = None
+
+    async def run(self) -> int:
+        """Returns how many objects were written. Raises ApiError if they cannot be listed, or one cannot be written."""
+        objects = self._client.list(
+            metadata_only(self._kind), ALL, on_restart=lambda: None
+        )  # twice is harmless
+        async with BoundedTaskGroup(AT_ONCE) as tasks:
+            async for obj in objects:
+                meta = obj.metadata
+                due = self._where.due(self._kind, meta, _ELSEWHERE)
+                if due != meta.label(self._where.label):
+                    await tasks.start(self._label(meta))
+        if self._failure is not None:
+            raise self._failure
+        return self._labelled
+
+    async def _label(self, meta: ObjectMeta) -> None:
+        """Does not raise: the others are labelled nevertheless."""
+        try:
+            for _ in range(TRIES):
+                due = await self._due(meta)
+                if due == meta.label(self._where.label):
+                    return
+                labels = {self._where.label: due or None}
+                patch = MergePatch({"metadata": {"labels": labels, "resourceVersion": meta.resource_version}})
+                try:
+                    await self._client.patch(metadata_only(self._kind), meta.name, meta.namespace, patch)
+                except Conflict:
+                    meta = await read_metadata(self._client, self._kind, Key(meta.namespace, meta.name))
+                else:
+                    self._labelled += 1
+                    return
+        except (NotFound, NotOurs):
+            return
+        except ApiError as error:
+            self._failure = self._failure or error
+
+    async def _due(self, meta: ObjectMeta) -> str:
+        """What the label should be; "" for none. Raises ApiError."""
+        due = self._where.due(self._kind, meta, _ELSEWHERE)
+        if due != _ELSEWHERE:
+            return due or ""
+        view, own = self._view, self._view.owner_kinds.get(self._entry.resource, {})
+        if (reference := controller_of(meta)) is not None:
+            await self._chains.look_up(view, self._entry, meta)
+            found = main_owner(view.owner_kinds, own, reference, self._chains.known)
+            return str(self._where.buckets.of(ObjectMeta(uid=found[1].uid))) if found else ""
+        if self._where.of(self._kind, meta) is not None or (named := noted_main(own, meta)) is None:
+            return meta.label(self._where.label)
+        kind = await self._kinds.kind(own[named[0]].resource)
+        try:
+            owner = await read_metadata(self._client, kind, named[1])
+        except NotFound:
+            return ""
+        return str(self._where.buckets.of(owner))

@@ -1,0 +1,166 @@
+"""What objects control, in a ring that is sharded by ranges of uids: it is where its owner is, whoever made it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from test_scenes_range_coordinator import Operators
+from test_scenes_ranges import GATES
+
+from kubeshard.client import Client
+from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core.objects import Key, OwnerReference
+from kubeshard.core.owners import controller_reference
+from kubeshard.core.patches import MergePatch
+from kubeshard.shard.settings import Ranges
+from kubeshard.sharding.names import SYNC_PERIOD, bucket_label
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
+
+LABEL = bucket_label("r")
+STRANGER = Key("team", "stranger")
+
+
+class Family(Operators):
+    """Operators whose objects have a ConfigMap each."""
+
+    children = True
+
+    def labels(self) -> dict[str, str]:
+        """Those of the ConfigMaps of objects, by the object's name."""
+        children = self.world.objects("", "configmaps")
+        return {
+            key.name.removeprefix("c-"): obj["metadata"].get("labels", {}).get(LABEL, "")
+            for key, obj in children.items()
+            if key.namespace == "team" and key.name.startswith("c-")
+        }
+
+    def bucket(self, name: str) -> int:
+        thing = self.world.objects("sim.example", "things")[Key("team", name)]
+        return self.ranges.divided.of(ObjectMeta(uid=thing["metadata"]["uid"]))
+
+    def complete(self) -> bool:
+        """Whether each object has its ConfigMap, with its bucket as the label."""
+        things = self.world.objects("sim.example", "things")
+        return self.labels() == {key.name: str(self.bucket(key.name)) for key in things}
+
+    def cached(self, shard: str) -> set[str]:
+        """The objects whose ConfigMaps the shard knows."""
+        manager = self.world.processes[shard].manager
+        assert manager is not None
+        informers = manager.cache.informers_of(ConfigMap.KIND)
+        return {obj.key.name.removeprefix("c-") for informer in informers for obj in informer.store.objects()}
+
+    def owned(self, shard: str) -> set[str]:
+        assert self.assignment is not None
+        buckets = self.assignment.owned_by(shard)
+        return {name for name in self.labels() if self.bucket(name) in buckets}
+
+
+async def child(client: Client, name: str, of: str = "", label: str = "") -> None:
+    owners: tuple[OwnerReference, ...] = ()
+    if of:
+        owners = (controller_reference(await client.get(Thing, of, "team")),)
+    labels = {LABEL: label} if label else None
+    metadata = ObjectMeta(name=name, namespace="team", owner_references=owners, labels=labels)
+    await client.create(ConfigMap(metadata=metadata, data={"v": "1"}))
+
+
+@asynccontextmanager
+async def working(*gates: str, things: int = 60) -> AsyncIterator[Family]:
+    """Two operators. Some children are there before them: without a label, with a wrong one, without an owner."""
+    async with SimulatedCluster(seed=1, feature_gates=gates) as world:
+        fleet = Family(world, Ranges(buckets=64))
+        await world.install()
+        await world.make_things(things)
+        async with world.admin() as client:
+            await child(client, "c-t0", of="t0")
+            await child(client, "c-t1", of="t1", label="65")
+            await child(client, "c-t2")
+            await child(client, STRANGER.name)
+        for name in ("s0", "s1"):
+            fleet.start(name)
+        await world.until(lambda: fleet.settled("s0", "s1"), 10)
+        assert {each.partition(" ")[0] for each in fleet.blind} <= {"team/t0", "team/t1", "team/t2"}
+        fleet.blind.clear()
+        yield fleet
+        assert fleet.together == []
+        assert fleet.writes["things"] == 0
+        stranger = world.objects("", "configmaps")[STRANGER]["metadata"]
+        assert LABEL not in stranger.get("labels", {})
+
+
+@GATES
+@pytest.mark.quick
+def test_a_shard_knows_the_children_of_its_objects_and_no_others_however_shards_come_and_go(
+    gates: tuple[str, ...],
+) -> None:
+    async def scene() -> None:
+        async with working(*gates) as fleet:
+            await fleet.world.until(fleet.complete, 1)
+            versions = fleet.versions()
+            fleet.start("s2")
+            await fleet.until_settled("s0", "s1", "s2")
+            await fleet.world.processes["s0"].stop()
+            await fleet.until_settled("s1", "s2")
+            await fleet.world.until(lambda: all(fleet.cached(s) == fleet.owned(s) for s in ("s1", "s2")), 1)
+            assert fleet.cached("s1") | fleet.cached("s2") == set(fleet.labels())
+            assert fleet.versions() == versions  # a hand-over writes nothing
+
+    simulate(scene)
+
+
+@GATES
+def test_a_child_that_is_deleted_is_made_again_by_the_shard_that_has_its_owner_now(
+    gates: tuple[str, ...],
+) -> None:
+    async def scene() -> None:
+        async with working(*gates) as fleet:
+            fleet.start("s2")
+            await fleet.until_settled("s0", "s1", "s2")
+            runs = fleet.runs.copy()
+            names = [min(fleet.owned(shard)) for shard in ("s0", "s1", "s2")]
+            async with fleet.world.admin() as client:
+                for name in names:
+                    await client.delete(ConfigMap, f"c-{name}", "team")
+            await fleet.world.until(fleet.complete, 3)
+            assert {key.name for key in (fleet.runs - runs)} == set(names)
+            assert fleet.settled("s0", "s1", "s2")
+
+    simulate(scene)
+
+
+def test_what_gets_another_owner_or_is_made_by_others_is_labelled_by_the_coordinator() -> None:
+    """The operator wants neither, so no shard takes it over."""
+
+    async def scene() -> None:
+        async with working() as fleet:
+            things = fleet.world.objects("sim.example", "things")
+            buckets = [str(fleet.bucket(f"t{number}")) for number in range(60)]
+            other = next(number for number in range(10, 60) if buckets[number] != buckets[3])
+            uids = [things[Key("team", f"t{number}")]["metadata"]["uid"] for number in (3, other)]
+            async with fleet.world.admin() as client:
+                await child(client, "made", of="t3")
+                await child(client, "given", of="t3", label=buckets[3])
+                await child(client, "left", label=buckets[3])
+                reference = {"apiVersion": "sim.example/v1", "kind": "Thing", "name": f"t{other}"}
+                owners = [{**reference, "uid": uids[1], "controller": True, "blockOwnerDeletion": True}]
+                patch = MergePatch({"metadata": {"ownerReferences": owners}})
+                await client.patch(ConfigMap, "given", "team", patch)
+
+            def labels() -> list[str]:
+                found = fleet.world.objects("", "configmaps")
+                return [
+                    found[Key("team", name)]["metadata"].get("labels", {}).get(LABEL, "")
+                    for name in ("made", "given", "left")
+                ]
+
+            await fleet.world.until(lambda: labels() == [buckets[3], buckets[other], ""], SYNC_PERIOD + 5)
+            await asyncio.sleep(1)
+            cached = fleet.cached("s0") | fleet.cached("s1")
+            assert {"made", "given"} <= cached
+            assert "left" not in cached
+
+    simulate(scene)
