@@ -186,7 +186,7 @@ def test_leader_election_needs_its_own_lease() -> None:
 def test_a_shard_needs_its_lease_its_ring_and_patches_of_what_is_sharded() -> None:
     controller = sites(owns=[ConfigMap])
     found = granted(Manager([controller], sharding=Sharding("ring")), namespace="sys")
-    assert found["Role sys leases.coordination.k8s.io"] == "get watch create update"
+    assert found["Role sys leases.coordination.k8s.io"] == "get list watch create update"
     assert found["ClusterRole controllerrings.sharding.timebertt.dev"] == "get"
     assert found["ClusterRole sites.example.com"] == "get list watch patch"
     assert found["ClusterRole configmaps"] == "get list watch create patch"

@@ -1,4 +1,6 @@
-"""An operator with leader election becomes sharded, and goes back, while its instances run (docs/how-to/rollout.md)."""
+"""An operator with leader election becomes sharded, and goes back, while its instances run (docs/how-to/rollout.md),
+and so does a ring by labels that works by ranges from now on (docs/migration.md).
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,13 @@ PROGRAM = """
 import asyncio, sys
 from kubeshard import ConfigMap, Controller, LeaderElection, Manager, Sharding, Watch, run
 
-name, way = sys.argv[1:]
+name, way = sys.argv[1].partition(".")[0], sys.argv[2]
 election = LeaderElection("maps", namespace="default")
 rights = {
     "elected": lambda: {"leader_election": election},
     "maps": lambda: {"sharding": Sharding("maps", name, "default", mode="both", replaces=election)},
+    "labels": lambda: {"sharding": Sharding("maps", name, "default", mode="both")},
+    "ranges": lambda: {"sharding": Sharding("maps", name, "default", mode="both", delivery="ranges")},
     "others": lambda: {"sharding": Sharding("others", name, "default", mode="both", replaces=election)},
 }
 
@@ -61,6 +65,9 @@ class Instances:
 
     def works(self, name: str) -> bool:
         return "begin " in (self._folder / name).read_text()
+
+    def says(self, name: str, text: str) -> bool:
+        return text in (self._folder / name).read_text()
 
     def waits(self, name: str) -> bool:
         return "Waiting for the Lease" in (self._folder / name).read_text() and not self.works(name)
@@ -105,3 +112,33 @@ def test_from_an_election_to_a_ring_and_another_ring_and_back_nobody_begins_besi
     assert not instances.works(second)
     wait_until(lambda: instances.works(second), 60, "the other one works")
     instances.stop(second)
+
+
+def test_from_labels_to_ranges_and_back_under_the_same_names_nobody_begins_beside_an_instance_of_the_former_kind(
+    instances: Instances,
+) -> None:
+    instances.start("labels", "a", "b")
+    wait_until(lambda: instances.works("a") and instances.works("b"), 40, "shards by labels work")
+    instances.stop("a")
+    instances.start("ranges", "a.2")
+    wait_until(lambda: instances.says("a.2", "Acquired the Lease"), 30, "one by ranges has begun")
+    instances.stop("b")
+    assert not instances.works("a.2")
+    instances.start("ranges", "b.2")
+    wait_until(lambda: instances.works("a.2") or instances.works("b.2"), 40, "shards by ranges work")
+
+    instances.stop("a.2")
+    instances.start("labels", "a.3")
+    wait_until(
+        lambda: instances.says("a.3", "waits until those that work by ranges have ended"), 30, "it waits"
+    )
+    instances.stop("b.2")
+    assert not instances.works("a.3")
+    wait_until(lambda: instances.works("a.3"), 40, "a shard by labels works")
+
+    instances.start("ranges", "b.3")
+    wait_until(lambda: instances.says("b.3", "Cannot believe what the assignment says"), 30, "it waits")
+    instances.stop("a.3")
+    assert not instances.works("b.3")
+    wait_until(lambda: instances.works("b.3"), 40, "a shard by ranges works")
+    instances.stop("b.3")

@@ -143,6 +143,9 @@ class SmallRing:
     def available(self, ring: str, now: float) -> tuple[str, ...]:
         return self.shards
 
+    def labelled(self, ring: str, now: float) -> tuple[str, ...]:
+        return self.available(ring, now)
+
     def availability_ends(self, ring: str, now: float) -> float:
         return float("inf")
 

@@ -66,6 +66,9 @@ class View:
     def available(self, ring: str, now: float) -> tuple[str, ...]:
         return self.shards
 
+    def labelled(self, ring: str, now: float) -> tuple[str, ...]:
+        return self.available(ring, now)
+
     def availability_ends(self, ring: str, now: float) -> float:
         return float("inf")
 

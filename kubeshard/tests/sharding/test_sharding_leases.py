@@ -9,7 +9,12 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import micro_time
 from kubeshard.sharding import shard_states
-from kubeshard.sharding.names import EVICTED_ANNOTATION, RING_LABEL, SHARDER_IDENTITY
+from kubeshard.sharding.names import (
+    EVICTED_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
+    RING_LABEL,
+    SHARDER_IDENTITY,
+)
 from kubeshard.sharding.shard_states import (
     MAX_DURATION,
     LeaseTimes,
@@ -83,6 +88,32 @@ def test_states_change_exactly_at_their_boundaries(
 def test_uncertain_expired_and_ready_shards_are_available(state: ShardState) -> None:
     assert state.available is (state in (UNCERTAIN, EXPIRED, READY))
     assert ShardState.parse(str(state)) is state
+
+
+@pytest.mark.parametrize(
+    ("said", "labelled"),
+    [
+        ({}, "abc"),
+        ({"b": "uid/1024:"}, "ac"),
+        ({"b": "uid/1024:/7"}, "ac"),
+        ({"b": "labels:"}, "ac"),
+        ({"a": "uid/1024:/7", "b": "uid/1024:0-3@2/7"}, ""),
+        ({"a": "namespace/8:0-3@2/7", "b": "labels:", "c": "labels:"}, ""),
+    ],
+)
+def test_objects_are_assigned_by_labels_to_shards_that_take_these_while_nobody_works_by_ranges(
+    said: dict[str, str], labelled: str
+) -> None:
+    states = ShardStates()
+    for name in "abc":
+        states.observe(lease(name), 0)
+    assert states.labelled("ring", 0) == states.available("ring", 0) == ("a", "b", "c")
+    for name, text in said.items():
+        says, annotations = lease(name), {OWNED_RANGES_ANNOTATION: text}
+        meta = msgspec.structs.replace(says.metadata, annotations=annotations)
+        states.observe(msgspec.structs.replace(says, metadata=meta), 1)
+    assert states.available("ring", 1) == ("a", "b", "c")
+    assert states.labelled("ring", 1) == tuple(labelled)
 
 
 def test_an_unrecognised_state_label_reads_as_unknown() -> None:

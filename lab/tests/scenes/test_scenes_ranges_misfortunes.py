@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from test_scenes_range_coordinator import NAME, Operators, working
@@ -152,6 +153,83 @@ def test_a_shard_that_may_not_read_the_assignment_gets_nothing_and_tells_it(
 
     simulate(scene)
     assert "Cannot read what this shard owns" in caplog.text
+
+
+class Changing:
+    """Instances of a ring that is sharded by labels, and those of the same names by ranges; and a user who changes all
+    objects each second.
+    """
+
+    def __init__(self, world: SimulatedCluster) -> None:
+        self.world = world
+        self.fleet = Operators(world, Ranges(buckets=64))
+
+    def labels(self, name: str, mode: str = "both") -> None:
+        work = Work(self.fleet, name, 0.05)
+        self.world.shard(name, work, workers=20, owns=(), sharding={"mode": mode}, process=f"labels-{name}")
+
+    async def stop(self, name: str) -> None:
+        await self.world.processes[name].stop()
+
+    async def change(self, seconds: int) -> None:
+        async with self.world.admin() as client:
+            for number in range(seconds):
+                await asyncio.sleep(1)
+                for thing in await client.list_all(Thing, "team"):
+                    patch = MergePatch({"spec": {"v": number}})
+                    await client.patch(Thing, thing.metadata.name, "team", patch)
+
+    async def by_labels(self, *shards: str) -> float:
+        """Until these have run everything that has been there since."""
+        self.fleet.ran.clear()
+        things = self.world.objects("sim.example", "things")
+        changes = asyncio.create_task(self.change(60))
+        try:
+            return await self.world.until(
+                lambda: (
+                    self.fleet.ran.keys() == things.keys() and set(self.fleet.ran.values()) == set(shards)
+                ),
+                60,
+            )
+        finally:
+            changes.cancel()
+
+
+@asynccontextmanager
+async def changing() -> AsyncIterator[Changing]:
+    async with SimulatedCluster(seed=1) as world:
+        await world.install()
+        await world.make_things(50)
+        yield (scene := Changing(world))
+        assert scene.fleet.together == []
+
+
+def test_a_ring_goes_from_labels_to_ranges_and_back_while_it_runs_under_the_same_names() -> None:
+    """One instance after the other. The last of the former kind has everything in the end, and what remains says so
+    when the next change begins with an instance of its name.
+    """
+
+    async def scene() -> None:
+        async with changing() as ring:
+            fleet, names = ring.fleet, ("s0", "s1", "s2")
+            for name in names:
+                ring.labels(name)
+            await ring.by_labels(*names)
+            changes = asyncio.create_task(ring.change(1000))
+            for _ in range(2):
+                for name in reversed(names):
+                    await ring.stop(f"labels-{name}")
+                    fleet.start(name)
+                    await asyncio.sleep(5)
+                assert await fleet.until_settled(*names) < 15
+                for name in names:
+                    await ring.stop(name)
+                    ring.labels(name)
+                    await asyncio.sleep(5)
+                assert await ring.by_labels(*names) < 15
+            changes.cancel()
+
+    simulate(scene)
 
 
 def test_nothing_is_shared_out_by_ranges_while_a_shard_by_labels_is_left(

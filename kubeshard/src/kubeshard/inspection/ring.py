@@ -169,6 +169,9 @@ class _Members:
     def available(self, ring: str, now: float) -> tuple[str, ...]:
         return self._cluster.available(ring)
 
+    def labelled(self, ring: str, now: float) -> tuple[str, ...]:
+        return self._cluster.states.labelled(ring, now)
+
     def availability_ends(self, ring: str, now: float) -> float:
         return float("inf")
 

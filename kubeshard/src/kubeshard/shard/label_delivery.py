@@ -8,7 +8,13 @@
 | objects of a name that had been given up are reclaimed | `reclaiming` |
 | labels that others take away are put back | `label_restorer` |
 
-RBAC: `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that they control.
+A ring may have worked by hash ranges until now, and its labels are as they were before that. So a shard begins when a
+list, read after it has acquired its Lease, shows that no shard by ranges holds one. Until then its own Lease says that
+it waits, so that it keeps none of these from beginning again after a crash. Shards by ranges wait in the same way
+(`coordinator.doubts`). Not guaranteed: this without the right to list Leases, which labels alone do not need.
+
+RBAC: `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that they control;
+`list` on leases in the namespace of the shards.
 """
 
 from __future__ import annotations
@@ -21,17 +27,25 @@ from typing import Any
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.controller.controller import Controller
+from kubeshard.core.builtin import Lease
+from kubeshard.core.errors import ApiError, Forbidden
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.selectors import Selector
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.shard.delivery import Member, Places
 from kubeshard.shard.handover import Handovers, shard_predicate
 from kubeshard.shard.label_restorer import LabelRestorer
 from kubeshard.shard.reclaiming import Reclaiming, clear
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence
+from kubeshard.sharding.assignment import BY_LABELS
+from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL
+
+RETRY = 1.0
+"""Seconds between looks at who works by ranges."""
 
 _log = get_logger("kubeshard.shard")
 
@@ -104,18 +118,54 @@ class LabelledShare:
 
     @asynccontextmanager
     async def working(self, held: HeldShardLease, caches: Mapping[str, Cache]) -> AsyncIterator[None]:
-        """Reclaims all objects with the shard's name if necessary; meanwhile the gates of controllers are closed."""
+        """Waits for the end of shards by ranges, and reclaims all objects with the shard's name if necessary; meanwhile
+        the gates of controllers are closed.
+        """
         self._handovers.cannot_release = held.cannot_release
-        cache = caches[self._member.objects_in]
-        if held.returning:
-            working = self._reclaim(held, cache)
-        else:
-            self._reclaiming.reclaimed(self._member.kinds.keys())
-            working = self._take_back(cache)
         async with asyncio.TaskGroup() as tasks:
+            working = self._work(held, caches[self._member.objects_in])
             task = tasks.create_task(working, name="label delivery")
             yield
             task.cancel()
+
+    async def _work(self, held: HeldShardLease, cache: Cache) -> None:
+        await self._after_ranges(held)
+        if held.returning:
+            await self._reclaim(held, cache)
+        else:
+            self._reclaiming.reclaimed(self._member.kinds.keys())
+            await self._take_back(cache)
+
+    async def _after_ranges(self, held: HeldShardLease) -> None:
+        """Returns when no shard of the ring works by ranges, and one that begins sees that this one does not wait."""
+        member, notices = self._member, Notices()
+        client, shard = member.home.with_timeout(member.request_bound), member.shard
+        ring = Selector.equals(RING_LABEL, shard.ring)
+        while True:
+            try:
+                leases = await client.list_all(Lease, shard.namespace, label_selector=ring)
+            except Forbidden:
+                return
+            except ApiError as error:
+                _log.debug("Cannot list the Leases of the ring", ring=shard.ring, error=error)
+            else:
+                names = ((each.metadata.name, each) for each in leases)
+                said = {
+                    name: each.metadata.annotation(OWNED_RANGES_ANNOTATION)
+                    for name, each in names
+                    if each.spec.holder_identity == name
+                }
+                by_ranges = sorted(name for name, text in said.items() if text not in ("", BY_LABELS))
+                if not by_ranges and not said.get(shard.name):
+                    return
+                held.works_on(BY_LABELS if by_ranges else "")
+                if by_ranges and notices.due("waits"):
+                    _log.warning(
+                        "This shard takes objects by labels, and waits until those that work by ranges have ended",
+                        ring=shard.ring,
+                        shards=", ".join(by_ranges),
+                    )
+            await asyncio.sleep(RETRY)
 
     async def _take_back(self, cache: Cache) -> None:
         member = self._member

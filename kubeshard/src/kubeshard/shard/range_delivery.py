@@ -30,7 +30,7 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller.controller import Controller
-from kubeshard.core.builtin import ConfigMap, Lease
+from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
@@ -56,7 +56,6 @@ class RangeDelivery:
     def grants(
         self, ring: str, namespace: str, resources: Iterable[GroupResource], read: Places
     ) -> Iterator[Grant]:
-        yield Grant.on(Lease, "list", namespace=namespace or None)
         yield Grant.on(
             ConfigMap,
             "get",

@@ -231,7 +231,7 @@ class Sharding(ArgumentHints):
         a shard only has rights on objects in the namespaces that the manager reads.
         """
         controllers = list(controllers)
-        yield Grant.on(Lease, "get", "create", "update", "watch", namespace=self._namespace or None)
+        yield Grant.on(Lease, "get", "list", "create", "update", "watch", namespace=self._namespace or None)
         yield Grant.on(EVENTS, "create", "patch", namespace=self._namespace or None)
         ring = (
             self._declares.resources or declared_resources(controllers) or undeclared_resources(controllers)

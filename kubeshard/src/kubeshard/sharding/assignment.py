@@ -277,6 +277,15 @@ class Report(NamedTuple):
         return cls(epochs, _epoch(seen))
 
 
+BY_LABELS = "labels:"
+"""What a shard that takes objects by labels reports while it waits for the end of all that work by ranges."""
+
+
+def owns_some(text: str) -> bool:
+    """Whether a report, however the shard divides objects, says that it owns something."""
+    return text.rpartition(":")[2].partition("/")[0] != ""
+
+
 def _epoch(digits: str) -> int:
     if len(digits) > len(str(GREATEST)) or int(digits) > GREATEST:
         raise ValueError(f"the epoch {digits[:30]} is greater than any that is ever reached")

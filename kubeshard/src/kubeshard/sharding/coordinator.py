@@ -41,7 +41,8 @@ Whoever drives the machine knows no rule:
 
 It calls `seen` with every answer before it goes on, and tends once at a time.
 
-A ring begins with ranges when no shard that takes objects by labels is left: the two know nothing of each other.
+A ring begins with ranges when no shard that takes objects by labels is left, and one by labels does not begin before
+all by ranges have ended (`label_delivery`): the two know nothing of each other.
 
 Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease after the bucket was seen there, by a
 patch that fails if the shard has begun again since; every other change needs the owner. Shards that join within
@@ -63,7 +64,7 @@ from kubeshard.core.errors import AlreadyExists, ApiError, NotFound, PatchTestFa
 from kubeshard.core.patches import JsonPatch, add, test
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharding.assignment import Assignment, DividedDifferently, Place, Report, Unreadable
+from kubeshard.sharding.assignment import BY_LABELS, Assignment, DividedDifferently, Place, Report, Unreadable
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, WEIGHT_ANNOTATION
 from kubeshard.sharding.planner import Action, place
@@ -92,7 +93,7 @@ class Member(NamedTuple):
     renewed: str
     """Changes with each renewal."""
     by_labels: bool = False
-    """Whether it takes objects by labels."""
+    """Whether it takes objects by labels, and does not wait for the end of those that work by ranges."""
     differs: bool = False
     """Whether its program divides objects differently."""
 
@@ -409,6 +410,7 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Membe
     """What a shard's Lease says of it, and what is wrong with that."""
     meta, spec = lease.metadata, lease.spec
     said, problems = meta.annotation(OWNED_RANGES_ANNOTATION), list[str]()
+    by_labels, said = not said, "" if said == BY_LABELS else said
     weight, report, differs = Fraction(1), None, False
     try:
         weight = weight_of(meta.annotation(WEIGHT_ANNOTATION))
@@ -420,7 +422,7 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Membe
         problems.append(f"{meta.name} gets nothing: {error}")
         differs = isinstance(error, DividedDifferently)
     renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
-    return Member(meta.name, available, weight, report, renewed, not said, differs), "; ".join(problems)
+    return Member(meta.name, available, weight, report, renewed, by_labels, differs), "; ".join(problems)
 
 
 def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:

@@ -59,6 +59,10 @@ class Shards(Protocol):
         """Names of the ring's available shards, ascending."""
         ...
 
+    def labelled(self, ring: str, now: float) -> tuple[str, ...]:
+        """Those of them to which objects may be assigned by labels."""
+        ...
+
     def availability_ends(self, ring: str, now: float) -> float:
         """When the ring loses a shard without a further observation; infinite if it does not."""
         ...
@@ -204,6 +208,11 @@ class Ring:
     def available(self) -> tuple[str, ...]:
         """Names of the available shards, ascending."""
         return self._inputs.shards.available(self.name, self.clock.monotonic())
+
+    @property
+    def labelled(self) -> tuple[str, ...]:
+        """Those of them to which objects may be assigned by labels."""
+        return self._inputs.shards.labelled(self.name, self.clock.monotonic())
 
     @property
     def available_until(self) -> float:
@@ -382,9 +391,9 @@ class Ring:
         paused = self._inputs.on_deletion == "pause" and self._is_cleaned_up
         if self.ended or paused or len(self.name) > MAX_RING_NAME:
             return None
-        available, learned = self.available, self._inputs.kinds.learned
-        if self._views is None or self._members is not available or self._learned != learned:
-            hashring = self._present_hashring(available)
+        labelled, learned = self.labelled, self._inputs.kinds.learned
+        if self._views is None or self._members is not labelled or self._learned != learned:
+            hashring = self._present_hashring(labelled)
             owner_kinds = self._inputs.kinds.owner_kinds(self.resources)
             known, self._learned = self._views, learned
             self._tell_keys(owner_kinds)
@@ -416,11 +425,11 @@ class Ring:
             if namespaced and any(each.main and not each.namespaced for each in kinds.values()):
                 self.report.keys_differ(resource, "what cluster-scoped objects control in namespaces")
 
-    def _present_hashring(self, available: tuple[str, ...]) -> HashRing:
-        if self._hashring is None or self._members != available:
-            self._hashring = HashRing(available)
+    def _present_hashring(self, members: tuple[str, ...]) -> HashRing:
+        if self._hashring is None or self._members != members:
+            self._hashring = HashRing(members)
             self.metrics.add("ring_calculations")
-        self._members = available
+        self._members = members
         return self._hashring
 
     def _namespaces(self, without: tuple[str, ...]) -> Container[str] | None:

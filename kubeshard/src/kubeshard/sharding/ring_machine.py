@@ -176,18 +176,18 @@ class RingMachine(Generic[S]):
         """A Lease of the ring has changed. Call it immediately, even if a shard returns soon: a running scan may have
         seen the ring without it.
         """
-        if change.availability or change.presence:
+        if change.news:
             self.members_changed()
-            if change.after is None or not change.after.available:
-                # A shard that was not available any more, but might have lived, may be dead now.
-                self.request(ScanScope.MISPLACED)
+        if (change.availability or change.presence) and (change.after is None or not change.after.available):
+            # A shard that was not available any more, but might have lived, may be dead now.
+            self.request(ScanScope.MISPLACED)
 
     def members_changed(self) -> None:
-        """The available shards may have changed."""
-        now, available = self.ring.clock.monotonic(), self.ring.available
+        """The shards to which objects are assigned may have changed."""
+        now, members = self.ring.clock.monotonic(), self.ring.labelled
         self.available_until = self.ring.available_until
         for sync in self.resources.values():
-            sync.schedule.members(available, now)
+            sync.schedule.members(members, now)
             sync.notify()
 
     def request(self, scope: ScanScope) -> None:
@@ -555,7 +555,7 @@ class ResourceMachine:
         when the ring loses a shard without an event.
         """
         ring, now = self.ring, self.ring.clock.monotonic()
-        self.schedule.members(ring.available, now)
+        self.schedule.members(ring.labelled, now)
         if (due := self.schedule.due(priority, now)) is not None:
             return due, now
         if now >= self.of.available_until:

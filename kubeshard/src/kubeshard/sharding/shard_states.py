@@ -76,10 +76,12 @@ from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
 from kubeshard.core.versions import compare, precedes
+from kubeshard.sharding.assignment import owns_some
 from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
     RING_LABEL,
     SHARDER_IDENTITY,
 )
@@ -217,6 +219,14 @@ class ShardChange(NamedTuple):
     """Whether the API server's history was rewritten: recent writes were undone, not only to Leases."""
 
 
+class _Available(NamedTuple):
+    """The shards of a ring."""
+
+    until: float
+    names: tuple[str, ...]
+    labelled: tuple[str, ...]
+
+
 class ShardStates:
     """See the module. Not thread-safe; one per process."""
 
@@ -239,7 +249,7 @@ class ShardStates:
         """Since when Leases may be missing."""
         self.rewinds = 0
         """How many Leases were seen to revert to an earlier version."""
-        self._available: dict[str, tuple[float, tuple[str, ...]]] = {}  # ring -> (valid until, names)
+        self._available: dict[str, _Available] = {}
 
     # Observations
 
@@ -330,22 +340,29 @@ class ShardStates:
         """Names of the ring's available shards, ascending. Cached until something changes, so it is
         cheap to call.
         """
+        return self._present(ring, now).names
+
+    def labelled(self, ring: str, now: float) -> tuple[str, ...]:
+        """Those of them to which objects may be assigned by labels (`takes_labels`)."""
+        return self._present(ring, now).labelled
+
+    def _present(self, ring: str, now: float) -> _Available:
         remembered = self._available.get(ring)
-        if remembered is not None and now < remembered[0]:
-            return remembered[1]
+        if remembered is not None and now < remembered.until:
+            return remembered
         shards = [shard for shard in self.shards(ring, now) if shard.member]
         if len(shards) > self._max_shards:
             del (shards := _fairly(shards))[self._max_shards :]
         # Availability is lost by an observation, or by the end of a tombstone or of an evicted shard's time.
         until = now + min(map(_to_end, shards), default=float("inf"))
         names = tuple(sorted({shard.name for shard in shards}))
-        self._available[ring] = (until, names)
-        return names
+        found = _Available(until, names, takes_labels(names, (shard.lease for shard in shards)))
+        self._available[ring] = found
+        return found
 
     def availability_ends(self, ring: str, now: float) -> float:
         """When (like `now`) the ring loses a shard without a further observation; infinite if it does not."""
-        self.available(ring, now)
-        return self._available[ring][0]
+        return self._present(ring, now).until
 
     def shard(self, key: Key, now: float) -> Shard | None:
         """The Lease (or tombstone) of this namespace and name."""
@@ -469,7 +486,7 @@ class ShardStates:
         if new is not None:
             self._records[key] = self._members.setdefault(new.ring, {})[key] = new
         change = _difference(key, old, new, now)
-        if change.availability or change.presence:
+        if change.news:
             for ring in sorted(change.rings):
                 self._available.pop(ring, None)
         return change
@@ -548,6 +565,17 @@ def is_confirmed(lease: Lease) -> bool:
     return (
         spec.holder_identity == SHARDER_IDENTITY and number == str(spec.lease_transitions or 0) and bool(by)
     )
+
+
+def takes_labels(available: tuple[str, ...], leases: Iterable[Lease]) -> tuple[str, ...]:
+    """The available shards to which objects may be assigned by labels, given the Leases of all: not those that work by
+    hash ranges, and none while one of these works on something.
+    """
+    said = ((each.metadata.name, each.metadata.annotation(OWNED_RANGES_ANNOTATION)) for each in leases)
+    by_ranges = {name: text for name, text in said if text}
+    if any(map(owns_some, by_ranges.values())):
+        return ()
+    return tuple(name for name in available if name not in by_ranges) if by_ranges else available
 
 
 def duplicates(shards: Iterable[Shard]) -> dict[str, list[Key]]:
