@@ -159,6 +159,20 @@ def test_every_change_of_the_record_starts_the_waiting_anew() -> None:
     assert now == seen[2] + 15.0
 
 
+def test_a_lease_that_a_watch_shows_released_is_read_at_once_and_one_that_was_renewed_is_not() -> None:
+    m = machine()
+    m.next(0.0, WALL)
+    m.found(lease("other"), 0.0)
+    waits = m.next(0.1, WALL)
+    assert isinstance(waits, Wait)
+    m.observed(lease("other", renewed=micro_time(WALL + 1), rv="11"), 0.2, deleted=False)
+    assert m.next(0.2, WALL) == waits
+    m.observed(lease("", rv="12"), 0.3, deleted=False)
+    assert isinstance(m.next(0.3, WALL), Get)
+    m.found(lease("", rv="12"), 0.3)
+    assert isinstance(m.next(0.3, WALL), Replace)
+
+
 def test_a_change_of_metadata_alone_does_not_prolong_the_waiting() -> None:
     now, _ = until_it_writes(machine(), lambda now: lease("other", rv=str(10 + int(now))), 0.0)
     assert now == 15.0

@@ -198,7 +198,7 @@ def test_a_shard_needs_its_lease_its_ring_and_patches_of_what_is_sharded() -> No
     found = granted(
         Manager([controller], sharding=Sharding(DeclaredRing("ring", [given]), namespace="elsewhere"))
     )
-    assert found["Role elsewhere leases.coordination.k8s.io"] == "get watch create update"
+    assert found["Role elsewhere leases.coordination.k8s.io"] == "get list watch create update"
     assert found["ClusterRole secrets"] == "get list watch patch"
     assert not [place for place in found if "controllerrings" in place]
 

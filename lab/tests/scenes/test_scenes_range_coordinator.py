@@ -15,6 +15,7 @@ from test_scenes_ranges import SHARDS, Fleet
 
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.builtin import Lease
+from kubeshard.core.objects import Key
 from kubeshard.core.patches import MergePatch
 from kubeshard.shard.settings import Ranges
 from kubeshard.sharding.assignment import Assignment
@@ -57,6 +58,11 @@ async def working(*shards: str) -> AsyncIterator[Operators]:
         assert fleet.writes["things"] == 0
 
 
+def leader(fleet: Operators) -> str:
+    leases = fleet.world.objects("coordination.k8s.io", "leases")
+    return str(leases[Key("ops", "sharder-r")]["spec"]["holderIdentity"]).partition("_")[0]
+
+
 @pytest.mark.quick
 def test_the_first_instances_share_out_all_objects_in_two_writes() -> None:
     """One of them creates the assignment before."""
@@ -96,15 +102,25 @@ def test_a_second_shard_works_on_its_half_soon() -> None:
 def test_what_the_coordinator_itself_had_is_shared_out_when_it_dies() -> None:
     async def scene() -> None:
         async with working(*SHARDS) as fleet:
-            leader = next(
-                lease["spec"]["holderIdentity"].partition("_")[0]
-                for key, lease in fleet.world.objects("coordination.k8s.io", "leases").items()
-                if key.name == "sharder-r"
-            )
-            fleet.world.processes[leader].kill()
-            others = set(SHARDS) - {leader}
+            dead = leader(fleet)
+            fleet.world.processes[dead].kill()
+            others = set(SHARDS) - {dead}
             assert await fleet.until_settled(*others) < 60
             assert sorted(fleet.shares.values()) == [32, 32]
+
+    simulate(scene)
+
+
+def test_what_the_coordinator_itself_had_is_shared_out_as_soon_as_it_has_stopped() -> None:
+    async def scene() -> None:
+        async with working(*SHARDS) as fleet:
+            for _ in range(3):
+                stopped = leader(fleet)
+                await fleet.world.processes[stopped].stop()
+                others = set(SHARDS) - {stopped}
+                assert await fleet.until_settled(*others) < 1
+                fleet.start(stopped)
+                await fleet.until_settled(*SHARDS)
 
     simulate(scene)
 

@@ -104,9 +104,9 @@ class NoLeaseMetrics:
 class LeaseRenewer:
     """`connect` and `health` are called where `renew` runs, like everything here except `held`.
 
-    `health`: why this process is not fit to hold the Lease, None if it is. `watches`: whether the Lease is watched
-    while it is held. `rewound` is called when the Lease shows that etcd was restored from a backup, and `refused` with
-    the API server's answer to a request for it, once for each that is another one.
+    `health`: why this process is not fit to hold the Lease, None if it is. `watches`: whether the Lease is watched,
+    while it is held and while somebody else holds it. `rewound` is called when the Lease shows that etcd was restored
+    from a backup, and `refused` with the API server's answer to a request for it, once for each that is another one.
     """
 
     def __init__(

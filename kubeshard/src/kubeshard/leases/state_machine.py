@@ -19,7 +19,7 @@ for one that was created and deleted between two reads.
 | WAITING | for the take-over delay with its last record, or the lease duration | SEEKING | create, replace |
 | SEEKING | free, ours, or unchanged for the claim's take-over delay | SEEKING | replace |
 | SEEKING | another holder's | WAITING; REFUSED if there is nothing to wait for | |
-| WAITING | time to read again, or the take-over delay is over | WAITING; SEEKING if it is over | get |
+| WAITING | the take-over delay is over, another holder was seen, or it is time | WAITING; SEEKING if it is over | get |
 | WAITING | the record changed | WAITING, restarted | |
 | SEEKING | write succeeded | HELD; SEEKING if the response took longer than the right lasts | |
 | HELD | renewal due, and fit | HELD | replace |
@@ -301,6 +301,8 @@ class LeaseStateMachine:
 
     def observed(self, lease: Lease, now: float, *, deleted: bool) -> None:
         """A watch reported the Lease. Older versions than the known one are ignored."""
+        if self.state is State.WAITING and (lease.spec.holder_identity or "") != self.holder:
+            self._due = now
         if not self.holds:
             return
         known = self._lease.metadata.resource_version if self._lease else ""

@@ -241,6 +241,7 @@ class InManagerSharder:
             self._metrics,
             labels={SHARDER_LABEL: self._source.name},
             annotations=self._note,
+            watches=True,  # an instance that stops hands over at once, and so do its objects or buckets
         )
         stop = Stop(grace=-1)  # the caller of `drain` limits the time
         try:
