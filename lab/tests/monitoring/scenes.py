@@ -10,9 +10,15 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from test_scenes_reference_role import LEADER_ELECTION, SHARDER, SHARDER_ROLE, Rule, grant
 
-from kubeshard.controller import Context, Result
+from kubeshard.controller import Context, Reconciler, Result
+from kubeshard.core import ConfigMap
+from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.shard.settings import Ranges
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.assignment import Assignment
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.names import assignment_name
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard_lab.simulation.processes import Network, Process, refusal
 from kubeshard_lab.virtual_time import VirtualTimeLoop
@@ -165,6 +171,27 @@ async def nobody_may_assign(world: SimulatedCluster) -> None:
     await asyncio.sleep(16 * MINUTE)  # the second periodic full scan sees how long they have waited
 
 
+class Nothing(Reconciler[Thing]):
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        return None
+
+
+def shard_by_ranges(world: SimulatedCluster, name: str, ring: str) -> Process:
+    sharding = {"ring": ring, "mode": "both", "delivery": Ranges(buckets=64)}
+    return world.shard(name, Nothing(), owns=(), sharding=sharding)
+
+
+async def an_assignment_is_that_of_other_buckets(world: SimulatedCluster) -> None:
+    """Somebody has written one that can be read, and is not the ring's."""
+    shard_by_ranges(world, "o0", "other")
+    name = assignment_name("other")
+    await world.until(lambda: Key("ops", name) in world.objects("", "configmaps"), within=MINUTE)
+    async with world.admin("home") as client:
+        found = await client.get(ConfigMap, name, "ops")
+        await client.replace(msgspec.structs.replace(found, data=Assignment.of(Buckets(32)).data()))
+    await asyncio.sleep(5 * MINUTE)
+
+
 async def the_webhook_is_not_reached(world: SimulatedCluster) -> None:
     world.caller.reachable = False
     await create_things(world, 40, 30.0)
@@ -243,6 +270,7 @@ FAULTS: dict[str, Scene] = {
     "KubeshardNoShardAvailable": all_shards_die,
     "KubeshardDrainStuck": a_drain_is_held,
     "KubeshardObjectsUnassigned": nobody_may_assign,
+    "KubeshardAssignmentUnusable": an_assignment_is_that_of_other_buckets,
     "KubeshardMovesFail": a_right_to_move_is_revoked,
     "KubeshardWebhookNotAssigning": the_webhook_is_not_reached,
     "KubeshardRingNotReconciled": the_rings_status_cannot_be_written,

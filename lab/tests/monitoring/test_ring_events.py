@@ -11,9 +11,11 @@ import pytest
 
 from kubeshard.controller.event_series import IDLE
 from kubeshard.controller.events import SERIES_CHECK_INTERVAL
+from kubeshard.core import ConfigMap, Lease, ObjectMeta
+from kubeshard.sharding.names import RING_LABEL
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
 from kubeshard_lab.virtual_time import virtual_time
-from scenes import begin, refuse
+from scenes import begin, refuse, shard_by_ranges
 
 
 def told(world: SimulatedCluster, kind: str = "ControllerRing") -> list[dict[str, Any]]:
@@ -50,6 +52,23 @@ async def test_the_ring_tells_of_shards_that_join_leave_and_die() -> None:
         assert about(world, "s1", "Lease") == {("Warning", "ShardExpired"): 1}
         none = [event for event in told(world) if event["reason"] == "NoShardAvailable"]
         assert [event["type"] for event in none] == ["Warning"]
+
+
+@virtual_time
+async def test_a_ring_without_a_controllerring_tells_its_problems_of_what_it_has_instead() -> None:
+    async with SimulatedCluster() as world:
+        await world.install()
+        shard_by_ranges(world, "s0", "r")
+        world.shard("t0", Touch(), sharding={"mode": "both", "ring": "t"})
+        await asyncio.sleep(10)
+        async with world.admin("home") as client:
+            await client.delete(ConfigMap, "ranges-r", "ops")
+            await client.create(
+                Lease(metadata=ObjectMeta(name="t0", namespace="team", labels={RING_LABEL: "t"}))
+            )
+        await asyncio.sleep(20)
+        assert about(world, "ranges-r", "ConfigMap") == {("Warning", "AssignmentUnusable"): 1}
+        assert about(world, "sharder-t", "Lease")["Warning", "ShardsRefused"] == 1
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from kubeshard.controller import Context, Result
-from kubeshard.core import Conflict, NotOurs, ObjectMeta
+from kubeshard.core import ConfigMap, Conflict, NotOurs, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.leases.renewer import LONGEST_SLEEP
 from kubeshard.manager.debug_page import as_text
@@ -18,7 +18,7 @@ from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard_lab.simulation.processes import Process
 from kubeshard_lab.virtual_time import virtual_time
-from scenes import begin, refuse
+from scenes import begin, leads, refuse, shard_by_ranges
 
 
 def value(process: Process, name: str, **labels: str) -> float | None:
@@ -46,6 +46,53 @@ async def test_the_margin_is_what_is_left_of_the_lease_and_falls_while_it_is_not
         assert value(shard, "lease_margin_seconds", shard="s0") == 0
         await asyncio.sleep(LONGEST_SLEEP)
         assert value(shard, "lease_held", shard="s0") == 0
+
+
+@virtual_time
+async def test_buckets_are_counted_like_objects_with_labels() -> None:
+    async with SimulatedCluster() as world:
+        await world.install()
+        first, buckets = shard_by_ranges(world, "s0", "r"), {"group": "", "resource": "buckets"}
+        await world.make_things(20)
+        await asyncio.sleep(10)
+        assert value(first, "buckets", shard="s0", state="owned") == 64
+        assert value(first, "movements_total", **buckets) == 64
+        second = shard_by_ranges(world, "s1", "r")
+        await asyncio.sleep(10)
+        for process in first, second:
+            assert value(process, "buckets", shard=process.name, state="owned") == 32
+            assert value(process, "buckets", shard=process.name, state="draining") == 0
+        assert value(first, "drains_total", **buckets) == 32
+        assert value(first, "drains_acknowledged_total", **buckets) == 32
+        assert value(first, "drains_pending", **buckets) in (None, 0)
+        assert second.manager is not None
+        foreign = second.manager.metrics.registry.get_sample_value(
+            "kubeshard_cache_foreign_objects_total", {"kind": "Thing.v1.sim.example"}
+        )
+        assert foreign, "the API server does not select"
+
+
+@virtual_time
+async def test_what_waits_in_a_ring_by_ranges_is_measured_and_so_is_an_assignment_that_cannot_be_used() -> (
+    None
+):
+    async with SimulatedCluster() as world:
+        await world.install()
+        first, buckets = shard_by_ranges(world, "s0", "r"), {"group": "", "resource": "buckets"}
+        second = shard_by_ranges(world, "s1", "r")
+        await asyncio.sleep(10)
+        refuse(second, "PATCH", "/configmaps/ranges-r")
+        shard_by_ranges(world, "s2", "r")
+        await asyncio.sleep(70)
+        assert leads(first, "sharder-r")
+        assert value(first, "drains_pending", **buckets) in (10, 11)  # what `second` may not hand over
+        assert 5 < value(first, "oldest_drain_seconds") <= 70
+        async with world.admin("home") as client:
+            await client.delete(ConfigMap, "ranges-r", "ops")
+        await asyncio.sleep(0.5)
+        assert value(first, "assignment_unusable") == 1
+        await asyncio.sleep(30)
+        assert value(first, "assignment_unusable") == 0
 
 
 @virtual_time

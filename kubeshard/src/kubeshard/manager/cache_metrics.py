@@ -32,6 +32,7 @@ COUNTERS = (
     Series("unexpected_answers", lambda informer: informer.unexpected_answers),
     Series("undecodable_objects", lambda informer: informer.undecodable),
     Series("stale_events", lambda informer: informer.stale_events),
+    Series("foreign_objects", lambda informer: informer.foreign),
     Series("index_errors", lambda informer: informer.index_errors),
     Series("transform_errors", lambda informer: informer.transform_errors),
     Series("handler_errors", lambda informer: informer.handler_errors),

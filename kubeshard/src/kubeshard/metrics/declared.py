@@ -126,6 +126,12 @@ RINGS = table(
         "Objects that wait until it is confirmed that their dead shard has ended, with strict hand-over.",
     ),
     (
+        "controller_sharding_assignment_unusable",
+        "gauge",
+        "controllerring",
+        "Whether nothing moves in a ring by ranges: the assignment is gone, edited or restored, or cannot be written.",
+    ),
+    (
         "controller_sharding_controllerring_metadata_generation",
         "gauge",
         "controllerring uid",
@@ -212,6 +218,12 @@ SHARDS = table(
         "histogram",
         "controllerring group resource",
         "Time from the request to release an object until this shard released it.",
+    ),
+    (
+        "controller_sharding_buckets",
+        "gauge",
+        "controllerring shard state",
+        "Buckets of this shard in a ring by ranges: acquiring (being listed), owned, draining, leaving (not run).",
     ),
 )
 
@@ -368,6 +380,12 @@ CACHES = table(
         "counter",
         "kind",
         "Old events that were received again and dropped.",
+    ),
+    (
+        "kubeshard_cache_foreign_objects_total",
+        "counter",
+        "kind",
+        "Objects that were not asked for: the API server ignores shardSelector, and they were left out.",
     ),
     ("kubeshard_cache_index_errors_total", "counter", "kind", "Calls of index functions that raised."),
     (

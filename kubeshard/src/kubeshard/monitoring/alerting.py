@@ -78,6 +78,13 @@ ALERTS: tuple[Alert, ...] = (
         "Objects of ring {{ $labels.controllerring }} have no shard and cannot be assigned one",
     ),
     Alert(
+        "KubeshardAssignmentUnusable",
+        "warning",
+        f"{_worst('controller_sharding_assignment_unusable', 'controllerring')} > 0",
+        "2m",
+        "Nothing moves in ring {{ $labels.controllerring }}: its assignment by ranges is not repaired by itself",
+    ),
+    Alert(
         "KubeshardMovesFail",
         "warning",
         f"{_grown('controller_sharding_move_failures_total', '5m', 'controllerring', 'group', 'resource', 'reason')}"

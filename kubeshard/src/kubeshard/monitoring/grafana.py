@@ -57,6 +57,7 @@ SHARDER = (
             "Objects without a shard": "controller_sharding_objects_unassigned",
             "Objects that are not sharded": "controller_sharding_objects_not_sharded",
             "Moves that failed": "controller_sharding_move_failures_total",
+            "Assignments by ranges that cannot be used": "controller_sharding_assignment_unusable",
         },
     ),
     Row(
@@ -83,6 +84,7 @@ SHARDS = (
             "Time until an object is released": "controller_sharding_drain_acknowledgement_seconds_bucket",
             "Writes refused by the fence": "controller_sharding_refused_writes_total",
             "Writes without a fence": "controller_sharding_unfenced_writes_total",
+            "Buckets of a ring by ranges": "controller_sharding_buckets",
         },
     ),
 )

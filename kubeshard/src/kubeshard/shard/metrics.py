@@ -18,7 +18,10 @@ from kubeshard.manager.fast_metrics import Durations
 from kubeshard.metrics.declared import declared
 from kubeshard.metrics.families import counter, gauge
 from kubeshard.shard.identity import ShardIdentity
+from kubeshard.shard.range_ownership import RangeOwnership, State
+from kubeshard.sharding.buckets import BUCKETS
 
+HELD_STATES = tuple(state for state in State if state is not State.FOREIGN)
 ACKNOWLEDGEMENT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
@@ -39,6 +42,8 @@ class ShardMetrics(Collector):
         self._margin = margin
         self._refused = refused
         self._unfenced = unfenced
+        self.ranges: RangeOwnership | None = None
+        """Of a shard by ranges."""
         self._held = False
         self._renewals = 0
         self._failures: Counter[RenewalFailure] = Counter(dict.fromkeys(RENEWAL_FAILURES, 0))
@@ -89,7 +94,13 @@ class ShardMetrics(Collector):
         drains = counter("controller_sharding_drains_acknowledged_total")
         for resource, count in self._acknowledged.items():
             drains.add_metric((ring, *resource), count)
-        yield drains
+        buckets = gauge("controller_sharding_buckets")
+        if self.ranges is not None:
+            states = self.ranges.states
+            for state in HELD_STATES:
+                buckets.add_metric((*lease, state.name.lower()), states[state])
+            drains.add_metric((ring, *BUCKETS), self.ranges.handed_over)
+        yield from (buckets, drains)
         yield from self._durations.collect()
 
     def _writes(self, ring: str) -> Iterator[Metric]:

@@ -84,7 +84,7 @@ class RangeShare:
         self._where = where = RingBuckets(
             ranges.divided, member.shard.ring, member.resources, member.kinds.values()
         )
-        self._ownership = RangeOwnership(member.shard.name, ranges.divided)
+        self._ownership = member.metrics.ranges = RangeOwnership(member.shard.name, ranges.divided)
         self._fence = VersionFence(where.covers, self._owns, member.check, where.label, where.due)
         self._runs = BucketRuns(self._ownership, where.of, self._fence)
         self._drain_timeout = ranges.drain_timeout

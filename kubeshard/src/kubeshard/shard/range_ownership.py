@@ -34,6 +34,7 @@ was written to reclaim what names this shard.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -105,6 +106,8 @@ class RangeOwnership:
         self._epochs = [-1] * buckets.count
         """The greatest epoch that was seen with each."""
         self._seen = 0
+        self.handed_over = 0
+        """How many acknowledgements have taken effect."""
         self._terms = itertools.count(1)
 
     # Events
@@ -126,7 +129,9 @@ class RangeOwnership:
                     older.add(bucket)
                 elif place.owner != self._shard:
                     del self._held[bucket]
-                    if held.state is not State.LEAVING:
+                    if held.state is State.LEAVING:
+                        self.handed_over += 1
+                    else:
                         taken.add(bucket)
                 elif self._still_ours(held, place):
                     drain.add(bucket)
@@ -206,6 +211,11 @@ class RangeOwnership:
     def terms(self) -> dict[int, int]:
         """The present terms of all buckets that the caches should have."""
         return {bucket: held.term for bucket, held in self._held.items()}
+
+    @property
+    def states(self) -> Counter[State]:
+        """How many buckets are in which state; none is counted as FOREIGN."""
+        return Counter(held.state for held in self._held.values())
 
     @property
     def draining(self) -> frozenset[int]:

@@ -1,7 +1,11 @@
-"""What the sharder service writes into a ring's conditions, in the log of an operator that is its own sharder."""
+"""What the sharder service writes into a ring's conditions: of a ring without a ControllerRing, in the log of the
+operator that is its own sharder, and as Kubernetes events about what there is instead (`about`).
+"""
 
 from __future__ import annotations
 
+from kubeshard.controller.context import EventSink
+from kubeshard.controller.event_series import ObjectReference
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.lease_observer import LeaseObserver
@@ -15,22 +19,23 @@ _log = get_logger("kubeshard.sharder")
 class LoggedFindings:
     """Tells each finding once, and its end."""
 
-    def __init__(self, observer: LeaseObserver) -> None:
+    def __init__(self, observer: LeaseObserver, events: EventSink, about: ObjectReference) -> None:
         self._observer = observer
+        self._events = events.reporting_as("sharder")
+        self._about = about
         self._notices = Notices()
 
     def tell(self, ring: Ring) -> None:
         shards = self._observer.shards(ring.name)
         present = [shard for shard in shards if not shard.deleted]
-        found = {
-            condition.type: condition.message
-            for condition in findings(ring.report, ring.resources, present, max_shards=MAX_SHARDS)
-        }
-        for type_, message in found.items():
-            if type_ in LOGGED_BEFORE:
-                continue
-            if self._notices.due(type_, "" if type_ in CHANGING else message):
-                _log.warning("The ring has a problem", ring=ring.name, what=type_, problem=message)
-        for type_ in sorted(OWN_CONDITIONS - found.keys()):
-            if self._notices.resolved(type_):
+        found = findings(ring.report, ring.resources, present, max_shards=MAX_SHARDS)
+        for each in found:
+            if self._notices.due(each.type, "" if each.type in CHANGING else each.message):
+                self._events.event(self._about, "Warning", each.reason, each.message, action="Reconcile")
+                if each.type not in LOGGED_BEFORE:
+                    _log.warning(
+                        "The ring has a problem", ring=ring.name, what=each.type, problem=each.message
+                    )
+        for type_ in sorted(OWN_CONDITIONS - {each.type for each in found}):
+            if self._notices.resolved(type_) and type_ not in LOGGED_BEFORE:
                 _log.info("A problem of the ring is resolved", ring=ring.name, what=type_)

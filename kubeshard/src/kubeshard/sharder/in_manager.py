@@ -12,7 +12,8 @@ sharders: each write is a compare-and-swap on the state that was decided on. Onl
 while one is being deleted that has the finalizer for that, nothing is assigned here.
 
 The leader writes to its Lease, `sharder-<ring>`, which ring that is and what the controllers declare, for people and
-tools (`kubectl shard`).
+tools (`kubectl shard`). What a service would write into the ring's conditions are events about that Lease, or, by
+ranges, about the ConfigMap with the assignment.
 
 An instance that loses leadership stops the sharder, not the process, and becomes a candidate again: writes in progress
 are refused from that moment on, and a write that was sent already takes effect only on an unchanged object. The same
@@ -44,9 +45,11 @@ from kubeshard.cache.stats import PATIENCE_FOR_LOGS
 from kubeshard.client.client import Client
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import EventSink
+from kubeshard.controller.event_series import reference
 from kubeshard.controller.syncing import is_served, sync_problem, until_filled
-from kubeshard.core.builtin import Lease, Namespace
+from kubeshard.core.builtin import ConfigMap, Lease, Namespace
 from kubeshard.core.encoding import encode
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import FieldSelector, LabelSelector
 from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.controllers import measured
@@ -67,7 +70,12 @@ from kubeshard.sharder.range_coordinator import RangeDelivery
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.names import DECLARED_RING_ANNOTATION, SHARDER_FIELD_MANAGER, SHARDER_LABEL
+from kubeshard.sharding.names import (
+    DECLARED_RING_ANNOTATION,
+    SHARDER_FIELD_MANAGER,
+    SHARDER_LABEL,
+    assignment_name,
+)
 from kubeshard.sharding.ring import Chains, OwnerKinds, Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import ShardChange
@@ -156,12 +164,16 @@ class InManagerSharder:
         )
         self._cache = cache = Cache(self._client, transforms=self._observer.transforms)
         self._delivery: Delivery
+        namespace = election.namespace or client.namespace
         if ranges is None:
             self._delivery = LabelDelivery(self._objects, cache, self._config, cluster=objects_in)
+            self._about = reference(Lease.KIND, ObjectMeta(name=election.name, namespace=namespace))
         else:
-            namespace = election.namespace or client.namespace
             period = self._config.sync_period
             self._delivery = RangeDelivery(ring, ranges, namespace, self._objects, cache, period)
+            self._about = reference(
+                ConfigMap.KIND, ObjectMeta(name=assignment_name(ring), namespace=namespace)
+            )
         self._rings = Rings(
             RingInputs(
                 shards=self._observer.states,
@@ -274,7 +286,7 @@ class InManagerSharder:
 
     async def _assign(self, assigning: Assigning) -> None:
         """Runs it without a ControllerRing to reconcile, until cancelled."""
-        findings, news = LoggedFindings(self._observer), asyncio.Event()
+        findings, news = LoggedFindings(self._observer, self._events, self._about), asyncio.Event()
 
         def heard(_: object) -> None:
             news.set()

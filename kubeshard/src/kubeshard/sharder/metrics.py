@@ -7,7 +7,8 @@ Reasons for objects left unassigned by the webhook: `ring`, `object`, `resource`
 webhook's metrics and the gauges of the caches are exported by every replica; all others are meaningful in the leader.
 
 The number of series of a ring is bounded: no histogram has a label for the ring, since one would cost more than all its
-other series, and a gauge of a ring appears when it is not zero for the first time.
+other series, and a gauge of a ring appears when it is not zero for the first time. A ring by ranges has the metrics of
+objects for its buckets (`BUCKETS`).
 
 Guaranteed: a series is removed with its ring, or when its ring no longer lists the resource, and late counts do not
 re-create it. Gauges of a process that does not lead any more are zero.
@@ -34,6 +35,7 @@ from kubeshard.metrics.declared import declared
 from kubeshard.metrics.families import gauge
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus
+from kubeshard.sharding.buckets import BUCKETS
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 from kubeshard.sharding.shard_states import ShardState
 
@@ -66,6 +68,7 @@ MEASURED = (
     "webhook_unreached",
     "shards_failing_together",
     "objects_unconfirmed",
+    "assignment_unusable",
 )
 
 
@@ -98,11 +101,13 @@ class RingMetrics:
         self._resources: Collection[GroupResource] = ()
         self._ended = False
 
-    def add(self, name: str, resource: GroupResource | None = None, more: str = "") -> None:
-        """Counts one (`COUNTED`). `more`: the last label."""
+    def add(
+        self, name: str, resource: GroupResource | None = None, more: str = "", *, count: int = 1
+    ) -> None:
+        """Counts (`COUNTED`). `more`: the last label."""
         metric = self._metrics.counts[name]
         series = self._series.get((metric, resource, more)) or self._of(metric, resource, more)
-        series.value += 1
+        series.value += count
 
     def set(self, name: str, value: float, resource: GroupResource | None = None, more: str = "") -> None:
         """Sets a gauge (`MEASURED`)."""
@@ -116,7 +121,7 @@ class RingMetrics:
     def keep(self, resources: Collection[GroupResource]) -> None:
         """Sets the ring's resources: series of other resources are removed."""
         self._resources = resources
-        self._remove([key for key in self._series if key[1] is not None and key[1] not in resources])
+        self._remove([key for key in self._series if not self._has(key[1])])
         # A counter that first appears with its first count hides that count from rates, and there is an alert on this.
         self._of(self._metrics.counts["takeovers"])
 
@@ -135,10 +140,13 @@ class RingMetrics:
         series = self._series.get((metric, resource, more))
         if series is not None:
             return series
-        if self._ended or (resource is not None and resource not in self._resources):
+        if self._ended or not self._has(resource):
             return Number()  # which is not exposed
         self._series[metric, resource, more] = series = metric.series(*self._values(resource, more))
         return series
+
+    def _has(self, resource: GroupResource | None) -> bool:
+        return resource in (None, BUCKETS) or resource in self._resources
 
     def _values(self, resource: GroupResource | None, more: str) -> tuple[str, ...]:
         return (self._ring, *(resource or ()), *((more,) if more else ()))

@@ -34,7 +34,8 @@ from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import carried_out
-from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.assignment import Place
+from kubeshard.sharding.buckets import BUCKETS, Buckets
 from kubeshard.sharding.coordinator import (
     Change,
     Command,
@@ -126,6 +127,8 @@ class RangeCoordination:
         self._members = _Members(ring, namespace, rings, observer, self._clock)
         self._machine = Coordinator(buckets, self._members, self._clock, first=first)
         self._news = asyncio.Event()
+        self._waiting: dict[tuple[int, Place], float] = {}
+        """Since when buckets wait to be handed over, or for a shard."""
 
     def follow(self, ring: Ring) -> None:
         """Something about the ring has changed."""
@@ -172,6 +175,22 @@ class RangeCoordination:
     async def _tend(self, ring: Ring) -> None:
         await carried_out(self._machine.tend(), self._do)
         ring.report.ranges("; ".join(filter(None, (self._machine.problem, self._members.problem))))
+        self._measure(ring)
+
+    def _measure(self, ring: Ring) -> None:
+        """What waits is measured as of the last look at it."""
+        now, assignment = self._clock.monotonic(), self._machine.assignment
+        places, alive = () if assignment is None else assignment.places, frozenset(ring.available)
+        drains = {(bucket, each) for bucket, each in enumerate(places) if each.target and each.owner in alive}
+        unowned = {(bucket, each) for bucket, each in enumerate(places) if alive and each.owner not in alive}
+        self._waiting = {each: self._waiting.get(each, now) for each in drains | unowned}
+        for what, oldest, some in (
+            ("drains_pending", "oldest_drain_seconds", drains),
+            ("objects_unassigned", "oldest_unassigned_seconds", unowned),
+        ):
+            ring.metrics.set(what, len(some), BUCKETS)
+            ring.metrics.set(oldest, now - min((self._waiting[each] for each in some), default=now))
+        ring.metrics.set("assignment_unusable", bool(self._machine.problem))
 
     async def _do(self, command: Command) -> object:
         name = assignment_name(self._ring)
@@ -190,8 +209,11 @@ class RangeCoordination:
                 meta = ObjectMeta(name=name, namespace=self._namespace, labels=labels)
                 self._take(await self._client.create(ConfigMap(metadata=meta, data=data)))
                 _log.info("Wrote the assignment of the ring", ring=self._ring)
-            case Change(patch, reason, moved):
+            case Change(patch, reason, moved, given, asked):
                 self._take(await self._client.patch(ConfigMap, name, self._namespace, patch))
+                if (ring := self._rings.get(self._ring)) is not None:
+                    ring.metrics.add("movements", BUCKETS, count=given)
+                    ring.metrics.add("drains", BUCKETS, count=asked)
                 _log.info(
                     "Changed the assignment of the ring",
                     ring=self._ring,

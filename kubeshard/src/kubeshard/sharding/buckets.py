@@ -18,7 +18,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kubeshard.core.hash_ranges import HASHED_FIELDS, HASHES, HashedField, HashRanges, LabelledHash
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
+
+BUCKETS = GroupResource("", "buckets")
+"""As which resource buckets are counted, where objects are counted by theirs."""
 
 MOST_BUCKETS = 2048
 """A change of all of them at once is still one patch: the API server takes 10 000 operations."""

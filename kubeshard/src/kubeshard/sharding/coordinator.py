@@ -135,11 +135,15 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The object, by this patch. `moved` says which buckets, `reason` why."""
+    """The object, by this patch. `reason` says why, `moved` how many buckets it is about: how many of them are `given`
+    to a shard, and of how many a shard is `asked` to hand them over.
+    """
 
     patch: JsonPatch
     reason: str
     moved: int = 0
+    given: int = 0
+    asked: int = 0
 
 
 Command = Look | ReadLeases | Prove | Create | Change
@@ -359,7 +363,11 @@ class Coordinator:
         moves = {**self._repeated(assignment, members), **moves}
         places = {bucket: (move.owner, move.target) for bucket, move in moves.items()}
         if moves and (patch := assignment.change(places, join=True)):
-            yield Change(patch, "shards have joined, left, or changed their weights", len(moves))
+            each = [(assignment.places[bucket], move) for bucket, move in moves.items()]
+            given = sum(move.owner != last.owner for last, move in each)
+            asked = sum(move.target not in ("", last.target) for last, move in each)
+            why = "shards have joined, left, or changed their weights"
+            yield Change(patch, why, len(moves), given, asked)
 
     def _repeated(self, assignment: Assignment, members: Iterable[Member]) -> dict[int, _Move]:
         """What shards own, and do not say so: they may have seen it at a greater epoch, before it was edited."""

@@ -87,7 +87,9 @@ class Metrics(Protocol):
 class Recorder(Protocol):
     """The metrics of one ring, by name."""
 
-    def add(self, name: str, resource: GroupResource | None = None, more: str = "") -> None: ...
+    def add(
+        self, name: str, resource: GroupResource | None = None, more: str = "", *, count: int = 1
+    ) -> None: ...
 
     def set(self, name: str, value: float, resource: GroupResource | None = None, more: str = "") -> None: ...
 
