@@ -166,7 +166,7 @@ def test_a_replay_says_if_it_is_not_the_run_that_was_recorded(folder: Path) -> N
         ("examples/tickets.py --always examples/tickets.py:nobody", "examples/tickets.py has no nobody"),
         ("examples/tickets.py --always examples/tickets.py:manager", "is no function"),
         ("examples/tickets.py --sharder both", "a manager says where its sharder is"),
-        ("examples/tickets.py --faults label", "label cannot be inflicted on this operator; what can: "),
+        ("examples/tickets.py --faults label", "label cannot be inflicted here; what can: "),
         ("examples/first_operator.py", "there is no object to work on: give --template with a Page"),
         ("--always examples/tickets.py:manager", "are for an operator: name it first"),
     ],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kubeshard_lab.simulation.digest import Recorder
     from kubeshard_lab.simulation.operators.workload import Author
     from kubeshard_lab.simulation.oracles import SimulationResult
-    from kubeshard_lab.simulation.script import Operator, Script, Sharder
+    from kubeshard_lab.simulation.script import Delivery, Operator, Script, Sharder
 
 EVENTS = 30
 """How many of the events before a violation are shown."""
@@ -102,6 +102,13 @@ def simulate() -> None:
     help="Where the sharder runs: in processes of its own, in the elected shard, or both.",
 )
 @click.option(
+    "--delivery",
+    type=click.Choice(("labels", "uid", "namespace")),
+    default="labels",
+    show_default=True,
+    help="How objects are shared out: by labels, or by hash ranges of their uids or namespaces.",
+)
+@click.option(
     "--objects", type=click.IntRange(min=1), help="Number of objects (default: 10 of your operator, or 30)."
 )
 @click.option(
@@ -132,6 +139,7 @@ def run(
     minutes: float,
     faults: str,
     sharder: Sharder,
+    delivery: Delivery,
     objects: int | None,
     calm: float,
     output: Path,
@@ -147,16 +155,20 @@ def run(
     script of each failure is written to a file at once, which `kubeshard simulate replay` plays again; in the end, that
     of the first one is shrunk.
     """
+    from kubeshard_lab.simulation.faults.injection import apply_to
     from kubeshard_lab.simulation.running import drawn
     from kubeshard_lab.simulation.script import Script
 
     click.get_current_context().with_resource(_silence())
     operator = _operator(target, templates, manifests, always, eventually, instances)
-    if operator and sharder != "service":
+    if operator and (sharder, delivery) != ("service", "labels"):
         raise ConfigurationError(
-            "--sharder is for rings without an operator: a manager says where its sharder is"
+            "--sharder and --delivery are for rings without an operator: a manager says where its sharder is, and how "
+            "it shares out objects"
         )
-    allowed = _faults_of(operator) if operator else ()
+    if delivery != "labels" and sharder == "service":
+        raise ConfigurationError("no service shares out objects by ranges: write --sharder in-manager")
+    allowed = _faults_of(operator) if operator else tuple(sorted(apply_to(delivery)))
     kinds = () if faults in ("all", "none") else _kinds(faults, allowed)
     clock, numbers, totals = SystemClock(), _numbers(seeds), Counter[str]()
     repeats: bool | None = None
@@ -168,10 +180,11 @@ def run(
             objects=objects or (10 if operator else 30),
             calm=calm,
             sharder=sharder,
+            delivery=delivery,
             operator=operator,
         )
         if faults != "none":
-            script = drawn(script, kinds or allowed)
+            script = drawn(script, kinds or (allowed if operator else ()))
         began = clock.monotonic()
         script, result, recorder = _recorded(script)
         totals += result.counts
@@ -378,7 +391,7 @@ def _kinds(text: str, allowed: Collection[str] = ()) -> tuple[str, ...]:
         )
     if allowed and (other := [kind for kind in kinds if kind not in allowed]):
         raise ConfigurationError(
-            f"{', '.join(other)} cannot be inflicted on this operator; what can: {', '.join(allowed)}"
+            f"{', '.join(other)} cannot be inflicted here; what can: {', '.join(allowed)}"
         )
     return kinds
 

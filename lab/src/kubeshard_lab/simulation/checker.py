@@ -4,7 +4,8 @@ It shares nothing with the oracles but the history's form, on purpose: a mistake
 what they excuse, shows as a disagreement. So the bounds are written out once more: those of the oracles are computed
 from the product, and follow if it changes one; here somebody has to change the number, and to say why that is safe.
 
-- stale write: a write by a shard took effect on a main object, or on a child of one, that another shard owned.
+- stale write: a write by a shard took effect on a main object, or on a child of one, that another shard owned; where
+  nothing on an object names its shard: and that this other one had written since it got it.
 - overlap: two live processes worked on one object, of one UID, at the same time.
 - identity: a process acquired the Lease of a live one of the same name, whose right to act was not over.
 - ownership: a minute after the last fault, an object has no owner, or one that does not live. If most shards, and at
@@ -55,13 +56,18 @@ class Finding(NamedTuple):
     what: str
 
 
-def check(history: Iterable[Entry]) -> list[Finding]:
-    """Returns everything that was not right, in its order."""
-    return _Checker().run(history)
+def check(history: Iterable[Entry], *, by_version: bool = False) -> list[Finding]:
+    """Returns everything that was not right, in its order. `by_version`: writes prove that nobody has written
+    since, and not whose the object is.
+    """
+    return _Checker(by_version).run(history)
 
 
 class _Checker:
-    def __init__(self) -> None:
+    def __init__(self, by_version: bool) -> None:
+        self._by_version = by_version
+        self._written: set[tuple[str, str]] = set()
+        """The objects that the shards have written which have them."""
         self.findings: list[Finding] = []
         self._sent: dict[int, Sent] = {}
         self._alive: set[str] = set()
@@ -144,24 +150,33 @@ class _Checker:
         if entry.kind == "main":
             if sent is None and entry.existed and before != after:
                 self._grace[entry.name] = entry.at + GRACE
+            if before != after:
+                self._written -= {("main", entry.name), ("child", entry.name)}
             if entry.exists:
                 self._owners[entry.name] = after, entry.draining[1]
             else:
                 self._owners.pop(entry.name, None)
-        if sent is None or sent.sharder or self._excused(entry.name, entry.at):
+        if sent is None or sent.sharder:
             return
-        shard = _shard(sent.process)
+        shard, which = _shard(sent.process), (entry.kind, entry.name)
+        handed_over = self._by_version and before != after and entry.existed and entry.exists
+        owner = before if entry.kind == "main" or handed_over else entry.main_owner
+        if owner == shard and not handed_over:
+            self._written.add(which)
+        unseen = self._by_version and not handed_over and which not in self._written
+        if unseen or self._excused(entry.name, entry.at):
+            return
         if entry.kind == "main":
-            took_back = entry.labels_only and after == shard
+            took_back = entry.labels_only and after == shard and not self._by_version
             if before != shard and entry.existed and not took_back:
                 self._found(entry.at, "stale write", f"{sent.process}: {entry.name} of {before or 'nobody'}")
             return
         of_another_object = not entry.main_uid or entry.belongs_to != entry.main_uid
         too_late = entry.at > sent.at + sent.timeout + TAIL
         reclaimed = entry.labels_only and before == after == shard
-        if entry.main_owner != shard and not (of_another_object or too_late or reclaimed):
-            owner = entry.main_owner or "nobody"
-            self._found(entry.at, "stale write", f"{sent.process}: the child of {entry.name} of {owner}")
+        if owner != shard and not (of_another_object or too_late or reclaimed):
+            whose = owner or "nobody"
+            self._found(entry.at, "stale write", f"{sent.process}: the child of {entry.name} of {whose}")
 
     def _began(self, entry: Began) -> None:
         which = entry.name, entry.uid

@@ -42,6 +42,7 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime import world as runtime
 from kubeshard.runtime.pod import Pod
+from kubeshard.shard.settings import Ranges
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.config import SharderConfig
@@ -60,12 +61,15 @@ from kubeshard_apiserver.history import History
 from kubeshard_apiserver.resources.definitions import DEFINITIONS, resource_of
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.steps import WebhookCall, WebhookReply
+from kubeshard_lab.simulation.deliveries import Labelled, Ranged
 from kubeshard_lab.simulation.processes import Environment, Process
 from kubeshard_lab.virtual_time import run_virtual
 from kubeshard_lab.virtual_world import virtual_world
 
 A_YEAR = 365 * 86_400.0
 WORK = "work"
+TEAMS = ("team", "a-team", "e-team", "i-team", "m-team", "q-team", "u-team", "x-team", "z-team")
+"""The namespaces of Things, in different buckets. Only one is needed unless they are shared out by namespace."""
 
 
 class Thing(KubeObject, group="sim.example", version="v1"):
@@ -193,7 +197,8 @@ class _Webhooks:
 class SimulatedCluster(Environment):
     """See the module. `users`: RBAC is enforced, and these are the
     users of processes, by name; all others are administrators. `apart`: Leases are in a separate cluster, at home, and
-    shards refer to the one with the objects as `WORK`. `feature_gates`: those of the API server that are on.
+    shards refer to the one with the objects as `WORK`. `feature_gates`: those of the API server that are on. `ranges`:
+    how shards get their objects if not by labels.
     """
 
     def __init__(
@@ -205,6 +210,7 @@ class SimulatedCluster(Environment):
         users: Mapping[str, User] | None = None,
         apart: bool = False,
         feature_gates: Collection[str] = (),
+        ranges: Ranges | None = None,
     ) -> None:
         outside = virtual_world(seed=seed)
         self.server = ApiServer(world=outside, feature_gates=feature_gates)
@@ -220,6 +226,9 @@ class SimulatedCluster(Environment):
         super().__init__(outside, {"sim": self.front, "home": home}, latency)
         self.deaths.append(self.caller.died)
         self.ring = ring
+        self.ranges = ranges
+        self.namespaces = TEAMS if ranges and ranges.by == "namespace" else TEAMS[:1]
+        self.delivery = Ranged(self.server.store, ring, ranges.divided) if ranges else Labelled()
 
     async def __aenter__(self) -> Self:
         return self
@@ -257,11 +266,11 @@ class SimulatedCluster(Environment):
         return ClusterConfig(server, auth=BearerToken(token) if self._users else None)
 
     async def install(self, *more: Mapping[str, Any]) -> None:
-        """Installs the kinds, and the namespaces sharding-system, ops (for the shards' Leases) and team."""
+        """Installs the kinds, and the namespaces sharding-system, ops (for the shards' Leases) and those of Things."""
         async with self.admin() as client:
             for manifest in (controller_ring_crd(), definition(), *more):
                 await client.apply(manifest)
-            for name in ("sharding-system", "ops", "team"):
+            for name in ("sharding-system", "ops", *self.namespaces):
                 await client.create(Namespace(metadata=ObjectMeta(name=name)))
         if self.apart:
             async with self.admin("home") as client:
@@ -280,7 +289,8 @@ class SimulatedCluster(Environment):
     async def make_things(self, count: int, *, prefix: str = "t", **spec: Any) -> None:
         async with self.admin() as client:
             for number in range(count):
-                metadata = ObjectMeta(name=f"{prefix}{number}", namespace="team")
+                name = f"{prefix}{number}"
+                metadata = ObjectMeta(name=name, namespace=self.home_of(name))
                 await client.create(Thing(metadata=metadata, spec=dict(spec)))
 
     def objects(self, group: str, resource: str) -> dict[Key, dict[str, Any]]:
@@ -290,21 +300,36 @@ class SimulatedCluster(Environment):
         except KeyError:  # the kind does not exist at the moment
             return {}
 
+    def home_of(self, name: str) -> str:
+        """The namespace of a Thing, or of its child."""
+        return self.namespaces[sum(name.removeprefix("c-").encode()) % len(self.namespaces)]
+
+    def stored(self, resource: GroupResource, key: Key) -> Any:
+        """The object as it is delivered; None without it, and while its kind does not exist."""
+        try:
+            return self.delivery.shown(self.server.store.get(resource, key))
+        except KeyError:
+            return None
+
     def owners(
-        self, group: str = "sim.example", resource: str = "things", namespace: str = "team"
+        self, group: str = "sim.example", resource: str = "things", namespace: str = ""
     ) -> dict[str, str]:
-        """Returns the shard labels by name of the object; "" without one."""
+        """Returns the shards by name of the object; "" without one. By default, of Things and their children."""
         label = shard_label(self.ring)
         return {
-            key.name: (obj["metadata"].get("labels") or {}).get(label, "")
+            key.name: (self.delivery.shown(obj)["metadata"].get("labels") or {}).get(label, "")
             for key, obj in self.objects(group, resource).items()
-            if key.namespace == namespace
+            if key.namespace in ([namespace] if namespace else self.namespaces)
         }
 
     def draining(self) -> set[str]:
         label = drain_label(self.ring)
         things = self.objects("sim.example", "things").items()
-        return {key.name for key, obj in things if label in (obj["metadata"].get("labels") or {})}
+        return {
+            key.name
+            for key, obj in things
+            if label in (self.delivery.shown(obj)["metadata"].get("labels") or {})
+        }
 
     def backup(self) -> Callable[[], None]:
         """Takes a snapshot of etcd. The returned function restores it: every watch is cut, and versions continue from
@@ -332,6 +357,7 @@ class SimulatedCluster(Environment):
             for each in store.objects(DEFINITIONS).values():
                 if resource_of(each) in gone:
                     self.server.definitions.serve(each)
+            self.delivery.restored()
 
         return restore
 
@@ -375,14 +401,14 @@ class SimulatedCluster(Environment):
     ) -> Process:
         """Starts a shard whose Lease is named `name`; `process` is needed if several run under it; for `machine` and
         `pod` see `Process`. `sharding` and the other options are passed to `Sharding` and `Manager`. Its controller
-        declares that Things and the objects it owns are sharded.
+        declares that Things, and the objects it owns if the ring has them, are sharded.
         """
         started = Process(self, process or name, machine, pod)
         thing = Controller(
             name="thing",
             reconciler=reconciler,
             primary=Watch(Thing, sharded=True),
-            owns=[Watch(kind, sharded=True) for kind in owns],
+            owns=[Watch(kind, sharded=self.delivery.with_children) for kind in owns],
             workers=workers,
             reconcile_timeout=reconcile_timeout,
             clusters=[WORK] if self.apart else [HOME_CLUSTER],
@@ -395,6 +421,7 @@ class SimulatedCluster(Environment):
                 "name": name,
                 "namespace": "ops",
                 "objects_in": WORK if self.apart else HOME_CLUSTER,
+                "delivery": self.ranges or "labels",
                 **(sharding or {}),
             }
         )

@@ -29,7 +29,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import TextFormatter, heard_by
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
 from kubeshard_lab.simulation.cluster import SimulatedCluster
-from kubeshard_lab.simulation.history import stored_last
+from kubeshard_lab.simulation.deliveries import stored_last
 from kubeshard_lab.simulation.processes import Network, Process, StreamAround
 from kubeshard_lab.simulation.running import explore
 from kubeshard_lab.simulation.workload import SHARDERS

@@ -16,8 +16,9 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.sharding.names import INCARNATION_ANNOTATION, drain_label, shard_label
 from kubeshard_apiserver.history import Event
-from kubeshard_apiserver.store import Store
-from kubeshard_lab.simulation.processes import Environment, Process, is_sharders
+from kubeshard_lab.simulation.cluster import SimulatedCluster
+from kubeshard_lab.simulation.deliveries import THINGS
+from kubeshard_lab.simulation.processes import Process, is_sharders
 
 _KINDS = {"things": "main", "configmaps": "child", "leases": "lease"}
 
@@ -165,12 +166,12 @@ Entry: TypeAlias = (
 
 
 class Recorder:
-    """Records a run of the environment from now on. `ring` is the ring whose labels matter."""
+    """Records a run from now on. `ring` is the ring whose labels matter."""
 
-    def __init__(self, world: Environment, stores: tuple[Store, ...], ring: str) -> None:
+    def __init__(self, world: SimulatedCluster, ring: str) -> None:
         self.entries: list[Entry] = []
         self._world = world
-        self._stores = stores
+        self._store = world.server.store
         self._labels = shard_label(ring), drain_label(ring)
         self._sent = 0
         """How many requests have been sent: one that is sent again counts again."""
@@ -181,8 +182,7 @@ class Recorder:
         world.observers.append(self._observe)
         world.learners.append(self._learn)
         world.deaths.append(lambda process: self.add(Died(self._now, process.name, process.dead)))
-        for store in stores:
-            store.subscribe(lambda resource, store=store: self._stored(store, resource))  # type: ignore[misc]
+        self._store.subscribe(self._stored)
 
     def add(self, entry: Entry) -> None:
         self.entries.append(entry)
@@ -203,12 +203,11 @@ class Recorder:
         self.add(Hit(self._now, number, process))
 
     def restored(self) -> None:
-        things = GroupResource("sim.example", "things")
-        mains = self._stores[0].objects(things) if self._stores[0].has(things) else {}
-        owners = {key.name: (self._owner(obj), self._draining(obj)) for key, obj in mains.items()}
+        draining = self._world.draining()
+        owners = {name: (owner, name in draining) for name, owner in self._world.owners().items()}
         leases = sorted(
             key.name
-            for key, lease in self._stores[0].objects(GroupResource("coordination.k8s.io", "leases")).items()
+            for key, lease in self._store.objects(GroupResource("coordination.k8s.io", "leases")).items()
             if lease["spec"].get("holderIdentity") == key.name
         )
         self.add(Restored(self._now, owners, tuple(leases)))
@@ -268,13 +267,14 @@ class Recorder:
             self._answered.add(number)
             self.add(Answered(self._now, number, status, why))
 
-    def _stored(self, store: Store, resource: GroupResource) -> None:
+    def _stored(self, resource: GroupResource) -> None:
         sender = self._world.sender.get()
         number = 0 if sender is None else self._numbers.get(id(sender[1]), (0, None))[0]
-        if entry := self._entry(store, resource, stored_last(store, resource), number):
-            self.add(entry)
+        for which, event in self._world.delivery.changes(self._store, resource):
+            if entry := self._entry(which, event, number):
+                self.add(entry)
 
-    def _entry(self, store: Store, resource: GroupResource, event: Event, number: int) -> Entry | None:
+    def _entry(self, resource: GroupResource, event: Event, number: int) -> Entry | None:
         """What is recorded of a change that the request of this number made."""
         kind = _KINDS.get(resource.resource)
         old, new, name = event.old, event.new, event.key.name
@@ -288,10 +288,7 @@ class Recorder:
         if kind is None or (some := new or old) is None:
             return None
         main_name = name.removeprefix("c-")
-        try:
-            main = store.get(GroupResource("sim.example", "things"), event.key._replace(name=main_name))
-        except KeyError:  # the kind does not exist at the moment
-            main = None
+        main = self._world.stored(THINGS, event.key._replace(name=main_name))
         references = some["metadata"].get("ownerReferences") or [{"uid": ""}]
         return Changed(
             self._now,
@@ -306,7 +303,7 @@ class Recorder:
             bool(old and new) and _but_labels(old) == _but_labels(new),
             self._owner(main),
             "" if main is None else main["metadata"]["uid"],
-            references[0]["uid"] if kind == "child" else "",
+            references[0]["uid"] if kind == "child" and self._world.delivery.with_children else "",
         )
 
     def _owner(self, obj: Any) -> str:
@@ -314,11 +311,6 @@ class Recorder:
 
     def _draining(self, obj: Any) -> bool:
         return obj is not None and self._labels[1] in (obj["metadata"].get("labels") or {})
-
-
-def stored_last(store: Store, resource: GroupResource) -> Event:
-    """For those that are told that a resource has changed, just after it."""
-    return store.history(resource).after(store.revision - 1)[-1].event
 
 
 def _but_labels(obj: Any) -> Any:

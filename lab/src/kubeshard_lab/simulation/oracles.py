@@ -15,7 +15,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
-from kubeshard_lab.simulation.history import Entry, stored_last
+from kubeshard_lab.simulation.history import Entry
 from kubeshard_lab.simulation.processes import Process
 from kubeshard_lab.simulation.properties import CRASH, OVERLAP, Property
 
@@ -134,11 +134,12 @@ class Oracles:
     def _observed(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         """Called when a request reaches the server (None), and with its answer."""
 
-    def _stored(self, store: Store, resource: GroupResource, event: Event, sender: Sender) -> None:
+    def _stored(self, resource: GroupResource, event: Event, sender: Sender) -> None:
         """Called when something was stored."""
 
     def _changed(self, store: Store, resource: GroupResource) -> None:
-        self._stored(store, resource, stored_last(store, resource), self._world.sender.get())
+        for which, event in self._world.delivery.changes(store, resource):
+            self._stored(which, event, self._world.sender.get())
 
     def _died(self, process: Process) -> None:
         if process.dead.startswith("ended") and "RightLost" not in process.dead:

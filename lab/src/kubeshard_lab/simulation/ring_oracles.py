@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
@@ -29,8 +30,8 @@ from kubeshard.sharding.names import (
 from kubeshard.sharding.take_overs import AT_LEAST
 from kubeshard.sharding.waiting import NEW
 from kubeshard_apiserver.history import Event
-from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
+from kubeshard_lab.simulation.deliveries import CHILDREN, THINGS
 from kubeshard_lab.simulation.oracles import LEASES, Job, Oracles, Sender, SimulationResult, labels_of
 from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
 from kubeshard_lab.simulation.properties import (
@@ -59,9 +60,6 @@ from kubeshard_lab.simulation.properties import (
     TAKEN_ALIVE,
 )
 
-THINGS = GroupResource("sim.example", "things")
-CHILDREN = GroupResource("", "configmaps")
-
 
 class RingOracles(Oracles):
     """Judges a world with a ring."""
@@ -78,7 +76,7 @@ class RingOracles(Oracles):
         self._dropped: dict[str, tuple[str, float]] = {}
         """Objects whose label a user removed: whose they were, and when that was."""
         self._assigned: dict[str, int] = {}
-        """The resourceVersion at which each object got its shard from another one, until a reconcile has begun."""
+        """Each object's resourceVersion when it got its shard from another one, until a reconcile has begun."""
         self._last_owner: dict[str, str] = {}
         self._came: dict[str, float] = {}
         """When each object came to its shard."""
@@ -101,6 +99,10 @@ class RingOracles(Oracles):
         self._restored = -AMNESTY
         self._read: dict[tuple[str, str], tuple[float, str]] = {}
         """When a sharder last read each object by itself, and which shard it had then."""
+        self._wrote: dict[tuple[GroupResource, str], str] = {}
+        """Which process wrote each object last, of those of the shard that has had it since."""
+        self._by_version = world.delivery.by_version
+        self._judged = (THINGS, LEASES, *([CHILDREN] if world.delivery.with_children else ()))
         self._label, self._drain = shard_label(world.ring), drain_label(world.ring)
 
     def restored(self) -> None:
@@ -171,6 +173,11 @@ class RingOracles(Oracles):
         if self._now - self._renewed.get(before, self._now) < RIGHT and not self._since_restore:
             self.broken(NOT_RESTORED, f"{name} of {before} is {self._owner(main) or None}'s after a PUT")
 
+    @property
+    def awaited(self) -> Collection[str]:
+        """The objects that have come to their shards and were not reconciled there since."""
+        return self._assigned.keys()
+
     def left(self) -> set[str]:
         """The shards that failed at a time when most did, and at least three, and have not been back since: sharders
         leave their Leases for a while, and then need a moment to move their objects. After a restore they cannot tell
@@ -222,7 +229,8 @@ class RingOracles(Oracles):
             self._read[process.name, name] = self._now, self._owner(self._main(name))
         if path.endswith(f"/controllerrings/{self._world.ring}") and answer and answer.status == 200:
             self._note_ring(process, request, answer)
-        if answer is None and request.method == "POST" and path.endswith("/configmaps"):
+        creates = answer is None and request.method == "POST" and path.endswith("/configmaps")
+        if creates and self._world.delivery.with_children:
             self._judge_create(process, json.loads(request.body or b"{}")["metadata"]["name"])
 
     def _note_ring(self, process: Process, request: HttpRequest, answer: HttpResponse) -> None:
@@ -239,8 +247,8 @@ class RingOracles(Oracles):
         """No shard works on an object without seeing the children that it has already. Of a young object, a shard may
         guess that it has none: its creates are refused then.
         """
-        store, thing = self._world.server.store, name.removeprefix("c-")
-        main, child = self._main(thing), store.get(CHILDREN, Key("team", name))
+        thing = name.removeprefix("c-")
+        main, child = self._main(thing), self._world.stored(CHILDREN, Key(self._world.home_of(name), name))
         if main is None or child is None or self._owner_uid(child) != main["metadata"]["uid"]:
             return
         shard = name_of(process.name)
@@ -250,8 +258,8 @@ class RingOracles(Oracles):
         if self._owner(main) == shard != child["data"].get("by") and not self._excused(thing):
             self.broken(MISSED_CHILD, f"{process.name} creates {name}, which {child['data'].get('by')} made")
 
-    def _stored(self, store: Store, resource: GroupResource, event: Event, sender: Sender) -> None:
-        if resource not in (THINGS, CHILDREN, LEASES):
+    def _stored(self, resource: GroupResource, event: Event, sender: Sender) -> None:
+        if resource not in self._judged:
             return
         if resource == LEASES:
             if event.key.namespace == "ops":
@@ -277,9 +285,11 @@ class RingOracles(Oracles):
         if before == after:
             return
         self._came[name] = self._now
+        for resource in THINGS, CHILDREN:
+            self._wrote.pop((resource, name), None)
         self._dropped.pop(name, None)
-        if after and after != self._last_owner.get(name):
-            self._assigned[name] = self._world.server.store.revision
+        if event.new and after and after != self._last_owner.get(name):
+            self._assigned[name] = int(event.new["metadata"]["resourceVersion"])
         if after:
             self._last_owner[name] = after
         self._result.counts["changes of owners"] += bool(event.old and event.new)
@@ -300,7 +310,8 @@ class RingOracles(Oracles):
         """What a sharder, or its webhook, may do to the shard label."""
         before, after = self._owner(event.old), self._owner(event.new)
         by_sharder = sender is not None and is_sharders(*sender)
-        if not by_sharder and not (sender is None and event.old is None):
+        by_webhook = sender is None and event.old is None and not self._by_version
+        if not by_sharder and not by_webhook:
             return
         who = "a webhook" if sender is None else sender[0].name
         _, sent = self._sent.get(id(sender[1]), (None, self._now)) if sender else (None, self._now)
@@ -347,17 +358,24 @@ class RingOracles(Oracles):
         """What a shard may write."""
         before, after = self._owner(event.old), self._owner(event.new)
         shard = name_of(process.name)
-        owner = before if resource == THINGS else self._owner(main)
+        handed_over = self._by_version and before != after and bool(event.old and event.new)
+        owner = before if resource == THINGS or handed_over else self._owner(main)
         self._result.counts["writes"] += 1
         exchanged = resource == THINGS and before != shard == after and event.old is not None
-        if exchanged and self._but_labels(event.old) == self._but_labels(event.new):
+        if exchanged and not self._by_version and self._but_labels(event.old) == self._but_labels(event.new):
             self._result.counts["taken back"] += 1
             return
         if before == after == shard and self._but_drain(event.old) == self._but_drain(event.new):
             self._result.counts["reclaimed"] += 1
             return
         self._judge_sender(process, request, resource, name)
+        if owner == shard and not handed_over:
+            self._wrote[resource, name] = process.name
+            return
         if owner == shard or (main is None and event.old is None) or self._excused(name):
+            return
+        if self._by_version and not handed_over and (resource, name) not in self._wrote:
+            self._result.counts["late writes before any of the present shard"] += 1
             return
         if main is not None and event.old is None and self._owner_uid(event.new) != main["metadata"]["uid"]:
             self._result.counts["children of deleted objects"] += 1
@@ -380,6 +398,8 @@ class RingOracles(Oracles):
         _, sent = self._sent.get(id(request), (request, self._now))
         same_shard = name_of(latest) == name_of(process.name)
         late = resource == THINGS and latest != process.name and same_shard and sent < began
+        if self._by_version and self._wrote.get((resource, name)) != latest:
+            return
         if late and not self._excused(name):
             self.broken(FORMER_PROCESS, f"{process.name} wrote {name} after {latest} began with it")
 
@@ -428,11 +448,7 @@ class RingOracles(Oracles):
         return str(annotations.get(PROOFS_ANNOTATION, "")).endswith(REPORTED_SUFFIX)
 
     def _main(self, name: str) -> Any:
-        """The object; None without it, and while its kind does not exist."""
-        try:
-            return self._world.server.store.get(THINGS, Key("team", name))
-        except KeyError:
-            return None
+        return self._world.stored(THINGS, Key(self._world.home_of(name), name))
 
     def _lives_on(self, deleted: bool, evicted: bool) -> float:
         """For how many seconds a shard counts as alive that does not hold its Lease any more. The next leader counts an

@@ -17,15 +17,16 @@ from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.simulation.checker import check
 from kubeshard_lab.simulation.cluster import SimulatedCluster, simulate
-from kubeshard_lab.simulation.faults.injection import AIMED, KINDS, Conditions, Injection
+from kubeshard_lab.simulation.faults.injection import AIMED, KINDS, Conditions, Injection, apply_to
 from kubeshard_lab.simulation.faults.users import mended_again
 from kubeshard_lab.simulation.history import Recorder
 from kubeshard_lab.simulation.oracles import Crashes, SimulationResult
 from kubeshard_lab.simulation.properties import OVERLAP, STALE_WRITE
 from kubeshard_lab.simulation.ring_oracles import RingOracles
-from kubeshard_lab.simulation.script import Script, TimedFault, stream
+from kubeshard_lab.simulation.script import RANGES, Script, TimedFault, stream
 from kubeshard_lab.simulation.workload import Things, Workload
 
 BOTH_SEE = (STALE_WRITE.name, OVERLAP.name)
@@ -37,7 +38,7 @@ Recording = Callable[[SimulatedCluster], AbstractContextManager[None]]
 def drawn(script: Script, kinds: Sequence[str] = ()) -> Script:
     """Returns the script with faults of these kinds, by default of all that are not aimed, at random times."""
     times, choices = stream(script.seed, "times"), stream(script.seed, "kinds")
-    names, after, faults = sorted(kinds or KINDS.keys() - AIMED), 0.0, list[TimedFault]()
+    names, after, faults = sorted(kinds or apply_to(script.delivery) - AIMED), 0.0, list[TimedFault]()
     while (after := round(after + script.calm * times.uniform(1, 20), 3)) < script.minutes * 60:
         faults.append(TimedFault(after, choices.choice(names), f"{script.seed}/{len(faults)}"))
     return msgspec.structs.replace(script, faults=tuple(faults))
@@ -50,7 +51,7 @@ Subject = Callable[[SimulatedCluster, SimulationResult, Script, str], Workload]
 def things(cluster: SimulatedCluster, result: SimulationResult, script: Script, until: str) -> Workload:
     """The Things of a ring."""
     oracles = RingOracles(cluster, result, until)
-    recorder = Recorder(cluster, (cluster.server.store,), cluster.ring)
+    recorder = Recorder(cluster, cluster.ring)
     return Things(cluster, oracles, recorder, result, script)
 
 
@@ -65,7 +66,10 @@ def play(
     result = SimulationResult()
 
     async def scene() -> None:
-        async with SimulatedCluster(seed=script.seed, latency=(0.001, 0.03)) as cluster:
+        gates, ranges = (SHARDED_LIST_AND_WATCH,), RANGES[script.delivery]
+        async with SimulatedCluster(
+            script.seed, latency=(0.001, 0.03), feature_gates=gates, ranges=ranges
+        ) as cluster:
             conditions = Conditions(cluster, script.seed)
             workload = subject(cluster, result, script, until)
             result.history = workload.recorder.entries
@@ -82,13 +86,13 @@ def play(
 
     simulate(scene)
     if subject is things:
-        _check_again(result)
+        _check_again(result, by_version=script.delivery != "labels")
     return result
 
 
-def _check_again(result: SimulationResult) -> None:
+def _check_again(result: SimulationResult, *, by_version: bool) -> None:
     """Checks the history, and whether the oracles saw the same."""
-    findings = check(result.history)
+    findings = check(result.history, by_version=by_version)
     for finding in findings:
         if finding.rule not in BOTH_SEE:
             result.noticed(finding.at, f"history: {finding.rule}", finding.what)

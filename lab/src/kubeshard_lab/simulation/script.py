@@ -11,8 +11,16 @@ from typing import Any, Literal
 import msgspec
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.shard.settings import Ranges
 
 Sharder = Literal["service", "in-manager", "both"]
+Delivery = Literal["labels", "uid", "namespace"]
+
+RANGES: dict[Delivery, Ranges | None] = {
+    "labels": None,
+    "uid": Ranges(by="uid", buckets=64),
+    "namespace": Ranges(by="namespace", buckets=64),
+}
 
 
 def stream(*of: object) -> random.Random:
@@ -47,8 +55,8 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A run: the same script gives the same run, event by event, with the same version of kubeshard. `calm`: the factor
-    by which changes of an object are further apart than usual. `operator`: what is simulated instead of the Things of a
-    ring. `digest`: of the run that was recorded.
+    by which changes of an object are further apart than usual. `delivery`: by labels, or by ranges of what. `operator`:
+    what is simulated instead of the Things of a ring. `digest`: of the run that was recorded.
     """
 
     seed: int
@@ -56,6 +64,7 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     objects: int = 30
     calm: float = 1.0
     sharder: Sharder = "service"
+    delivery: Delivery = "labels"
     operator: Operator | None = None
     digest: str = ""
     faults: tuple[TimedFault, ...] = ()

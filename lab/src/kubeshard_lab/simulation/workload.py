@@ -20,8 +20,7 @@ from kubeshard.manager.config_file import Duration
 from kubeshard.runtime.pod import Pod
 from kubeshard.shard.settings import SharderSettings
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
-from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import SHORTEST_DRAIN_TIMEOUT, drain_label, shard_label
+from kubeshard.sharding.names import SHORTEST_DRAIN_TIMEOUT
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
 from kubeshard_lab.simulation.history import Recorder
 from kubeshard_lab.simulation.oracles import Oracles, SimulationResult
@@ -57,12 +56,12 @@ class Work(Reconciler[Thing]):
                     await asyncio.sleep(1)
             if self._world.rng.uniform(0, 1) < 0.3:
                 await asyncio.sleep(self._world.rng.uniform(0.01, 4.0))
-            metadata = ObjectMeta(name=f"c-{name}", namespace="team")
+            metadata = ObjectMeta(name=f"c-{name}", namespace=obj.metadata.namespace)
             data = {"v": value, "by": name_of(self._process)}
             await ensure(ctx, ConfigMap(metadata=metadata, data=data), owner=obj)
             if obj.metadata.annotation("seen") != value:
                 patch = MergePatch({"metadata": {"annotations": {"seen": value}}})
-                await ctx.client.patch(Thing, name, "team", patch, base=obj)
+                await ctx.client.patch(Thing, name, obj.metadata.namespace, patch, base=obj)
         return None
 
 
@@ -204,7 +203,9 @@ class Things(Workload):
             await asyncio.sleep(self._calm * self._changes.uniform(0.2, 3))
             name = f"t{self._changes.randrange(self.count)}"
             with suppress(Exception):
-                await self.admin.patch(Thing, name, "team", MergePatch({"spec": {"v": value}}))
+                await self.admin.patch(
+                    Thing, name, self.world.home_of(name), MergePatch({"spec": {"v": value}})
+                )
 
     async def begin(self) -> None:
         await self.world.install()
@@ -222,21 +223,17 @@ class Things(Workload):
 
     def unsettled(self, but: Container[str] = ()) -> list[str]:
         """What is not as it has to be in the end, without the objects named."""
-        ring, children = HashRing(self.living("s")), self.world.owners("", "configmaps")
-        found = []
+        children = self.world.owners("", "configmaps")
+        owners = {name: owner for name, owner in self.world.owners().items() if name not in but}
+        found = [*self.world.delivery.misplaced(owners, self.living("s"))]
+        found += [f"{name} is being drained" for name in sorted(self.world.draining()) if name in owners]
         for key, obj in self.world.objects("sim.example", "things").items():
-            if key.name in but:
+            if (owner := owners.get(key.name)) is None:
                 continue
-            labels = obj["metadata"].get("labels") or {}
-            owner, wanted = (
-                labels.get(shard_label(self.world.ring)),
-                ring.owner(f"sim.example/Thing/team/{key.name}"),
-            )
-            if owner != wanted or drain_label(self.world.ring) in labels:
-                asked = ", and is being drained" if drain_label(self.world.ring) in labels else ""
-                found.append(f"{key.name} is {owner or 'nobody'}'s and not {wanted}'s{asked}")
             if children.get(f"c-{key.name}") != owner:
                 found.append(f"c-{key.name} is {children.get(f'c-{key.name}')}'s and not {owner}'s")
+            if key.name in self.oracles.awaited:
+                found.append(f"{key.name} was not reconciled since it came to {owner}")
             seen, value = (obj["metadata"].get("annotations") or {}).get("seen"), str(obj["spec"].get("v", 0))
             if seen != value:
                 found.append(f"{key.name} was seen with {seen} and not with {value}")

@@ -6,6 +6,7 @@ fault is left out. It counts its effects: how many processes, requests or object
 """
 
 from kubeshard_lab.simulation.faults import (
+    assignments,
     clocks,
     failovers,
     network,
@@ -16,4 +17,14 @@ from kubeshard_lab.simulation.faults import (
     users,
 )
 
-__all__ = ["clocks", "failovers", "network", "processes", "rollouts", "server", "streams", "users"]
+__all__ = [
+    "assignments",
+    "clocks",
+    "failovers",
+    "network",
+    "processes",
+    "rollouts",
+    "server",
+    "streams",
+    "users",
+]

@@ -18,13 +18,13 @@ from kubeshard.runtime.transport import (
 )
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
-from kubeshard_lab.simulation.faults.injection import Injection, Rule, aimed, fault
+from kubeshard_lab.simulation.faults.injection import Injection, Rule, aimed, fault, fault_by
 from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
 from kubeshard_lab.simulation.properties import LATE_TAKE_OVER, MOVED
 
 
 def _moves(process: Process, request: HttpRequest) -> bool:
-    """Whether a sharder writes an object."""
+    """Whether a sharder writes an object, or the assignment."""
     path = request.target.partition("?")[0]
     return (
         request.method == "PATCH"
@@ -76,7 +76,8 @@ async def _failover(on: Injection, *, hidden: bool, lands: bool) -> None:
             if not await on.until(lambda: on.holder(name) not in (name, None), 60):
                 return
             tried.clear()
-            await on.until(lambda: any("/things/" in path for path in tried), 20)
+            decides = "/things/" if on.world.ranges is None else "/configmaps/ranges-"
+            await on.until(lambda: any(decides in path for path in tried), 20)
         async with AsyncExitStack() as stack:
             if hidden:
                 await stack.enter_async_context(on.hidden("Leases hidden"))
@@ -160,6 +161,7 @@ async def renewals_refused(on: Injection) -> None:
     on.conditions.busy.discard("renewals_refused")
 
 
+@fault_by("labels")
 @aimed
 async def frozen(on: Injection) -> None:
     """A hypervisor stops the machine of a shard for longer than others wait: all its clocks stand still, and it goes on

@@ -37,7 +37,7 @@ from kubeshard_lab.simulation.processes import (
     refusal,
 )
 from kubeshard_lab.simulation.properties import UNDER_WAY
-from kubeshard_lab.simulation.script import stream
+from kubeshard_lab.simulation.script import Delivery, stream
 from kubeshard_lab.simulation.workload import Workload
 
 Applies = Callable[[Process, HttpRequest], bool]
@@ -375,6 +375,10 @@ Fault = Callable[[Injection], Coroutine[Any, Any, None]]
 KINDS: dict[str, Fault] = {}
 
 
+ONLY_BY: dict[str, Literal["labels", "ranges"]] = {}
+"""Kinds that there are only if objects are delivered so."""
+
+
 AIMED: set[str] = set()
 """Kinds that are inflicted only when they are asked for. They judge what comes of them, if nothing else goes wrong."""
 
@@ -388,6 +392,20 @@ None by the others, which are about rings.
 def fault(function: Fault) -> Fault:
     KINDS[function.__name__] = function
     return function
+
+
+def fault_by(delivery: Literal["labels", "ranges"]) -> Callable[[Fault], Fault]:
+    def of(function: Fault) -> Fault:
+        ONLY_BY[function.__name__] = delivery
+        return fault(function)
+
+    return of
+
+
+def apply_to(delivery: Delivery) -> set[str]:
+    """The kinds that can be inflicted on a ring with this delivery."""
+    other = "ranges" if delivery == "labels" else "labels"
+    return {kind for kind in KINDS if ONLY_BY.get(kind) != other}
 
 
 def fault_of(target: Literal["any", "several", "service"]) -> Callable[[Fault], Fault]:

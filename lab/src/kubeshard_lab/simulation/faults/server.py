@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault, fault_of
+from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault, fault_by, fault_of
 from kubeshard_lab.simulation.faults.users import created_again, recreated
 from kubeshard_lab.simulation.processes import Process
 
@@ -84,6 +84,7 @@ async def stale_front(on: Injection) -> None:
         await on.lasts(5, 60)
 
 
+@fault_by("labels")
 @fault_of("service")
 async def webhook(on: Injection) -> None:
     """The API server cannot reach the webhook."""
@@ -94,7 +95,7 @@ async def webhook(on: Injection) -> None:
     on.effects += caller.refused - before
 
 
-@fault
+@fault_by("labels")
 async def webhook_slow(on: Injection) -> None:
     """The webhook answers late, or too late."""
     caller = on.world.caller
@@ -105,7 +106,7 @@ async def webhook_slow(on: Injection) -> None:
     on.effects += caller.delayed - before
 
 
-@fault
+@fault_by("labels")
 async def webhook_distrusted(on: Injection) -> None:
     """The API server does not trust the certificate of the webhook."""
     caller = on.world.caller
@@ -116,7 +117,7 @@ async def webhook_distrusted(on: Injection) -> None:
     on.effects += caller.refused - before
 
 
-@fault
+@fault_by("labels")
 async def webhook_stale(on: Injection) -> None:
     """The webhook of one sharder is asked, which hears of nothing meanwhile."""
     caller, live = on.world.caller, on.workload.live("x")

@@ -19,10 +19,10 @@ from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding.api import GROUP, ControllerRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, SYNC_PERIOD, drain_label, shard_label
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, definition
-from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault
+from kubeshard_lab.simulation.deliveries import CHILDREN, THINGS
+from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault, fault_by
 from kubeshard_lab.simulation.faults.rollouts import scale
 from kubeshard_lab.simulation.processes import Process, name_of
-from kubeshard_lab.simulation.ring_oracles import THINGS
 from kubeshard_lab.simulation.workload import Workload
 
 
@@ -53,17 +53,22 @@ async def phantom(on: Injection) -> None:
         await on.admin.delete(Lease, name, "ops")
 
 
-@fault
+@fault_by("labels")
 async def label(on: Injection) -> None:
     """A user writes the name of another shard, live or not, into the shard label, or takes it away."""
     key = shard_label(on.world.ring)
     value = on.rng.choice([*sorted(on.workload.living("s")), "nobody", None])
     with suppress(ApiError):
-        await on.admin.patch(Thing, on.object(), "team", MergePatch({"metadata": {"labels": {key: value}}}))
+        await on.admin.patch(
+            Thing,
+            (name := on.object()),
+            on.world.home_of(name),
+            MergePatch({"metadata": {"labels": {key: value}}}),
+        )
         on.effects += 1
 
 
-@fault
+@fault_by("labels")
 async def put_without_labels(on: Injection) -> None:
     """A user replaces objects by versions without labels: up to three that are being drained, or else any one."""
     await on.until(lambda: bool(on.world.draining()), 15)
@@ -78,12 +83,12 @@ async def put_without_labels(on: Injection) -> None:
             on.workload.oracles.replaced(name, before, seen=on.world.caller.answered > calls)
 
 
-@fault
+@fault_by("labels")
 async def drain(on: Injection) -> None:
     """A user sets the drain label."""
     patch = MergePatch({"metadata": {"labels": {drain_label(on.world.ring): "true"}}})
     with suppress(ApiError):
-        await on.admin.patch(Thing, on.object(), "team", patch)
+        await on.admin.patch(Thing, (name := on.object()), on.world.home_of(name), patch)
         on.effects += 1
 
 
@@ -95,13 +100,15 @@ async def recreated(on: Injection) -> int:
     for _ in range(3):
         name = on.object()
         with suppress(ApiError):
-            await on.admin.delete(ConfigMap, f"c-{name}", "team")
+            await on.admin.delete(ConfigMap, f"c-{name}", on.world.home_of(name))
             deleted += 1
         if on.rng.random() < 0.5:
             with suppress(ApiError):
-                await on.admin.delete(Thing, name, "team")
+                await on.admin.delete(Thing, name, on.world.home_of(name))
                 await asyncio.sleep(on.rng.choice((0.0, 2.0)))
-                await on.admin.create(Thing(metadata=ObjectMeta(name=name, namespace="team"), spec={"v": 0}))
+                await on.admin.create(
+                    Thing(metadata=ObjectMeta(name=name, namespace=on.world.home_of(name)), spec={"v": 0})
+                )
     return deleted
 
 
@@ -120,7 +127,7 @@ async def _ring(admin: Client, name: str, **spec: object) -> bool:
     return False
 
 
-@fault
+@fault_by("labels")
 async def ring_without_children(on: Injection) -> None:
     """The controlled resources are removed from the ring, and added again."""
     alone = msgspec.structs.replace(MAIN, controlled_resources=())
@@ -129,7 +136,7 @@ async def ring_without_children(on: Injection) -> None:
     await _ring(on.admin, on.world.ring, resources=(MAIN,))
 
 
-@fault
+@fault_by("labels")
 async def ring_without_namespace(on: Injection) -> None:
     """The ring's selector no longer selects the namespace, for a while."""
     nowhere = LabelSelector(match_labels={"nobody": "has"})
@@ -138,7 +145,7 @@ async def ring_without_namespace(on: Injection) -> None:
     await _ring(on.admin, on.world.ring, namespace_selector=None)
 
 
-@fault
+@fault_by("labels")
 async def ring_anew(on: Injection) -> None:
     """The ring is deleted and re-created."""
     with suppress(ApiError):
@@ -149,7 +156,7 @@ async def ring_anew(on: Injection) -> None:
         await on.world.make_ring()
 
 
-@fault
+@fault_by("labels")
 async def ring_cleaned(on: Injection) -> None:
     """The ring gets the finalizer, is deleted, and re-created as soon as it is gone. If that takes too long, the
     finalizer is removed by hand.
@@ -166,7 +173,7 @@ async def ring_cleaned(on: Injection) -> None:
         await on.world.make_ring()
 
 
-@fault
+@fault_by("labels")
 async def ring_midway(on: Injection) -> None:
     """The number of shards changes, and while objects are being drained, the controlled resources are removed from the
     ring, and added again.
@@ -211,10 +218,10 @@ async def _cleared(on: Injection) -> None:
     """Deletes all objects with their children, as the garbage collector would."""
     for name in sorted(on.world.owners("", "configmaps")):
         with suppress(ApiError):
-            await on.admin.delete(ConfigMap, name, "team")
+            await on.admin.delete(ConfigMap, name, on.world.home_of(name))
     for name in sorted(on.world.owners()):
         with suppress(ApiError):
-            await on.admin.delete(Thing, name, "team")
+            await on.admin.delete(Thing, name, on.world.home_of(name))
             on.effects += 1
 
 
@@ -229,12 +236,14 @@ async def _created(workload: Workload) -> None:
     if not world.server.store.has(THINGS):
         with suppress(ApiError):
             await admin.apply(definition())
-    if Key("", "team") not in world.objects("", "namespaces"):
-        with suppress(ApiError):
-            await admin.create(Namespace(metadata=ObjectMeta(name="team")))
+    for name in world.namespaces:
+        if Key("", name) not in world.objects("", "namespaces"):
+            with suppress(ApiError):
+                await admin.create(Namespace(metadata=ObjectMeta(name=name)))
     for name in _missing(workload):
         with suppress(ApiError):
-            await admin.create(Thing(metadata=ObjectMeta(name=name, namespace="team"), spec={"v": 0}))
+            meta = ObjectMeta(name=name, namespace=world.home_of(name))
+            await admin.create(Thing(metadata=meta, spec={"v": 0}))
 
 
 async def created_again(on: Injection) -> None:
@@ -247,7 +256,7 @@ async def created_again(on: Injection) -> None:
 @fault
 async def namespace_deleted(on: Injection) -> None:
     """The namespace with all objects is deleted, and created again with them."""
-    path = "/api/v1/namespaces/team"
+    path = f"/api/v1/namespaces/{on.world.namespaces[0]}"
     with suppress(ApiError):
         await on.admin.raw("DELETE", path)
         await on.lasts(0.5, 5)
@@ -277,7 +286,10 @@ async def hot(on: Injection) -> None:
     while on.conditions.now < over and not on.conditions.over.is_set():
         with suppress(ApiError):
             await on.admin.patch(
-                Thing, name, "team", MergePatch({"spec": {"v": on.rng.randrange(10**6, 10**9)}})
+                Thing,
+                name,
+                on.world.home_of(name),
+                MergePatch({"spec": {"v": on.rng.randrange(10**6, 10**9)}}),
             )
             on.effects += 1
         await asyncio.sleep(0.05)
@@ -288,12 +300,17 @@ async def undecodable(on: Injection) -> None:
     """An object cannot be decoded for a while."""
     name = on.object()
     with suppress(ApiError):
-        await on.admin.patch(metadata_only(Thing), name, "team", MergePatch({"spec": "a text"}))
+        await on.admin.patch(
+            metadata_only(Thing), name, on.world.home_of(name), MergePatch({"spec": "a text"})
+        )
         on.effects += 1
     await on.lasts(1, 40)
     with suppress(ApiError):
         await on.admin.patch(
-            metadata_only(Thing), name, "team", MergePatch({"spec": {"v": on.rng.randrange(10**6, 10**9)}})
+            metadata_only(Thing),
+            name,
+            on.world.home_of(name),
+            MergePatch({"spec": {"v": on.rng.randrange(10**6, 10**9)}}),
         )
 
 
@@ -315,14 +332,15 @@ async def reparented(on: Injection) -> None:
 
 async def _given(workload: Workload, child: str, name: str) -> bool:
     """Whether the child is now one of this object, as far as both exist."""
-    owner = workload.world.objects("sim.example", "things").get(Key("team", name))
-    if owner is None or Key("team", child) not in workload.world.objects("", "configmaps"):
+    world, home = workload.world, workload.world.home_of(child)
+    owner = world.stored(THINGS, Key(world.home_of(name), name))
+    if owner is None or world.stored(CHILDREN, Key(home, child)) is None:
         return False
     reference = {"apiVersion": "sim.example/v1", "kind": "Thing", "name": name, "controller": True}
     references = [{**reference, "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True}]
     try:
         patch = MergePatch({"metadata": {"ownerReferences": references}})
-        await workload.admin.patch(ConfigMap, child, "team", patch)
+        await workload.admin.patch(ConfigMap, child, home, patch)
     except ApiError:
         return False
     return True
@@ -348,7 +366,8 @@ def _finalizers(*keys: str) -> MergePatch:
 async def mended_again(workload: Workload) -> None:
     """What users broke and mended is whole: a restore may have brought back what was broken."""
     world, admin = workload.world, workload.admin
-    await _ring_as_it_was(world, admin)
+    if world.ranges is None:
+        await _ring_as_it_was(world, admin)
     await _created(workload)
     for key, thing in world.objects("sim.example", "things").items():
         if not isinstance(thing["spec"], dict):

@@ -27,7 +27,6 @@ from kubeshard.manager.leader_election import USER_AGENT as ELECTION
 from kubeshard.runtime.logs import error_line
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard_apiserver.history import Event
-from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.history import Recorder
 from kubeshard_lab.simulation.operators.families import Families, controller_uid
@@ -263,7 +262,7 @@ class OperatorOracles(Oracles):
 
     # -- what is stored
 
-    def _stored(self, store: Store, resource: GroupResource, event: Event, sender: Sender) -> None:
+    def _stored(self, resource: GroupResource, event: Event, sender: Sender) -> None:
         if resource == LEASES:
             self._judge_lease(event.key, event.new, sender)
             return

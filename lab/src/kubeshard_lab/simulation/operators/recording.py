@@ -9,7 +9,6 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.history import Event
-from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.history import Changed, Entry, LeaseChanged, Recorder
 from kubeshard_lab.simulation.operators.families import Families, controller_uid
@@ -64,7 +63,7 @@ class OperatorRecorder(Recorder):
 
     def __init__(self, world: SimulatedCluster, shape: Shape, families: Families) -> None:
         ring = shape.sharding.ring if shape.sharding else "none"
-        super().__init__(world, (world.server.store,), ring)
+        super().__init__(world, ring)
         self._families = families
 
     def _asked(self, request: HttpRequest) -> tuple[str, str, str]:
@@ -76,12 +75,12 @@ class OperatorRecorder(Recorder):
         return requested.resource.resource, family, requested.what
 
     def _object(self, requested: Requested) -> Any:
-        store = self._stores[0]
+        store = self._store
         if not requested.name or not store.has(requested.resource):
             return None
         return store.get(requested.resource, Key(requested.namespace, requested.name))
 
-    def _entry(self, store: Store, resource: GroupResource, event: Event, number: int) -> Entry | None:
+    def _entry(self, resource: GroupResource, event: Event, number: int) -> Entry | None:
         old, new, name = event.old, event.new, event.key.name
         if resource == LEASES:
             shards = {name_of(process) for process in self._world.processes}

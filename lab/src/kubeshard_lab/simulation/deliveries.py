@@ -1,0 +1,150 @@
+"""Whose the objects of a ring are at each moment, whichever way they are delivered, in the language of labels.
+
+The oracles, the history and the workload know one protocol: an object carries the name of its shard, and perhaps that
+this shard is asked to release it. With ranges, nothing on an object says so. `Ranged` translates: each object is shown
+with the labels that its bucket amounts to, and a change of the assignment as one of the labels of all objects in the
+buckets that it concerns.
+
+What a bucket amounts to follows from the protocol (`kubeshard.sharding.assignment`): a place at a greater epoch is
+news, and nothing else is, so while the assignment is deleted, unreadable or an older one, everything stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.sharding.assignment import Assignment, Place, Unreadable
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import assignment_name, drain_label, shard_label
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.store import Store
+
+THINGS = GroupResource("sim.example", "things")
+CHILDREN = GroupResource("", "configmaps")
+
+Changes = Iterable[tuple[GroupResource, Event]]
+
+
+def stored_last(store: Store, resource: GroupResource) -> Event:
+    """For those that are told that a resource has changed, just after it."""
+    return store.history(resource).after(store.revision - 1)[-1].event
+
+
+class Labelled:
+    """A ring whose objects carry labels."""
+
+    by_version = False
+    """Whether a shard's late write is refused because of what was written since, and not because of whose it is."""
+    with_children = True
+    """Whether controlled objects belong to the ring."""
+
+    def shown(self, obj: Any) -> Any:
+        """The object with the labels of its shard."""
+        return obj
+
+    def changes(self, store: Store, resource: GroupResource) -> Changes:
+        """What was changed last, for those that are told that the resource was."""
+        return ((resource, stored_last(store, resource)),)
+
+    def restored(self) -> None:
+        """Called when etcd has been restored."""
+
+    def misplaced(self, owners: Mapping[str, str], shards: Collection[str]) -> Iterator[str]:
+        """What is not with the shard that it should be with, of these objects by name, when these shards live."""
+        ring = HashRing(shards)
+        for name, owner in owners.items():
+            wanted = ring.owner(f"sim.example/Thing/team/{name}")
+            if owner != wanted:
+                yield f"{name} is {owner or 'nobody'}'s and not {wanted}'s"
+
+
+class Ranged(Labelled):
+    """A ring that is sharded by ranges."""
+
+    by_version = True
+
+    def __init__(self, store: Store, ring: str, buckets: Buckets) -> None:
+        self.with_children = buckets.by == "namespace"
+        self._store = store
+        self._key = Key("ops", assignment_name(ring))
+        self._labels = shard_label(ring), drain_label(ring)
+        self._buckets = buckets
+        self._places = (Place(),) * buckets.count
+        self._bucket_of: dict[str, int] = {}
+        self._changes: Changes = ()
+        store.subscribe(self._changed)
+
+    @property
+    def stored(self) -> Assignment | None:
+        """What the assignment says now; None if it is deleted or unreadable."""
+        found = self._store.get(CHILDREN, self._key)
+        with suppress(Unreadable):
+            return None if found is None else Assignment.parse(found["data"])
+        return None
+
+    def shown(self, obj: Any) -> Any:
+        return self._shown(obj, self._places)
+
+    def changes(self, store: Store, resource: GroupResource) -> Changes:
+        return self._changes if store is self._store else super().changes(store, resource)
+
+    def restored(self) -> None:
+        if (assignment := self.stored) is not None:
+            self._places = assignment.places
+
+    def misplaced(self, owners: Mapping[str, str], shards: Collection[str]) -> Iterator[str]:
+        assignment = self.stored
+        if assignment is None or assignment.places != self._places:
+            yield "the assignment is not what the shards have seen"
+        shares = Counter(place.owner for place in self._places)
+        even = len(self._places) / max(1, len(shards))
+        for shard in sorted({*shards, *shares}):
+            if shard not in shards or abs(shares[shard] - even) >= 1:
+                yield f"{shares[shard]} buckets are {shard or 'nobody'}'s"
+
+    def _changed(self, resource: GroupResource) -> None:
+        event = stored_last(self._store, resource)
+        if resource == CHILDREN and event.key == self._key:
+            self._changes = tuple(self._moved(event.revision))
+        elif resource in (THINGS, CHILDREN):
+            self._changes = (
+                (resource, event._replace(old=self.shown(event.old), new=self.shown(event.new))),
+            )
+        else:
+            self._changes = ((resource, event),)
+
+    def _moved(self, revision: int) -> Iterator[tuple[GroupResource, Event]]:
+        assignment, before = self.stored, self._places
+        if assignment is None or assignment.buckets != self._buckets:
+            return
+        pairs = zip(before, assignment.places, strict=True)
+        self._places = tuple(new if new.epoch > old.epoch else old for old, new in pairs)
+        for resource in THINGS, CHILDREN:
+            objects = self._store.objects(resource) if self._store.has(resource) else {}
+            for key, obj in tuple(objects.items()):
+                old, new = self._shown(obj, before), self.shown(obj)
+                if old != new:
+                    yield resource, Event(revision, key, old, new)
+
+    def _shown(self, obj: Any, places: tuple[Place, ...]) -> Any:
+        if obj is None or obj["metadata"]["namespace"] == self._key.namespace:
+            return obj
+        meta = obj["metadata"]
+        owner, target, _ = places[self._bucket(meta)]
+        labels = {label: value for label, value in zip(self._labels, (owner, target), strict=True) if value}
+        return {**obj, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **labels}}}
+
+    def _bucket(self, meta: Any) -> int:
+        """A child is in the bucket of its owner."""
+        uid = next((each["uid"] for each in meta.get("ownerReferences") or ()), meta["uid"])
+        hashed = uid if self._buckets.by == "uid" else meta["namespace"]
+        if hashed not in self._bucket_of:
+            which = ObjectMeta(name=meta["name"], namespace=meta["namespace"], uid=uid)
+            self._bucket_of[hashed] = self._buckets.of(which)
+        return self._bucket_of[hashed]
