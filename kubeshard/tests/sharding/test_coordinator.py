@@ -152,6 +152,18 @@ def test_a_deleted_assignment_is_not_taken_for_one_that_never_was_although_no_sh
     assert world.groups == {"0-7": "a@3"}
 
 
+def test_an_assignment_that_everybody_has_forgotten_is_written_anew_at_an_epoch_that_it_cannot_have_reached() -> (
+    None
+):
+    world = Scene(None, first=False)
+    world.clock.now = 1_800_000_000.0
+    world.shard("a")
+    for _ in range(3):
+        world.tend()
+        renew_all(world)
+    assert world.groups == {"0-7": "@1800000001"}
+
+
 def test_the_first_coordinator_waits_for_what_shards_say_if_what_it_has_written_itself_is_deleted() -> None:
     world = scene("a")
     world.tend()

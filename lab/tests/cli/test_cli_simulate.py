@@ -74,7 +74,7 @@ def test_a_failure_can_be_replayed_from_its_script(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "--faults", "flood"), "there is no fault flood; there are: block, "),
+        (("run", "--faults", "flood"), "there is no fault flood; there are: assignment_deleted, "),
         (("run", "--seeds", "many"), "seeds must be as 1-20 or 7, not many"),
         (("run", "--faults", ""), "--faults names no fault: say which, or all, or none"),
         (("replay", "missing.json"), "missing.json cannot be read: No such file or directory"),

@@ -448,7 +448,7 @@ async def test_a_picture_shows_what_failed_for_its_object_whether_or_not_the_ser
 ) -> None:
     async with SimulatedCluster() as world:
         await world.install()
-        conditions, recorder = Conditions(world, seed=1), Recorder(world, (world.server.store,), world.ring)
+        conditions, recorder = Conditions(world, seed=1), Recorder(world, world.ring)
         conditions.rules += [befalls] if befalls else []
         transport = Process(world, "s0~1").inside.connect("http://sim", Tls())
         path = "/apis/sim.example/v1/namespaces/team/things/t1"
@@ -598,7 +598,7 @@ def test_no_label_of_a_picture_covers_another_one_or_leaves_it() -> None:
 async def test_no_write_is_taken_for_another_one_after_a_request_was_sent_again() -> None:
     """A throttled request is sent again as it is, so the writes after it must not get its number."""
     async with SimulatedCluster() as world:
-        recorder = Recorder(world, (world.server.store,), world.ring)
+        recorder = Recorder(world, world.ring)
         throttled, next_one = (
             HttpRequest("PATCH", f"/apis/sim.example/v1/namespaces/team/things/{name}", {})
             for name in ("t1", "t2")

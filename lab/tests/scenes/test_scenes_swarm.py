@@ -54,6 +54,15 @@ def test_the_same_holds_where_an_elected_shard_is_the_sharder(seed: int, sharder
     assert result.breaks == []
 
 
+@pytest.mark.parametrize(
+    ("seed", "delivery"), [(1, "uid"), (2, "namespace"), *further((1, "namespace"), (2, "uid"), (3, "uid"))]
+)
+def test_the_same_holds_where_objects_are_shared_out_by_ranges(seed: int, delivery: str) -> None:
+    result = explore(seed, 3, objects=20, sharder="in-manager", delivery=delivery)
+    assert result.counts["writes"] > 50
+    assert result.breaks == []
+
+
 def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

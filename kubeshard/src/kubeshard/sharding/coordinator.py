@@ -28,10 +28,11 @@ names it.
 If something is wrong in an answer to a read (`Look`) that was sent after the reports had arrived, nothing is moved. All
 Leases are read (`ReadLeases`). A shard may have seen just before that it got a bucket, or see it only now, in a watch
 that is late. So when every available shard has renewed its Lease `RENEWALS` times after that, the object is written
-anew, at an epoch that is greater than any: each bucket to the available shard that says that it owns it; else to
-whoever owned it last, by what dead shards have said and this process has seen; else to nobody. Nobody is waited for if
-there cannot have been an assignment: no shard has seen one, and nobody has led before. That no shard says so is not
-enough: it may have got something a moment ago.
+anew, at an epoch that is greater than any (the time in seconds, if this process has seen none: all who have may be
+gone): each bucket to the available shard that says that it owns it; else to whoever owned it last, by what dead shards
+have said and this process has seen; else to nobody. Nobody is waited for if there cannot have been an assignment: no
+shard has seen one, and nobody has led before. That no shard says so is not enough: it may have got something a moment
+ago.
 
 Whoever drives the machine knows no rule:
 
@@ -329,6 +330,8 @@ class Coordinator:
 
     def _from_claims(self, members: Iterable[Member]) -> Assignment:
         greatest = max(each.epoch if each else 0 for each in (self._sound, self._assignment))
+        if self._sound is None and not self._first:  # all who knew it may have ended, and forgotten it
+            greatest = max(greatest, int(self._clock.wall()))
         return claimed(self.buckets, members, self._sound, greatest)
 
     # Moving
