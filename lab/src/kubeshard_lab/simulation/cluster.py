@@ -401,14 +401,14 @@ class SimulatedCluster(Environment):
     ) -> Process:
         """Starts a shard whose Lease is named `name`; `process` is needed if several run under it; for `machine` and
         `pod` see `Process`. `sharding` and the other options are passed to `Sharding` and `Manager`. Its controller
-        declares that Things, and the objects it owns if the ring has them, are sharded.
+        declares that Things and the objects it owns are sharded.
         """
         started = Process(self, process or name, machine, pod)
         thing = Controller(
             name="thing",
             reconciler=reconciler,
             primary=Watch(Thing, sharded=True),
-            owns=[Watch(kind, sharded=self.delivery.with_children) for kind in owns],
+            owns=[Watch(kind, sharded=True) for kind in owns],
             workers=workers,
             reconcile_timeout=reconcile_timeout,
             clusters=[WORK] if self.apart else [HOME_CLUSTER],

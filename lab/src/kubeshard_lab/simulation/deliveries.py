@@ -41,8 +41,6 @@ class Labelled:
 
     by_version = False
     """Whether a shard's late write is refused because of what was written since, and not because of whose it is."""
-    with_children = True
-    """Whether controlled objects belong to the ring."""
 
     def shown(self, obj: Any) -> Any:
         """The object with the labels of its shard."""
@@ -70,7 +68,6 @@ class Ranged(Labelled):
     by_version = True
 
     def __init__(self, store: Store, ring: str, buckets: Buckets) -> None:
-        self.with_children = buckets.by == "namespace"
         self._store = store
         self._key = Key("ops", assignment_name(ring))
         self._labels = shard_label(ring), drain_label(ring)

@@ -303,7 +303,7 @@ class Recorder:
             bool(old and new) and _but_labels(old) == _but_labels(new),
             self._owner(main),
             "" if main is None else main["metadata"]["uid"],
-            references[0]["uid"] if kind == "child" and self._world.delivery.with_children else "",
+            references[0]["uid"] if kind == "child" else "",
         )
 
     def _owner(self, obj: Any) -> str:

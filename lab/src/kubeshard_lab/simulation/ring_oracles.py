@@ -102,7 +102,6 @@ class RingOracles(Oracles):
         self._wrote: dict[tuple[GroupResource, str], str] = {}
         """Which process wrote each object last, of those of the shard that has had it since."""
         self._by_version = world.delivery.by_version
-        self._judged = (THINGS, LEASES, *([CHILDREN] if world.delivery.with_children else ()))
         self._label, self._drain = shard_label(world.ring), drain_label(world.ring)
 
     def restored(self) -> None:
@@ -229,8 +228,7 @@ class RingOracles(Oracles):
             self._read[process.name, name] = self._now, self._owner(self._main(name))
         if path.endswith(f"/controllerrings/{self._world.ring}") and answer and answer.status == 200:
             self._note_ring(process, request, answer)
-        creates = answer is None and request.method == "POST" and path.endswith("/configmaps")
-        if creates and self._world.delivery.with_children:
+        if answer is None and request.method == "POST" and path.endswith("/configmaps"):
             self._judge_create(process, json.loads(request.body or b"{}")["metadata"]["name"])
 
     def _note_ring(self, process: Process, request: HttpRequest, answer: HttpResponse) -> None:
@@ -259,7 +257,7 @@ class RingOracles(Oracles):
             self.broken(MISSED_CHILD, f"{process.name} creates {name}, which {child['data'].get('by')} made")
 
     def _stored(self, resource: GroupResource, event: Event, sender: Sender) -> None:
-        if resource not in self._judged:
+        if resource not in (THINGS, CHILDREN, LEASES):
             return
         if resource == LEASES:
             if event.key.namespace == "ops":
