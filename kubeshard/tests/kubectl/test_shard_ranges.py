@@ -19,7 +19,9 @@ from kubeshard.cli.kubectl.questions import _explain, _print_status, placements
 from kubeshard.controller import Context, Reconciler, Result
 from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.core.objects import Key
+from kubeshard.core.owners import controller_reference
 from kubeshard.inspection.cluster import read_cluster, read_sharder
+from kubeshard.inspection.counts import count
 from kubeshard.inspection.doctor import examine
 from kubeshard.inspection.live import RingWatcher
 from kubeshard.inspection.placement import Placement, placement_of
@@ -244,6 +246,39 @@ async def cluster(kube_memory: MemoryApi) -> AsyncIterator[Written]:
         cluster = Written(client)
         await cluster.install(resources=[{"group": "", "resource": "secrets"}])
         yield cluster
+
+
+async def test_what_an_object_controls_is_where_it_is_and_what_follows_nothing_is_not_sharded(
+    kube_memory: MemoryApi,
+) -> None:
+    async with kube_memory.client() as client:
+        cluster = Written(client)
+        controlled = [{"group": "", "resource": "configmaps"}]
+        await cluster.install(
+            resources=[{"group": "", "resource": "secrets", "controlledResources": controlled}]
+        )
+        await cluster.shard_by_ranges("a", said(0, 1))
+        await cluster.shard_by_ranges("b", said(2, 3))
+        await cluster.assign(A, A, B, B)
+        made = {
+            BUCKETS.of(each.metadata): each for each in [await cluster.secret(f"s{n}") for n in range(40)]
+        }
+        for bucket, shard in (1, "a"), (3, "b"):
+            owner = made[bucket]
+            references = (controller_reference(owner),)
+            meta = ObjectMeta(name=f"of-{shard}", namespace="team", owner_references=references)
+            await client.create(ConfigMap(metadata=meta))
+        await client.create(ConfigMap(metadata=ObjectMeta(name="stranger", namespace="team")))
+        ring = await see(client, await read_cluster(client), RING)
+        for name, shard, reason in (
+            ("of-a", "a", "Placed"),
+            ("of-b", "b", "Placed"),
+            ("stranger", "", "NoController"),
+        ):
+            where = await placement_of(client, ring, ConfigMap.KIND, name, "team")
+            assert (where.shard, where.reason) == (shard, reason)
+        found = {str(each.resource): each async for each in count(client, ring)}["configmaps"]
+        assert (found.shards, found.unassigned.count, found.beyond) == ({"a": 1, "b": 1}, 0, 2)
 
 
 async def secret_in(cluster: Written, bucket: int) -> str:

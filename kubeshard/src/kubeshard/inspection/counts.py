@@ -85,12 +85,18 @@ class Counts:
         return self.shards.total() + self.unassigned.count
 
     def add(
-        self, decision: Decision, meta: ObjectMeta, ring: SeenRing, leaving: Mapping[str, str] = NOBODY
+        self,
+        decision: Decision,
+        meta: ObjectMeta,
+        ring: SeenRing,
+        leaving: Mapping[str, str] = NOBODY,
+        *,
+        draining: bool,
     ) -> None:
         """Adds one object with the sharder's decision. `leaving`: the keys of main objects that have not left their
-        shards yet, and these.
+        shards yet, and these. `draining`: whether it is one of them.
         """
-        if why := "" if ring.ranges is not None else not_sharded(decision, meta):
+        if why := not_sharded(decision, meta):
             if why == "key":
                 self.refused.add(meta)
             else:
@@ -102,7 +108,7 @@ class Counts:
             self.unassigned.add(meta)
             return
         self.shards[decision.source] += 1
-        self.draining[decision.source] += ring.draining(meta)
+        self.draining[decision.source] += draining
         self.marked[decision.source] += ring.marked(meta)
         if decision.source not in ring.available:
             self.stranded.add(meta)
@@ -142,10 +148,10 @@ async def _count(
             decision = await ring.decide(entry, obj.metadata, leaving=leaving)
             if entry.main and is_leaving(decision):
                 leaving[decision.key] = decision.source
-            counts.add(decision, obj.metadata, ring, leaving)
+            draining = ring.draining(await ring.hashed(entry, obj.metadata))
+            counts.add(decision, obj.metadata, ring, leaving, draining=draining)
             long = deletion_age(obj.metadata, ring.cluster.now) > HELD_AFTER
-            beyond = ring.ranges is None and not_sharded(decision, obj.metadata)
-            if long and beyond and (keys := held_by(obj.metadata)):
+            if long and not_sharded(decision, obj.metadata) and (keys := held_by(obj.metadata)):
                 counts.held.add(obj.metadata)
                 counts.finalizer = counts.finalizer or keys[0]
     except ApiError as error:

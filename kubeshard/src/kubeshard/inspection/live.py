@@ -34,7 +34,7 @@ from kubeshard.core.objects import (
 )
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.inspection.cluster import default_selector, read_cluster
-from kubeshard.inspection.ranges import SeenRanges, WrittenMap, seen_ranges
+from kubeshard.inspection.ranges import SeenRanges, WrittenMap, hashed, seen_ranges
 from kubeshard.inspection.ring import SeenRing, see, type_of
 from kubeshard.inspection.stats import LeaseView, RingSnapshot, RingStats
 from kubeshard.listwatch.reflector import Entries, Interrupted, Reflector, Sink, Source
@@ -350,7 +350,9 @@ class _Objects(_Follower[PartialObject]):
         ring, meta = self._ring, obj.metadata
         view = ring.view
         if (ranges := ring.ranges) is not None:
-            at = ranges.located(point := ranges.point_of(meta))
+            if (placed := hashed(view, ranges.buckets, self._entry, meta)) is None:
+                return self.gone(obj)
+            at = ranges.located(point := ranges.point_of(placed))
             ring.stats.put(self._name, meta.uid, point, at.shard, at.draining, ring.now())
             return ring.notify()
         key = ""

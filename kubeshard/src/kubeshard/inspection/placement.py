@@ -147,8 +147,11 @@ async def placement_of(
     found = await find(client, kind, name, namespace)
     meta = found.metadata if found else ObjectMeta(name=name, namespace=namespace if kind.namespaced else "")
     decision = await ring.decide(entry, meta)
-    if ring.ranges is not None:
-        delivered = _by_ranges(ring, ring.ranges, meta, decision)
+    hashed = await ring.hashed(entry, meta)
+    if hashed is None:
+        delivered = _Delivered(_without_key(ring, entry, meta), "", "", "", ())
+    elif ring.ranges is not None:
+        delivered = _by_ranges(ring, ring.ranges, hashed, decision)
     else:
         delivered = await _by_labels(
             client, ring, entry, kind, meta, decision, family=family and found is not None
@@ -166,7 +169,7 @@ async def placement_of(
         shard=decision.source,
         shard_state=state_of(ring, decision.source),
         desired=delivered.due,
-        draining=ring.draining(meta),
+        draining=ring.draining(hashed),
         draining_seconds=delivered.age,
         key=delivered.key,
         point=delivered.point,

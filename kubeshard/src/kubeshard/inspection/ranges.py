@@ -19,6 +19,7 @@ from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.hash_ranges import HASHES, HashRanges
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, field
+from kubeshard.core.owners import controller_of
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.core.times import parse_time
 from kubeshard.inspection.cluster import ClusterSnapshot
@@ -28,7 +29,8 @@ from kubeshard.sharding.assignment import Assignment, Place, Unreadable
 from kubeshard.sharding.buckets import Buckets, runs_of
 from kubeshard.sharding.coordinator import Member, claimed, contradiction, due, member_of, weights_of
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL, assignment_name
-from kubeshard.sharding.planner import Decision, place
+from kubeshard.sharding.planner import NOT_ASSIGNABLE, Action, Decision, RingView, place
+from kubeshard.sharding.ring_resources import RingEntry, main_owner
 
 
 class _Meta(ObjectMeta):
@@ -106,8 +108,10 @@ class SeenRanges:
         now = self.assignment.places[bucket]
         return Located(now.owner, bool(now.target), self.due[bucket])
 
-    def decide(self, meta: ObjectMeta) -> Decision:
-        """What the coordinator would do with the bucket of the object."""
+    def decide(self, meta: ObjectMeta | None) -> Decision:
+        """What the coordinator would do with the bucket of the object. None: it follows nothing that is shared out."""
+        if meta is None:
+            return Decision(Action.NOTHING, reason=NOT_ASSIGNABLE)
         bucket = self.bucket_of(meta)
         if bucket is None:
             return place("", "", self.present)
@@ -137,6 +141,17 @@ class SeenRanges:
         """As in the object: `0000-0341, 0683-1023`."""
         runs = [self.buckets.key(run) for run in runs_of(buckets)]
         return ", ".join(runs[:4]) + (", ..." if len(runs) > 4 else "")
+
+
+def hashed(view: RingView, buckets: Buckets, entry: RingEntry, meta: ObjectMeta) -> ObjectMeta | None:
+    """The metadata that say in which bucket an object is: its own, or those of the main object that controls it, as far
+    as they count. None: nothing of the ring controls it. Raises ControllerUnknown.
+    """
+    if entry.main or buckets.by != "uid":
+        return meta
+    own, reference = view.owner_kinds.get(entry.resource, {}), controller_of(meta)
+    found = reference and main_owner(view.owner_kinds, own, reference, view.controllers)
+    return ObjectMeta(name=meta.name, namespace=meta.namespace, uid=found[1].uid) if found else None
 
 
 async def read_ranges(client: Client, cluster: ClusterSnapshot, ring: str) -> SeenRanges | None:

@@ -14,7 +14,7 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.inspection.cluster import ClusterSnapshot, Member, Webhook, default_selector, read_webhook
-from kubeshard.inspection.ranges import SeenRanges, read_ranges
+from kubeshard.inspection.ranges import SeenRanges, hashed, read_ranges
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
@@ -24,7 +24,7 @@ from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.names import RETURNING
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
 from kubeshard.sharding.ring import Ring, RingInputs
-from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.ring_resources import ControllerUnknown, RingEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +76,23 @@ class SeenRing:
         ranges = None if self.ranges is None else self.ranges.with_shards(names)
         return replace(self, view=replace(self.view, hashring=ring_of(names)), ranges=ranges)
 
-    def draining(self, meta: ObjectMeta) -> bool:
-        """Whether the object's shard is asked to release it."""
+    async def hashed(self, entry: RingEntry, meta: ObjectMeta) -> ObjectMeta | None:
+        """The metadata that say where the object is: others than its own in a ring by ranges, if it is controlled; None
+        then if nothing of the ring controls it. Raises ApiError like `decide`.
+        """
+        if self.ranges is None:
+            return meta
+        try:
+            return hashed(self.view, self.ranges.buckets, entry, meta)
+        except ControllerUnknown:
+            await self.chains.look_up(self.view, entry, meta)
+            return hashed(self.view, self.ranges.buckets, entry, meta)
+
+    def draining(self, meta: ObjectMeta | None) -> bool:
+        """Whether the object's shard is asked to release it; of what is `hashed`."""
         if self.ranges is not None:
-            return bool(self.ranges.place_of(meta).target)
-        return meta.has_label(self.view.drain_label)
+            return meta is not None and bool(self.ranges.place_of(meta).target)
+        return meta is not None and meta.has_label(self.view.drain_label)
 
     def marked(self, meta: ObjectMeta) -> bool:
         """Whether it looks like that, but it is the mark of a shard that is back."""
@@ -91,7 +103,7 @@ class SeenRing:
         have not left their shard yet. Raises ApiError if something has to be looked up that cannot be read.
         """
         if self.ranges is not None:
-            return self.ranges.decide(meta)
+            return self.ranges.decide(await self.hashed(entry, meta))
         view, type_ = self.view, type_of(self.kinds[entry.resource])
         decision = plan(view, entry, type_, meta, draining=leaving)
         if decision.action is not Action.LOOK_UP:
