@@ -27,7 +27,7 @@ from kubeshard.sharding.ring_machine import (
     ResourceMachine,
     RingMachine,
 )
-from kubeshard.sharding.scans import DueScan, ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.scans import FAILED, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, SOON
 
 RESOURCES = (
@@ -47,11 +47,18 @@ class Story:
         self.secrets, self.config_maps = (
             ResourceMachine(self.ring, entry, 300.0) for entry in self.small.ring.resources.entries
         )
+        for machine in (self.secrets, self.config_maps):
+            machine.scanning.update(ScanPriority)  # else what is due would be a scan of everything
         self.ring.members_changed()
 
     def given_shards(self, *shards: str) -> None:
         self.small.shards = shards
         self.ring.members_changed()
+
+    def nothing_runs(self) -> None:
+        """Scans that are due may begin."""
+        for machine in (self.secrets, self.config_maps):
+            machine.scanning.clear()
 
     def passes(self, seconds: float) -> None:
         self.now += seconds
@@ -85,16 +92,15 @@ def test_when_a_shard_is_lost_its_objects_are_looked_for_at_once_and_after_3_10_
 
 def test_a_scan_of_what_is_controlled_follows_the_end_of_that_of_its_owners_not_its_success() -> None:
     story = Story("a", "b")
-    order = story.config_maps.before(ScanPriority.NORMAL)
-    assert next(order) == (story.secrets, math.inf), "that is about to start"
-    story.secrets.began[ScanPriority.NORMAL] = story.now
-    assert next(order) == (story.secrets, math.inf), "it runs"
-    work = story.secrets.schedule.due(ScanPriority.NORMAL, story.now)
-    assert work is not None
-    story.secrets.schedule.done(ScanPriority.NORMAL, work, ScanResult(failed=True), story.now, story.now)
-    story.secrets.end(ScanPriority.NORMAL)
-    assert list(order) == []
-    assert list(story.config_maps.before(ScanPriority.NORMAL)) == [], (
+    story.nothing_runs()
+    assert story.config_maps.due() == [], "that of its owners is about to start"
+    assert story.secrets.due() == [(Do.SCAN, ScanPriority.NORMAL)]
+    work = story.secrets.begin(ScanPriority.NORMAL)
+    assert (story.config_maps.due(), story.config_maps.wake_at) == ([], math.inf), "it runs"
+    story.secrets.end(ScanPriority.NORMAL, work, FAILED)
+    assert story.config_maps.due() == [(Do.SCAN, ScanPriority.NORMAL)]
+    story.config_maps.end(ScanPriority.NORMAL)
+    assert story.config_maps.due() == [(Do.SCAN, ScanPriority.NORMAL)], (
         "nobody waits for what fails again and again"
     )
 
@@ -102,24 +108,29 @@ def test_a_scan_of_what_is_controlled_follows_the_end_of_that_of_its_owners_not_
 def test_before_what_is_controlled_is_scanned_its_owners_are_read_with_the_same_shards() -> None:
     story = Story("a", "b")
     story.scanned(story.secrets, ScanPriority.NORMAL)
-    assert story.secrets.schedule.due(ScanPriority.NORMAL, story.now) is None
-    assert next(story.config_maps.before(ScanPriority.NORMAL)) == (story.secrets, math.inf)
+    story.nothing_runs()
+    assert (story.secrets.due(), story.config_maps.due()) == ([], [])
     assert story.scanned(story.secrets, ScanPriority.NORMAL).scope is ScanScope.ALL
     story.secrets.pending_drains.begin(complete=True)
     story.secrets.pending_drains.end(story.small.view.hashring)
-    next(story.config_maps.before(ScanPriority.NORMAL))
+    story.nothing_runs()
+    assert story.config_maps.due() == [(Do.SCAN, ScanPriority.NORMAL)]
+    story.config_maps.end(ScanPriority.NORMAL)
+    assert story.config_maps.due() == []
     assert story.scanned(story.secrets, ScanPriority.NORMAL).scope is ScanScope.CONTROLLED
 
 
 def test_of_a_dead_shard_owners_follow_what_they_control_for_three_seconds() -> None:
     story = Story("a", "b")
+    for machine in (story.secrets, story.config_maps):
+        story.scanned(machine, ScanPriority.NORMAL)
+    story.nothing_runs()
     story.given_shards("a")
-    order = story.secrets.before(ScanPriority.URGENT)
-    assert list(story.config_maps.before(ScanPriority.URGENT)) == []
     for _ in range(2):
-        assert next(order) == (story.config_maps, story.now + CONTROLLED_FIRST)
+        assert (story.secrets.due(), story.secrets.wake_at) == ([], story.now + CONTROLLED_FIRST)
+    assert story.config_maps.due() == [(Do.SCAN, ScanPriority.URGENT)]
     story.passes(CONTROLLED_FIRST)
-    assert list(order) == []
+    assert story.secrets.due() == [(Do.SCAN, ScanPriority.URGENT)]
 
 
 def test_an_object_that_loses_its_shard_is_given_to_another_one_after_a_second() -> None:
@@ -247,7 +258,7 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(at_once: int, steps: l
         elif what == "refused":
             story.ring.failed(job, Unavailable("a brownout"))
         elif what == "due":
-            under_way |= {job.key: (do, job) for do, job in story.secrets.due() if job is not None}
+            under_way |= {job.key: (do, job) for do, job in story.secrets.due() if isinstance(job, Job)}
         elif key in under_way:
             do, done = under_way.pop(key)
             if do is not Do.TRY_AGAIN:
@@ -259,12 +270,13 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(at_once: int, steps: l
                 story.secrets.tried(done, MoveResult.MOVED if what == "moved" else None)
         assert story.secrets.placing <= at_once
     story.secrets.resume()
+    story.secrets.scanning.update(ScanPriority)
     for _ in range(1000):
         if (at := story.secrets.wake_at) == math.inf:
             break
         story.now = max(story.now, at)
         for do, done in story.secrets.due():
-            if done is not None:
+            if isinstance(done, Job):
                 story.secrets.tried(done, MoveResult.MOVED) if do is Do.TRY_AGAIN else story.secrets.placed()
     assert (len(story.secrets.delays), len(story.secrets.retries)) == (0, 0)
 

@@ -27,6 +27,7 @@ from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.planner import NOT_SHARDED
 from kubeshard.sharding.ring import OnDeletion
+from kubeshard.sharding.ring_machine import Job
 from kubeshard.sharding.ring_resources import OwnerKind
 from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, Objects
@@ -355,13 +356,14 @@ async def test_an_object_that_a_scan_finds_without_a_shard_waits_as_long_as_one_
     """A user may have taken it from its shard a moment ago, which takes it back."""
     w = World("shard-0", "shard-1", "shard-2")
     sync, secret = w.small.sync("secrets"), w.secret("foo")
+    sync.scanning.update(ScanPriority)
     w.api.objects[secret]["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
     await w.scan("secrets")
     await asyncio.sleep(ASSIGNMENT_DELAY - 0.1)
     assert (sync.due(), w.api.labels(secret)) == ([], {})
     await asyncio.sleep(0.2)
     ((what, job),) = sync.due()
-    assert job is not None
+    assert isinstance(job, Job)
     await w.mover.do(sync, what, job)
     assert w.api.labels(secret) == {SHARD: "shard-1"}
 

@@ -22,13 +22,13 @@ from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.lease_observer import SHARD_LEASES, Still
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.tasks import BoundedTaskGroup
+from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.planner import plan
 from kubeshard.sharding.ring_machine import Job, MoveResult, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
-from kubeshard.sharding.scans import ScanScope
+from kubeshard.sharding.scans import ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng
 
@@ -160,14 +160,16 @@ class Refusals:
         self.small = SmallRing("a", clock=self.clock)
         self._client = self.api.client(self.clock)
         unused: Any = None
+        observer: Any = SimpleNamespace(states=SimpleNamespace(fresh=lambda _: True))
+        scanner: Any = SimpleNamespace(scan=_scanned)
         proofs: Any = SimpleNamespace(proven=_never_asked)
         self._mover = Mover(
             self._client, ResourceKinds(self._client), proofs, clock=self.clock, rng=SeededRng(1)
         )
         assignments = Assignments(
             self.small.rings,
-            unused,
-            unused,
+            observer,
+            scanner,
             unused,
             unused,
             self._mover,
@@ -256,6 +258,7 @@ async def test_a_sync_without_refusals_has_no_workers_for_them() -> None:
     before = asyncio.all_tasks()
     w = Refusals()
     assert await w.assign() is MoveResult.MOVED
+    await asyncio.sleep(0)
     assert asyncio.all_tasks() - before == {w.running}
     w.running.cancel()
 
@@ -299,6 +302,10 @@ async def test_an_object_is_not_repaired_after_its_resource_left_the_ring() -> N
     await asyncio.sleep(600.0)
     assert w.labels() == {}
     w.running.cancel()
+
+
+async def _scanned(sync: ResourceSync, scope: ScanScope) -> ScanResult:
+    return ScanResult()
 
 
 async def _never_asked(ring: str, shard: str, since: float) -> Still | None:

@@ -55,8 +55,10 @@ class World:
         while (now := self.small.clock.monotonic()) < end:
             await asyncio.sleep(max(0.0, min(sync.wake_at, end) - now))
             for what, job in sync.due():
+                if what is Do.SCAN:
+                    continue
                 assert what is Do.PROBE
-                assert job is not None
+                assert isinstance(job, Job)
                 await self.mover.do(sync, what, job)
 
     @property

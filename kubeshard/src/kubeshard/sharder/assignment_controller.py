@@ -54,12 +54,20 @@ from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans, Scanner
-from kubeshard.sharder.tasks import SHORTEST_WAIT, BoundedTaskGroup, ResourceSync, StartLimit
+from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, StartLimit
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_machine import Do, Job, RingMachine
-from kubeshard.sharding.scans import RETRY_FIRST, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.scans import (
+    FAILED,
+    RETRY_FIRST,
+    RETRY_LAST,
+    DueScan,
+    ScanPriority,
+    ScanResult,
+    ScanScope,
+)
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
 
@@ -298,22 +306,24 @@ class Assignments(Reconciler[ControllerRing]):
             if entry.resource in of.resources:
                 continue
             sync = ResourceSync(of, entry, self._config.sync_period, self._group)
-            for priority in ScanPriority:
-                sync.start(partial(self._keep_scanning, sync, priority), f"{priority.value} scan")
+            sync.start(partial(self._attend, sync), "what is due")
             sync.start(partial(self._unassigned.keep_watching, sync), "watch")
-            sync.start(partial(self._attend, sync), "what waits")
 
     def _backoff(self) -> Limiter:
         own = ItemExponential(1.0, LONGEST_RETRY / (1 + JITTER), jitter=JITTER, rng=self._rng)
         return MaxOf(own, self._failures)
 
     async def _attend(self, sync: ResourceSync) -> None:
-        """Does what is due of what waits. The sync limits how much that is at once."""
+        """Does what is due. The sync limits how much that is at once."""
         sync.resume()
         async with BoundedTaskGroup(self._config.concurrent_moves + AT_ONCE_OF_WAITING) as tasks:
             while True:
-                for what, job in sync.due():
-                    await tasks.start(self._do(sync, what, job))
+                for what, about in sync.due():
+                    match about:
+                        case ScanPriority():
+                            await tasks.start(self._do_scan(sync, about), f"{about.value} scan of {sync}")
+                        case _:
+                            await tasks.start(self._do(sync, what, about))
                 await sync.attended()
 
     async def _do(self, sync: ResourceSync, what: Do, job: Job | None) -> None:
@@ -325,37 +335,31 @@ class Assignments(Reconciler[ControllerRing]):
                 await self._mover.do(sync, what, job)
         except Exception as error:
             sync.crashed(what.name.lower().replace("_", " "), error)
+            sync.missed()
+
+    async def _do_scan(self, sync: ResourceSync, priority: ScanPriority) -> None:
+        failing = sync.schedule.failing(priority)
+        of_resource = self._of_resource[priority, sync.entry.resource].slot()
+        places = (self._failing if failing else self._starting)[priority]
+        work, outcome = None, FAILED
+        try:
+            async with nullcontext() if failing else of_resource, places.slot():
+                if (work := sync.begin(priority)) is not None:
+                    outcome = await self._scan(sync, work)
+        except Exception as error:
+            sync.crashed(f"{priority.value} scan", error)
+        finally:
+            sync.end(priority, work, outcome)
 
     def _stop(self, name: str) -> None:
         self._syncs.pop(name).stop()
         self._proofs.forget(name)
 
-    async def _keep_scanning(self, sync: ResourceSync, priority: ScanPriority) -> None:
-        while True:
-            due, at = sync.next_scan(priority)
-            if due is None:
-                await sync.changed(max(at - self._clock.monotonic(), SHORTEST_WAIT))
-                continue
-            for other, until in sync.before(priority):
-                await other.changed(until - self._clock.monotonic())
-            failing = sync.schedule.failing(priority)
-            of_resource = self._of_resource[priority, sync.entry.resource].slot()
-            places = (self._failing if failing else self._starting)[priority]
-            async with nullcontext() if failing else of_resource, places.slot():
-                now = self._clock.monotonic()
-                if (work := sync.schedule.due(priority, now)) is not None:
-                    await self._scan(sync, priority, work, now)
-
-    async def _scan(self, sync: ResourceSync, priority: ScanPriority, work: DueScan, started: float) -> None:
-        outcome = ScanResult(failed=True)
-        sync.began[priority] = started
-        try:
-            if await self._up_to_date():
-                outcome = await self._scanner.scan(sync, work.scope)
-        finally:
-            ended = self._clock.monotonic()
-            sync.schedule.done(priority, work, outcome, started, ended)
-            sync.end(priority)
+    async def _scan(self, sync: ResourceSync, work: DueScan) -> ScanResult:
+        started = self._clock.monotonic()
+        if not await self._up_to_date():
+            return FAILED
+        outcome = await self._scanner.scan(sync, work.scope)
         say = _log.info if outcome.moved else _log.debug  # most scans find everything in its place
         say(
             "Scanned the objects of the ring",
@@ -366,8 +370,9 @@ class Assignments(Reconciler[ControllerRing]):
             failed=outcome.failed,
             scope=work.scope.name.lower(),
             reason=work.reason,
-            seconds=ended - started,
+            seconds=self._clock.monotonic() - started,
         )
+        return outcome
 
     async def _up_to_date(self) -> bool:
         """Whether the view of the shards' Leases is fresh: they are read if it may not be, once for all callers."""

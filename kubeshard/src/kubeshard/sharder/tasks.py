@@ -94,7 +94,7 @@ class BoundedTaskGroup:
         finally:
             self._wake()  # who is woken may be cancelled, or start nothing, and there may be room for more
 
-    async def start(self, work: Coroutine[Any, Any, Any]) -> None:
+    async def start(self, work: Coroutine[Any, Any, Any], name: str = "moves") -> None:
         """Starts the work as soon as there is capacity."""
         if len(self._tasks) >= self._size:
             try:
@@ -102,7 +102,7 @@ class BoundedTaskGroup:
             except BaseException:
                 work.close()
                 raise
-        task = self._group.create_task(work, name="moves")
+        task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
@@ -252,7 +252,6 @@ class ResourceSync(ResourceMachine):
         if (before := self._crashes.held_back(what, type(error).__name__)) is not None:
             fields = {"ring": self.ring.name, "resource": self.entry.resource}
             tell_crash(error, what, crashes_before=before, **fields)
-        self.missed()
 
     def close(self) -> None:
         super().close()
@@ -260,13 +259,13 @@ class ResourceSync(ResourceMachine):
             task.cancel()
 
     def notify(self) -> None:
-        """Wakes tasks that wait for this sync."""
+        super().notify()
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def changed(self, within: float | None = None) -> None:
-        """Waits for `notify`, so many seconds at most."""
-        await set_within(self._changed, within)
+    async def changed(self) -> None:
+        """Waits for `notify`."""
+        await self._changed.wait()
 
     def attend(self) -> None:
         self._attention.set()

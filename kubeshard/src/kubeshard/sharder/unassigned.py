@@ -53,7 +53,7 @@ from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
-from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, supervised, tell_crash
+from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, supervised
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.scans import ScanScope
@@ -341,7 +341,8 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
                 else:
                     await tasks.start(mover.place(sync, job))
             except Exception as error:  # of this ring; the others depend on the watch too
-                self._crashed(sync, error)
+                sync.crashed("watch", error)
+                sync.missed()
 
     def drop(self, entry: PartialObject | UndecodableObject, part: str, /) -> None:
         if self._selector is not None and entry.key is not None:
@@ -365,13 +366,6 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
         (_log.warning if told else _log.debug)("Cannot watch unassigned objects", **self._log_of, error=error)
         if self._selector is None:
             _tell(self._resource.refused)
-
-    def _crashed(self, sync: ResourceSync, error: Exception) -> None:
-        ring, resource = sync.ring, sync.entry.resource
-        ring.metrics.add("crashes", resource, "watch")
-        if sync.of.to_log(resource, "watch", error) is not None:
-            tell_crash(error, "watch", ring=ring.name, resource=resource)
-        sync.missed()
 
     # Whom an object of a namespace concerns
 

@@ -8,13 +8,13 @@
 | a Lease has changed, the ring or a namespace has | `lease_changed`, `ring_changed`, `namespace_changed` |
 | an object is seen without an available shard | `unplaced`, `delayed` |
 | what has become of a write | `drained`, `placed`, `failed`, `refused`, `assigned_late`, `tried` |
-| what a scan has found | `Schedule.done`, `PendingDrains`, `WaitingObjects`, `released` |
+| what a scan has found | `end`, `PendingDrains`, `WaitingObjects`, `released` |
 | what a dry run has shown | `probed` |
 
 | out | |
 |---|---|
-| which scan is due, and when the next one is | `next_scan` |
-| what else is due, and when the next of it is | `due`, `wake_at` |
+| what is due, and when the next of it is | `due`, `wake_at` |
+| which scan it is, once there is room for it | `begin` |
 | what people are told | the ring's report and metrics (`tell_waiting`) |
 
 A command is data, with what it is valid for: a `Job` has the view that it was decided with, and when its object was
@@ -26,7 +26,7 @@ not while that drain is pending. So it waits while its owner is known to be drai
 be requested, or the owner could not be given to a shard, because such a move may take effect late; and until the
 owner's resource was read completely, without an error, with the ring's current shards: until then drains are unknown.
 
-There are two rules for the order of scans (`before`). A normal scan of a controlled resource follows one of the
+There are two rules for the order of scans (`_before`). A normal scan of a controlled resource follows one of the
 resources that control it, so that drains are requested, and known, before decisions on the objects that wait for them.
 It waits for that scan to end, not to succeed: after a failure drains are unknown. An urgent scan of a main resource
 follows those of the resources that it controls, for `CONTROLLED_FIRST` seconds at most: nobody works on the objects of
@@ -55,7 +55,16 @@ from kubeshard.sharding.hash_ring import kind_of_key
 from kubeshard.sharding.planner import NOT_SELECTED, NOT_SHARDED, Action, Decision, RingView, plan
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_resources import RingEntry
-from kubeshard.sharding.scans import FOLLOW, FOLLOW_MAIN, DueScan, ScanPriority, ScanScope, Schedule
+from kubeshard.sharding.scans import (
+    FAILED,
+    FOLLOW,
+    FOLLOW_MAIN,
+    DueScan,
+    ScanPriority,
+    ScanResult,
+    ScanScope,
+    Schedule,
+)
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.sharding.waiting import (
     Asked,
@@ -138,9 +147,12 @@ class Do(Enum):
     """Find out by the object whether the webhook is called."""
     ASK = auto()
     """Ask whether single objects may be read and written, because that was refused."""
+    SCAN = auto()
+    """Do the scan of this priority: `begin`, `end`."""
 
 
-Command = tuple[Do, Job | None]
+Command = tuple[Do, Job | ScanPriority | None]
+"""What to do, and about what."""
 
 
 class RingMachine(Generic[S]):
@@ -169,8 +181,7 @@ class RingMachine(Generic[S]):
     def namespace_changed(self, name: str) -> None:
         """The namespace appeared, was deleted, or has other labels."""
         if name in self.ring.named:
-            for sync in self.resources.values():
-                sync.notify()
+            self.notify()
 
     def lease_changed(self, change: ShardChange) -> None:
         """A Lease of the ring has changed. Call it immediately, even if a shard returns soon: a running scan may have
@@ -188,6 +199,11 @@ class RingMachine(Generic[S]):
         self.available_until = self.ring.available_until
         for sync in self.resources.values():
             sync.schedule.members(members, now)
+            sync.notify()
+
+    def notify(self) -> None:
+        """Something has changed for which scans of several resources may wait."""
+        for sync in self.resources.values():
             sync.notify()
 
     def request(self, scope: ScanScope) -> None:
@@ -360,8 +376,12 @@ class ResourceMachine:
         """How many objects the ring does not shard, by the namespaces that were listed, and why."""
         self.narrow = False
         """Whether a scan did not see objects in namespaces that were not known."""
+        self.scanning: set[ScanPriority] = set()
+        """The priorities whose scan was `due`, and has not ended."""
         self.began: dict[ScanPriority, float] = {}
         """When the scan of each priority began that is under way."""
+        self._ahead: dict[ScanPriority, tuple[Iterator[float], float]] = {}
+        """What a scan waits for that is to be done (`_before`), and until when at most."""
         self._ended = dict.fromkeys(ScanPriority, 0)
         of.resources[entry.resource] = self
 
@@ -387,7 +407,7 @@ class ResourceMachine:
         if self.of.webhook is not None and self._is_probed:
             self.of.webhook.end()
             self.of.tell_webhook()
-        self.notify()
+        self.of.notify()
 
     def tell_not_sharded(
         self, listed: Mapping[str | AllNamespaces, Mapping[str, int]], unread: Container[str | AllNamespaces]
@@ -487,6 +507,7 @@ class ResourceMachine:
     def resume(self) -> None:
         """Nobody does what was `due` before: whoever did crashed, or begins."""
         now = self.ring.clock.monotonic()
+        self.scanning.clear()
         self.retries.resume(now)
         if self.of.webhook is not None and self._is_probed:
             self.of.webhook.resume(now)
@@ -524,7 +545,12 @@ class ResourceMachine:
             commands.append((Do.ASK, None))
         if webhook is not None and self._is_probed and (about := webhook.take(now)) is not None:
             commands.append((Do.PROBE, about))
-        return commands
+        self.schedule.members(self.ring.labelled, now)
+        if now >= self.of.available_until:
+            self.of.available_until = self.ring.available_until
+        scans = [priority for priority in ScanPriority if self._may_scan(priority, now)]
+        self.scanning.update(scans)
+        return [*commands, *((Do.SCAN, priority) for priority in scans)]
 
     @property
     def wake_at(self) -> float:
@@ -533,7 +559,12 @@ class ResourceMachine:
             return -math.inf
         delays = self.delays.wake_at if self.placing < self.of.at_once else math.inf
         dry_run = self.of.webhook.wake_at if self.of.webhook is not None and self._is_probed else math.inf
-        return min(delays, self.retries.wake_at, dry_run, self._tell_at)
+        scans = map(self._scan_at, ScanPriority)
+        return min(delays, self.retries.wake_at, dry_run, self._tell_at, self.of.available_until, *scans)
+
+    def notify(self) -> None:
+        """The ring has changed, or a scan may be due. Whoever drives it overrides this."""
+        self.attend()
 
     def attend(self) -> None:
         """`wake_at` may be earlier now. Whoever drives it overrides this."""
@@ -550,17 +581,32 @@ class ResourceMachine:
 
     # Scans
 
-    def next_scan(self, priority: ScanPriority) -> tuple[DueScan | None, float]:
-        """The scan to do now, once those that it has to wait for (`before`) have ended; and when there may be one: also
-        when the ring loses a shard without an event.
-        """
-        ring, now = self.ring, self.ring.clock.monotonic()
-        self.schedule.members(ring.labelled, now)
-        if (due := self.schedule.due(priority, now)) is not None:
-            return due, now
-        if now >= self.of.available_until:
-            self.of.available_until = ring.available_until
-        return None, min(now + self.schedule.wait(priority, now), self.of.available_until)
+    def _may_scan(self, priority: ScanPriority, now: float) -> bool:
+        """Whether a scan is to be done, and those that it waits for have ended."""
+        known = self._ahead.pop(priority, None)
+        if priority in self.scanning or self.schedule.due(priority, now) is None:
+            return False
+        ahead = self._before(priority) if known is None else known[0]
+        for until in ahead:
+            self._ahead[priority] = ahead, until
+            return False
+        return True
+
+    def _scan_at(self, priority: ScanPriority) -> float:
+        """When one may be due of which is not known yet that it is."""
+        if priority in self.scanning:
+            return math.inf
+        if priority in self._ahead:
+            return self._ahead[priority][1]
+        now = self.ring.clock.monotonic()
+        return now + self.schedule.wait(priority, now)
+
+    def begin(self, priority: ScanPriority) -> DueScan | None:
+        """There is room for a scan that was `due`. Returns what to scan; None if that is needed no more."""
+        now = self.ring.clock.monotonic()
+        if (work := self.schedule.due(priority, now)) is not None:
+            self.began[priority] = now
+        return work
 
     @property
     def scans_all_soon(self) -> bool:
@@ -575,21 +621,21 @@ class ResourceMachine:
             and ScanPriority.NORMAL not in self.began
         )
 
-    def notify(self) -> None:
-        """Something has changed: a scan may be due. Whoever drives it overrides this."""
-
-    def end(self, priority: ScanPriority) -> None:
-        """The scan of this priority that was under way has ended."""
-        self.began.pop(priority, None)
-        self._ended[priority] += 1
-        self.notify()
+    def end(self, priority: ScanPriority, work: DueScan | None = None, result: ScanResult = FAILED) -> None:
+        """The scan of this priority has ended; `work` is what `begin` has returned."""
+        self.scanning.discard(priority)
+        if (began := self.began.pop(priority, None)) is not None:
+            self._ended[priority] += 1
+            if work is not None:
+                self.schedule.done(priority, work, result, began, self.ring.clock.monotonic())
+        self.of.notify()
 
     def due_soon(self, priority: ScanPriority, now: float) -> bool:
         """Whether a scan of the priority is running, or about to start."""
         return self.open and (priority in self.began or self.schedule.due(priority, now) is not None)
 
-    def before(self, priority: ScanPriority) -> Iterator[tuple[Self, float]]:
-        """What a scan that is due has to wait for: again and again a change of this machine, until then at most."""
+    def _before(self, priority: ScanPriority) -> Iterator[float]:
+        """Yields as long as a scan that is due has to wait for others: until when, if nothing changes."""
         now, clock = self.ring.clock.monotonic(), self.ring.clock
         if priority is ScanPriority.NORMAL:
             yield from self._end_of_scan(ScanPriority.URGENT)
@@ -607,14 +653,14 @@ class ResourceMachine:
             for controlled in self.controlled:
                 yield from controlled._end_of_scan(ScanPriority.URGENT, now + CONTROLLED_FIRST)
 
-    def _end_of_scan(self, priority: ScanPriority, until: float = math.inf) -> Iterator[tuple[Self, float]]:
+    def _end_of_scan(self, priority: ScanPriority, until: float = math.inf) -> Iterator[float]:
         """Until a scan has ended that is running or about to start, if any."""
         ended = self._ended[priority]
         while self._ended[priority] == ended:
             now = self.ring.clock.monotonic()
             if now >= until or not self.due_soon(priority, now):
                 break
-            yield self, until
+            yield until
 
     @property
     def draining_owners(self) -> Container[str]:

@@ -72,6 +72,9 @@ class ScanResult(NamedTuple):
     moved: int = 0
 
 
+FAILED = ScanResult(failed=True)
+
+
 @dataclass(slots=True)
 class Schedule:
     """Call `due`, scan, call `done`; `wait` returns when to call `due` again. Times are monotonic seconds."""
@@ -118,9 +121,11 @@ class Schedule:
 
     def due(self, priority: ScanPriority, now: float) -> DueScan | None:
         """The scan to do now, all due reasons in one; None if there is none."""
-        scope = max((r for at, r in self._requests if at <= now and _priority(r) is priority), default=None)
-        failed = self.failing(priority) and self._failed[priority][0] <= now
-        if priority is ScanPriority.URGENT:
+        urgent = priority is ScanPriority.URGENT
+        due = [r for at, r in self._requests if at <= now and (r is ScanScope.MISPLACED) is urgent]
+        scope = max(due) if due else None
+        failed = priority in self._failed and self._failed[priority][0] <= now
+        if urgent:
             return (
                 DueScan(ScanScope.MISPLACED, "membership" if scope else "retry") if scope or failed else None
             )
@@ -142,12 +147,12 @@ class Schedule:
         self, priority: ScanPriority, work: DueScan, outcome: ScanResult, started: float, now: float
     ) -> None:
         """The scan ended. Reasons that became due while it ran stay due: it may have missed the cause."""
-        scope = work.scope
+        scope, urgent = work.scope, priority is ScanPriority.URGENT
         # A full scan leaves objects to an urgent one that is about to begin: it does not answer the other priority's.
         self._requests = [
             (at, asked)
             for at, asked in self._requests
-            if at > started or asked > scope or _priority(asked) is not priority
+            if at > started or asked > scope or (asked is ScanScope.MISPLACED) is not urgent
         ]
         if scope is ScanScope.ALL:
             self._all_at = started
@@ -167,13 +172,11 @@ class Schedule:
 
     def wait(self, priority: ScanPriority, now: float) -> float:
         """Seconds until `due` may return a scan; 0 if it does now; infinite if that needs a new event."""
-        times = [at for at, scope in self._requests if _priority(scope) is priority]
-        times += [self._failed[priority][0]] if self.failing(priority) else []
-        if priority is ScanPriority.NORMAL:
+        urgent = priority is ScanPriority.URGENT
+        times = [at for at, scope in self._requests if (scope is ScanScope.MISPLACED) is urgent]
+        if priority in self._failed:
+            times.append(self._failed[priority][0])
+        if not urgent:
             times.append(self._all_at + self.sync_period)
             times += [self._follow[0]] if self._follow else []
         return max(0.0, min(times, default=float("inf")) - now)
-
-
-def _priority(scope: ScanScope) -> ScanPriority:
-    return ScanPriority.URGENT if scope is ScanScope.MISPLACED else ScanPriority.NORMAL
