@@ -37,6 +37,7 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.tasks import Crashes, supervised
 from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names
 from kubeshard.sharder.webhook_registration import WebhookDrift
 from kubeshard.sharding.api import ControllerRing
@@ -57,7 +58,7 @@ def build_sharder(
     clock, rng, registry = client.world.clock, client.world.rng, CollectorRegistry()
     sharder = client.with_user_agent("sharder").with_field_manager(SHARDER_FIELD_MANAGER)
     metrics = SharderMetrics(registry)
-    observer = LeaseObserver(sharder, clock, crashed=lambda: metrics.crashed("lease observer"))
+    observer = LeaseObserver(sharder, clock)
     cache = Cache(sharder, transforms=observer.transforms)
     delivery = LabelDelivery(sharder, cache, config.controller.sharder, webhook=True)
     namespaces, ring_objects = cache.declare(Namespace), cache.declare(ControllerRing)
@@ -118,7 +119,7 @@ def build_sharder(
 
     async def observe() -> None:
         with observer.subscribed(rings.shard_changed):
-            await observer.run()
+            await supervised(observer.run, "lease observer", Crashes(metrics.crashed, clock))
 
     async def learn_kinds() -> None:
         await ring_objects.synced()

@@ -334,7 +334,7 @@ class Assignments(Reconciler[ControllerRing]):
             else:
                 await self._mover.do(sync, what, job)
         except Exception as error:
-            sync.crashed(what.name.lower().replace("_", " "), error)
+            sync.crashes.tell(what.name.lower().replace("_", " "), error)
             sync.missed()
 
     async def _do_scan(self, sync: ResourceSync, priority: ScanPriority) -> None:
@@ -347,7 +347,7 @@ class Assignments(Reconciler[ControllerRing]):
                 if (work := sync.begin(priority)) is not None:
                     outcome = await self._scan(sync, work)
         except Exception as error:
-            sync.crashed(f"{priority.value} scan", error)
+            sync.crashes.tell(f"{priority.value} scan", error)
         finally:
             sync.end(priority, work, outcome)
 

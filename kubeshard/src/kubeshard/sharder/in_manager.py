@@ -68,6 +68,7 @@ from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.range_coordinator import RangeDelivery
 from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.tasks import Crashes, supervised
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import (
@@ -159,9 +160,8 @@ class InManagerSharder:
         self._health = health
         self._clock = client.world.clock
         counts = SharderMetrics(metrics.registry)
-        self._observer = LeaseObserver(
-            self._client, self._clock, crashed=lambda: counts.crashed("lease observer")
-        )
+        self._observer = LeaseObserver(self._client, self._clock)
+        self._crashes = Crashes(counts.crashed, self._clock)
         self._cache = cache = Cache(self._client, transforms=self._observer.transforms)
         self._delivery: Delivery
         namespace = election.namespace or client.namespace
@@ -225,7 +225,7 @@ class InManagerSharder:
 
     async def _observe(self) -> None:
         with self._observer.subscribed(self._rings.shard_changed):
-            await self._observer.run()
+            await supervised(self._observer.run, "lease observer", self._crashes)
 
     async def _campaign(self, gates: Sequence[Gate]) -> None:
         """Leads whenever it is elected, until it is stopped."""

@@ -63,7 +63,6 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.tasks import supervised
 from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
@@ -233,12 +232,10 @@ class LeaseObserver:
         clock: Clock,
         *,
         max_shards: int = MAX_SHARDS,
-        crashed: Callable[[], None] = lambda: None,
     ) -> None:
         self.states = ShardStates(max_shards=max_shards)
         self._client = client
         self._clock = clock
-        self._crashed = crashed
         self._subscribers: dict[object, Callable[[ShardChange], None]] = {}
         self._informer: Informer[Lease] | None = None
         self.rings: Callable[[str], object | None] = lambda ring: ring
@@ -353,12 +350,7 @@ class LeaseObserver:
         return leases
 
     async def run(self) -> None:
-        """Probes until cancelled. A persistent failure is logged once; an unexpected one too (`supervised`), and
-        `crashed` is called.
-        """
-        await supervised(self._probe, "probe of shard Leases", crashed=self._crashed, clock=self._clock)
-
-    async def _probe(self) -> None:
+        """Probes until cancelled. A persistent failure is logged once."""
         probed, ended = self._clock.monotonic(), -math.inf
         notices = Notices()
         while True:

@@ -169,16 +169,25 @@ async def carried_out(
                 command = steps.send(outcome)
 
 
-async def supervised(
-    work: Callable[[], Awaitable[None]],
-    part: str,
-    *,
-    crashed: Callable[[], None],
-    clock: Clock,
-    **fields: object,
-) -> None:
-    """Runs `work` until it returns, see the module. `crashed` counts; `part` and `fields` are for the log."""
-    backoff, notices = Backoff(RESTARTS), Notices(clock, every=LOGGED_EVERY)
+class Crashes:
+    """Of parts of the sharder that go on: each is counted (`count`), and logged as the module says, with `fields`."""
+
+    def __init__(self, count: Callable[[str], None], clock: Clock, **fields: object) -> None:
+        self.clock = clock
+        self._count = count
+        self._fields = fields
+        self._notices = Notices(clock, every=LOGGED_EVERY)
+
+    def tell(self, part: str, error: Exception, **more: object) -> None:
+        self._count(part)
+        if (before := self._notices.held_back(part, _place(error))) is not None:
+            text = "A part of the sharder crashed; it starts again"
+            _log.crash(text, error, part=part, crashes_before=before, **more, **self._fields)
+
+
+async def supervised(work: Callable[[], Awaitable[None]], part: str, crashes: Crashes) -> None:
+    """Runs `work` until it returns, see the module."""
+    backoff, clock = Backoff(RESTARTS), crashes.clock
     while True:
         began = clock.monotonic()
         try:
@@ -188,15 +197,8 @@ async def supervised(
             if now - began >= STEADY:
                 backoff.reset()
             pause = backoff.failed(now)
-            crashed()
-            if (before := notices.held_back(part, _place(error))) is not None:
-                tell_crash(error, part, again_in=pause, crashes_before=before, **fields)
+            crashes.tell(part, error, again_in=pause)
         await asyncio.sleep(pause)
-
-
-def tell_crash(error: Exception, part: str, **fields: object) -> None:
-    """Logs that a part crashed and goes on."""
-    _log.crash("A part of the sharder crashed; it starts again", error, part=part, **fields)
 
 
 def _place(error: BaseException) -> str:
@@ -226,32 +228,19 @@ class ResourceSync(ResourceMachine):
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._changed = asyncio.Event()
         self._attention = asyncio.Event()
-        self._crashes = Notices(of.ring.clock, every=LOGGED_EVERY)
         super().__init__(of, entry, sync_period)
+        where, ring = entry.resource, self.ring
+        self.crashes = Crashes(
+            lambda part: ring.metrics.add("crashes", where, part), ring.clock, ring=ring.name, resource=where
+        )
 
     def start(self, work: Callable[[], Awaitable[None]], what: str) -> None:
         """Starts a task that ends with the sync. A crash costs only this work, which starts again (`supervised`)."""
         if not self.open or self._group is None:
             return
-        ring, resource = self.ring, self.entry.resource
-        going = supervised(
-            work,
-            what,
-            crashed=lambda: ring.metrics.add("crashes", resource, what),
-            clock=ring.clock,
-            ring=ring.name,
-            resource=resource,
-        )
-        task = self._group.create_task(going, name=f"{what} of {self}")
+        task = self._group.create_task(supervised(work, what, self.crashes), name=f"{what} of {self}")
         self._tasks[task] = None
         task.add_done_callback(lambda task: self._tasks.pop(task, None))
-
-    def crashed(self, what: str, error: Exception) -> None:
-        """Tells of a crash that costs no other work."""
-        self.ring.metrics.add("crashes", self.entry.resource, what)
-        if (before := self._crashes.held_back(what, type(error).__name__)) is not None:
-            fields = {"ring": self.ring.name, "resource": self.entry.resource}
-            tell_crash(error, what, crashes_before=before, **fields)
 
     def close(self) -> None:
         super().close()

@@ -36,7 +36,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 from kubeshard.client.client import Client
 from kubeshard.core.encoding import UndecodableObject
@@ -53,7 +52,7 @@ from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
-from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, supervised
+from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, ResourceSync, supervised
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.scans import ScanScope
@@ -165,13 +164,8 @@ class UnassignedWatches:
                 await asyncio.wait([shared])
 
     async def _keep_shared(self, resource: _Resource) -> None:
-        await supervised(
-            resource.watch.run,
-            "watch",
-            crashed=partial(self.rings.inputs.metrics.crashed, "watch"),
-            clock=self.clock,
-            resource=resource.name,
-        )
+        crashes = Crashes(self.rings.inputs.metrics.crashed, self.clock, resource=resource.name)
+        await supervised(resource.watch.run, "watch", crashes)
 
 
 class _Resource:
@@ -341,7 +335,7 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
                 else:
                     await tasks.start(mover.place(sync, job))
             except Exception as error:  # of this ring; the others depend on the watch too
-                sync.crashed("watch", error)
+                sync.crashes.tell("watch", error)
                 sync.missed()
 
     def drop(self, entry: PartialObject | UndecodableObject, part: str, /) -> None:
