@@ -362,11 +362,11 @@ def test_every_mistake_has_its_condition() -> None:
     report.resolved(secrets, "the server does not serve secrets")
     report.permitted(secrets, "watch", False)
     report.permitted(secrets, "patch", False)
-    report.selector("bad operator")
+    report.selector_problem = "bad operator"
     things = Objects.of(f"secrets n/{number}" for number in range(5))
     report.waiting({"a": things, "gone": things}, {"": things}, {"b": Objects.of(["secrets n/x"])}, {})
-    report.strict_handover("'soon' is not a duration")
-    report.webhook(reached=False)
+    report.strict_handover_problem = "'soon' is not a duration"
+    report.webhook_unreached = True
     states = ShardStates()
     for namespace, name in (("n1", "a"), ("n2", "a"), ("n1", "x" * 64)):
         meta = ObjectMeta(name=name, namespace=namespace, labels={RING_LABEL: "ring"})

@@ -69,14 +69,11 @@ class Told:
 
     def __init__(self) -> None:
         self.refused: dict[str, str] = {}
-        self.failing = ""
+        self.failing_together = ""
         self.counts: list[str] = []
 
     def lease(self, lease: str, refused: str = "") -> None:
         self.refused[lease] = refused
-
-    def mass_failure(self, explained: str = "") -> None:
-        self.failing = explained
 
     def add(self, name: str, /) -> None:
         self.counts.append(name)
@@ -443,17 +440,17 @@ def test_most_shards_that_fail_at_once_are_left_alone_for_a_while_and_then_given
     story.passes(80.0, renewing="e")
     assert [story.holder(name) for name in "abcd"] == [*"abcd"]
     assert story.did(ReadAll) == 1
-    assert "most shards failed" in story.ring.report.failing
+    assert "most shards failed" in story.ring.report.failing_together
     story.passes(60.0, renewing="e")
     assert [story.holder(name) for name in "abcd"] == [SHARDER_IDENTITY] * 4
     story.passes(60.0, renewing="e")
-    assert story.ring.report.failing == ""
+    assert story.ring.report.failing_together == ""
 
 
 def test_that_a_ring_fails_no_more_is_noticed_though_no_lease_of_it_is_left() -> None:
     story = Story(*"abc", grace=10.0)
     story.passes(31.0)
-    assert story.ring.report.failing
+    assert story.ring.report.failing_together
     story.stored.clear()
     for key in (A, B, Key("ns", "c")):
         story.sees(key)
@@ -461,7 +458,7 @@ def test_that_a_ring_fails_no_more_is_noticed_though_no_lease_of_it_is_left() ->
     story.news.clear()
     story.time.now += HELD_BACK
     story.machine.due()
-    assert story.ring.report.failing == ""
+    assert story.ring.report.failing_together == ""
 
 
 def test_a_shard_that_does_not_release_what_it_has_is_evicted_and_keeps_it_until_it_cannot_act() -> None:

@@ -174,7 +174,7 @@ class RangeCoordination:
 
     async def _tend(self, ring: Ring) -> None:
         await carried_out(self._machine.tend(), self._do)
-        ring.report.ranges("; ".join(filter(None, (self._machine.problem, self._members.problem))))
+        ring.report.ranges_problem = "; ".join(filter(None, (self._machine.problem, self._members.problem)))
         self._measure(ring)
 
     def _measure(self, ring: Ring) -> None:

@@ -242,9 +242,9 @@ class ControllerRings(Reconciler[ControllerRing]):
         at = parse_time(said.last_transition_time) if said is not None else None
         left = 0.0 if at is None else at + SAID_FOR - self._clock.wall()
         if said is None or not 0 < left <= 2 * SAID_FOR or str(self._election) not in said.message:
-            ring.report.several_sharders()
+            ring.report.another_sharder = ""
             return math.inf
-        ring.report.several_sharders(said.message)
+        ring.report.another_sharder = said.message
         return left
 
     async def _clean_up(
@@ -255,7 +255,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         """
         state = clean_up.state(ring.listed, self._clock.monotonic())
         left = clean_up.left(ring.listed)
-        ring.report.cleaning_up(left)
+        ring.report.labels_left = left
         status = self._status(ring, obj, "True", "ReconciliationSucceeded", RECONCILED)
         refused: ApiError | None = None
         try:

@@ -350,7 +350,7 @@ class Scanner:
         ring, resource, gone = scan.sync.ring, scan.sync.entry.resource, isinstance(error, KindNotServed)
         if gone or not (error or scan.unread):
             clean_up.found(resource, scan.holders or Counter(), started, self._clock.monotonic())
-            ring.report.cleaning_up(clean_up.left(ring.listed))
+            ring.report.labels_left = clean_up.left(ring.listed)
 
     async def _could_not_read(self, sync: ResourceSync, error: ApiError) -> None:
         ring, resource = sync.ring, sync.entry.resource

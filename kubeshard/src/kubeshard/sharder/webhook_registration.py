@@ -299,7 +299,7 @@ class WebhookRegistration:
         if keeper is not None and keeper != self._election and await self._others.lives(ctx.client, keeper):
             self._applied.pop(ring, None)
             self._repairs.forget(ring.name)
-            ring.report.webhook_contested()
+            ring.report.contested_by = ""
             return Settled(LOOK_AGAIN, keeper=keeper)
         wish, last = self._body(obj), self._applied.get(ring)
         if in_sync(found, wish):
@@ -320,9 +320,9 @@ class WebhookRegistration:
     def _told(self, ring: Ring, settled: Settled) -> Settled:
         """Says in the ring's report whether others keep changing its configuration."""
         if not self._repairs.contested(ring.name):
-            ring.report.webhook_contested()
+            ring.report.contested_by = ""
             return settled
-        ring.report.webhook_contested(
+        ring.report.contested_by = (
             f"{webhook_config_name(ring.name)}: {self._others_write.get(ring, _UNKNOWN)}"
         )
         return settled._replace(again=min(settled.again, self._repairs.quiet_in(ring.name)))

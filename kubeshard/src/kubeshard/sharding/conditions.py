@@ -91,7 +91,9 @@ ASSIGNMENT_STUCK_AFTER = 60.0
 
 
 class RingReport:
-    """Findings about one ring. `changed` is called when its conditions may be out of date."""
+    """Findings about one ring. `changed` is called when its conditions may be out of date: also when an attribute gets
+    another value.
+    """
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._changed = changed
@@ -117,7 +119,7 @@ class RingReport:
         self.contested_by = ""
         """Who else keeps changing the ring's webhook configuration."""
         self.another_sharder = ""
-        """What another installation says that leaves the ring to this one."""
+        """What another installation says in the ring's status that leaves the ring to this one."""
         self.failing_together = ""
         """Which shards fail at the same time, and what is done about it."""
         self.labels_left: str | None = None
@@ -126,6 +128,14 @@ class RingReport:
         """What is wrong with the assignment of a ring that is sharded by ranges."""
         self.keys_differing: dict[GroupResource, str] = {}
         """Which objects of a resource have another hash key than in Go."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        known = self.__dict__
+        if name not in known:
+            known[name] = value
+        elif known[name] != value:
+            known[name] = value
+            self._changed()
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """The ring has these resources only."""
@@ -139,12 +149,8 @@ class RingReport:
 
     def resolved(self, resource: GroupResource, problem: str = "") -> None:
         """A resource could be found and read, or why not."""
-        if self.unresolved.get(resource, "") != problem:
-            if problem:
-                self.unresolved[resource] = problem
-            else:
-                del self.unresolved[resource]
-            self._changed()
+        others = {r: text for r, text in self.unresolved.items() if r != resource}
+        self.unresolved = {**others, resource: problem} if problem else others
 
     def permitted(self, resource: GroupResource, verb: str, allowed: bool, in_: tuple[str, ...] = ()) -> None:
         """A request with this verb was allowed or forbidden, everywhere or in these namespaces."""
@@ -152,27 +158,8 @@ class RingReport:
         missing = {other: places for other, places in before.items() if other != verb}
         if not allowed:
             missing[verb] = in_
-        if missing == before:
-            return
-        self.missing_verbs[resource] = missing
-        if not missing:
-            del self.missing_verbs[resource]
-        self._changed()
-
-    def selector(self, problem: str = "") -> None:
-        if self.selector_problem != problem:
-            self.selector_problem = problem
-            self._changed()
-
-    def system_namespaces(self, unconfirmed: tuple[str, ...]) -> None:
-        if self.unconfirmed_namespaces != unconfirmed:
-            self.unconfirmed_namespaces = unconfirmed
-            self._changed()
-
-    def strict_handover(self, problem: str = "") -> None:
-        if self.strict_handover_problem != problem:
-            self.strict_handover_problem = problem
-            self._changed()
+        others = {r: verbs for r, verbs in self.missing_verbs.items() if r != resource}
+        self.missing_verbs = {**others, resource: missing} if missing else others
 
     def waiting(
         self,
@@ -182,55 +169,17 @@ class RingReport:
         undrained: Mapping[str, Objects],
     ) -> None:
         """Which objects wait, as of the last scans and refusals."""
-        new = drains, unassigned, unconfirmed, undrained
-        if (self.stuck_drains, self.unassigned, self.unconfirmed, self.undrained) != new:
-            self.stuck_drains, self.unassigned, self.unconfirmed, self.undrained = new
-            self._changed()
+        self.stuck_drains, self.unassigned = drains, unassigned
+        self.unconfirmed, self.undrained = unconfirmed, undrained
 
     def lease(self, lease: str, refused: str = "") -> None:
         """The API server refuses what the sharder has to write to a shard's Lease, or does not any more."""
-        if self.refused_leases.get(lease, "") != refused:
-            if refused:
-                self.refused_leases[lease] = refused
-            else:
-                del self.refused_leases[lease]
-            self._changed()
-
-    def webhook(self, *, reached: bool) -> None:
-        if self.webhook_unreached is reached:
-            self.webhook_unreached = not reached
-            self._changed()
-
-    def webhook_contested(self, by: str = "") -> None:
-        if self.contested_by != by:
-            self.contested_by = by
-            self._changed()
-
-    def several_sharders(self, said: str = "") -> None:
-        """Read from the status itself, so it is no news."""
-        self.another_sharder = said
+        others = {each: why for each, why in self.refused_leases.items() if each != lease}
+        self.refused_leases = {**others, lease: refused} if refused else others
 
     def keys_differ(self, resource: GroupResource, which: str) -> None:
         """Some objects of the resource have another key than in Go."""
-        if resource not in self.keys_differing:
-            self.keys_differing[resource] = which
-            self._changed()
-
-    def cleaning_up(self, left: str | None) -> None:
-        """The ring is being deleted, and these objects are left to clean up; "" if none are. None: it is not."""
-        if self.labels_left != left:
-            self.labels_left = left
-            self._changed()
-
-    def ranges(self, problem: str = "") -> None:
-        if self.ranges_problem != problem:
-            self.ranges_problem = problem
-            self._changed()
-
-    def mass_failure(self, explained: str = "") -> None:
-        if self.failing_together != explained:
-            self.failing_together = explained
-            self._changed()
+        self.keys_differing = {resource: which, **self.keys_differing}
 
 
 def findings(

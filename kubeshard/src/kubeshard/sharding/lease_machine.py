@@ -120,9 +120,9 @@ AT_ONCE = 100
 class LeaseReport(Protocol):
     """What people are told about the Leases of a ring."""
 
-    def lease(self, lease: str, refused: str = "") -> None: ...
+    failing_together: str
 
-    def mass_failure(self, explained: str = "") -> None: ...
+    def lease(self, lease: str, refused: str = "") -> None: ...
 
 
 class LeaseCounts(Protocol):
@@ -484,7 +484,7 @@ class LeaseMachine:
         breaker.update(shards, now, fresh=fresh, dead=_Ended(self._reported, now))
         if breaker.is_open:
             self._judged_again[ring] = now + HELD_BACK
-        ring.report.mass_failure(breaker.explained)
+        ring.report.failing_together = breaker.explained
         ring.metrics.set("shards_failing_together", len(breaker.failing) if breaker.is_open else 0)
         return breaker
 

@@ -360,16 +360,14 @@ class Ring:
     def leads_no_more(self) -> None:
         """This process is not its sharder any more: what only a sharder sees is not told any longer."""
         self.report.waiting({}, {}, {}, {})
-        for lease in tuple(self.report.refused_leases):
-            self.report.lease(lease)
-        self.report.mass_failure()
-        self.report.ranges()
+        self.report.refused_leases = {}
+        self.report.failing_together = self.report.ranges_problem = ""
         self.metrics.leads_no_more()
 
     def _begin_clean_up(self) -> None:
         if not self.releasing:
             self.clean_up = None  # of a restore of etcd
-            self.report.cleaning_up(None)
+            self.report.labels_left = None
         elif self.clean_up is None:
             self.clean_up = CleanUp(self.clock.monotonic())
 
@@ -381,9 +379,9 @@ class Ring:
             longest = longest_wait(self._longest())
         except ValueError as error:
             longest = math.inf
-            self.report.strict_handover(str(error))
+            self.report.strict_handover_problem = str(error)
         else:
-            self.report.strict_handover()
+            self.report.strict_handover_problem = ""
         if longest is None or self.confirmations is None or self.confirmations.longest != longest:
             self.confirmations = None if longest is None else Confirmations(longest)
 
@@ -439,7 +437,7 @@ class Ring:
         if selector is None:
             return ()
         selected = _Selected(self._inputs.namespace, selector)
-        self.report.system_namespaces(tuple(name for name in without if name in selected))
+        self.report.unconfirmed_namespaces = tuple(name for name in without if name in selected)
         if not selector:
             return _AllBut(without) if without else None
         return _Selected(self._inputs.namespace, selector, without)
@@ -458,10 +456,10 @@ class Ring:
             try:
                 self._selector = Selector.from_label_selector(given)
             except InvalidSelector as error:
-                self.report.selector(str(error))
+                self.report.selector_problem = str(error)
             else:
                 self._named = few_named_namespaces(given)
-                self.report.selector()
+                self.report.selector_problem = ""
             self._parsed = given
         return self._selector
 

@@ -260,7 +260,7 @@ class RingMachine(Generic[S]):
     def tell_webhook(self) -> None:
         """Tells whether the webhook is called."""
         if self.webhook is not None:
-            self.ring.report.webhook(reached=not self.webhook.unreached)
+            self.ring.report.webhook_unreached = self.webhook.unreached
             self.ring.metrics.set("webhook_unreached", float(self.webhook.unreached))
 
     def placed(self, resource: GroupResource, decision: Decision) -> None:
