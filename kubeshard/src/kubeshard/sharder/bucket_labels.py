@@ -33,7 +33,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.owners import OwnerChains, read_metadata
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.tasks import BoundedTaskGroup, supervised
+from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, supervised
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring import Ring
@@ -74,12 +74,12 @@ class BucketLabels:
     async def run(self) -> None:
         """Scans until cancelled."""
         await supervised(
-            self._keep_scanning, _PART, crashed=self._crashed, clock=self._client.clock, ring=self._ring
+            self._keep_scanning, _PART, Crashes(self._crashed, self._client.clock, ring=self._ring)
         )
 
-    def _crashed(self) -> None:
+    def _crashed(self, part: str) -> None:
         if (ring := self._rings.get(self._ring)) is not None:
-            ring.metrics.add("crashes", more=_PART)
+            ring.metrics.add("crashes", more=part)
 
     async def _keep_scanning(self) -> None:
         while True:

@@ -391,7 +391,8 @@ class Ring:
         paused = self._inputs.on_deletion == "pause" and self._is_cleaned_up
         if self.ended or paused or len(self.name) > MAX_RING_NAME:
             return None
-        labelled, learned = self.labelled, self._inputs.kinds.learned
+        inputs = self._inputs  # what follows is asked for each object
+        labelled, learned = inputs.shards.labelled(self.name, self.clock.monotonic()), inputs.kinds.learned
         if self._views is None or self._members is not labelled or self._learned != learned:
             hashring = self._present_hashring(labelled)
             owner_kinds = self._inputs.kinds.owner_kinds(self.resources)

@@ -340,16 +340,15 @@ class ShardStates:
         """Names of the ring's available shards, ascending. Cached until something changes, so it is
         cheap to call.
         """
-        return self._present(ring, now).names
+        known = self._available.get(ring)
+        return (known if known is not None and now < known.until else self._look(ring, now)).names
 
     def labelled(self, ring: str, now: float) -> tuple[str, ...]:
         """Those of them to which objects may be assigned by labels (`takes_labels`)."""
-        return self._present(ring, now).labelled
+        known = self._available.get(ring)
+        return (known if known is not None and now < known.until else self._look(ring, now)).labelled
 
-    def _present(self, ring: str, now: float) -> _Available:
-        remembered = self._available.get(ring)
-        if remembered is not None and now < remembered.until:
-            return remembered
+    def _look(self, ring: str, now: float) -> _Available:
         shards = [shard for shard in self.shards(ring, now) if shard.member]
         if len(shards) > self._max_shards:
             del (shards := _fairly(shards))[self._max_shards :]
@@ -362,7 +361,8 @@ class ShardStates:
 
     def availability_ends(self, ring: str, now: float) -> float:
         """When (like `now`) the ring loses a shard without a further observation; infinite if it does not."""
-        return self._present(ring, now).until
+        self.available(ring, now)
+        return self._available[ring].until
 
     def shard(self, key: Key, now: float) -> Shard | None:
         """The Lease (or tombstone) of this namespace and name."""
@@ -678,7 +678,7 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
     """Old and new are judged at the same time: the passing of time alone does not count as a change."""
     before = old.state(now) if old is not None else None
     after = new.state(now) if new is not None else None
-    rings = frozenset(record.ring for record in (old, new) if record is not None)
+    rings = frozenset([record.ring for record in (old, new) if record is not None])
     # A tombstone stops being available without an event: it counts as available until it is settled.
     was = old is not None and (old.deleted or old.state(now).available)
     evicted = new is not None and new.evicted  # so does an evicted shard
@@ -688,7 +688,8 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
     existed, exists = old is not None and not old.deleted, new is not None and not new.deleted
     availability = was != is_ or moved or evicted or confirmed
     presence = existed != exists or len(rings) > 1
-    said, says = (record and record.lease.metadata.annotations for record in (old, new))
+    said = None if old is None else old.lease.metadata.annotations
+    says = None if new is None else new.lease.metadata.annotations
     news = availability or presence or said != says
     return ShardChange(key, rings, before, after, availability=availability, presence=presence, news=news)
 
