@@ -17,6 +17,7 @@ from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.cli.kubectl.planning import _print_plan
 from kubeshard.cli.kubectl.questions import _explain, _print_status, placements
 from kubeshard.controller import Context, Reconciler, Result
+from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.core.objects import Key
 from kubeshard.core.owners import controller_reference
@@ -30,7 +31,7 @@ from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.inspection.shard_drain import owned_on
 from kubeshard.inspection.status import RingStatus, status_of
 from kubeshard.shard.settings import Ranges
-from kubeshard.sharding.assignment import Assignment, Place, Report
+from kubeshard.sharding.assignment import BY_LABELS, Assignment, Place, Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, WEIGHT_ANNOTATION, assignment_name
 from kubeshard_apiserver.testing import MemoryApi
@@ -41,8 +42,10 @@ SHARDS = ("s0", "s1", "s2")
 BUCKETS = Buckets(4)
 
 
-class Nothing(Reconciler[Thing]):
+class Child(Reconciler[Thing]):
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        meta = ObjectMeta(name=f"c-{obj.metadata.name}", namespace=obj.metadata.namespace)
+        await ensure(ctx, ConfigMap(metadata=meta), owner=obj)
         return None
 
 
@@ -55,7 +58,7 @@ class Team:
 
     def start(self, name: str) -> None:
         sharding = {"mode": "both", "delivery": Ranges(buckets=64)}
-        self.world.shard(name, Nothing(), owns=(), sharding=sharding)
+        self.world.shard(name, Child(), sharding=sharding)
 
     @property
     def assignment(self) -> Assignment:
@@ -107,7 +110,10 @@ def test_what_is_said_of_a_ring_in_which_everything_is_where_it_belongs(
         async with team() as its:
             found = await status_of(its.client, await read_cluster(its.client), "r")
             assert (found.ready, found.troubles) == ("True", [])
-            assert sum(each.objects["things.sim.example"] for each in found.shards) == 30
+            assert [(each.resource, each.objects, each.unassigned) for each in found.resources] == [
+                ("things.sim.example", 30, 0),
+                ("configmaps", 30, 0),
+            ]
             owned = [each.buckets for each in found.shards if each.buckets]
             assert [(each.owned, each.reported) for each in owned] == [(22, 22), (21, 21), (21, 21)]
             _print_status([found], [], [], {})
@@ -115,6 +121,8 @@ def test_what_is_said_of_a_ring_in_which_everything_is_where_it_belongs(
             for key, owner in (await its.owners()).items():
                 (where,) = await placements(("thing", key.name), "team", family=True)(its.client)
                 assert (where.shard, where.desired, where.reason) == (owner, owner, "Placed")
+                (child,) = await placements(("cm", f"c-{key.name}"), "team", family=True)(its.client)
+                assert (child.shard, child.reason, child.bucket) == (owner, "Placed", where.bucket)
             _explain(where)
             said = capsys.readouterr().out
             assert [line.split()[0] for line in said.splitlines()[1:]] == explained_on_the_page()
@@ -133,7 +141,9 @@ def test_what_moves_is_what_was_planned(capsys: pytest.CaptureFixture[str]) -> N
                 add, remove = (["s3"], []) if change == "+" else ([], ["s2"])
                 then = with_shards(ring, add=add, remove=remove)
                 planned_moves = {
-                    each.key: each.target async for each in moves(its.client, ring, then, Seen())
+                    each.key: each.target
+                    async for each in moves(its.client, ring, then, Seen())
+                    if each.resource.resource == "things"
                 }
                 plan = await planned(its.client, ring, then)
                 places = its.assignment.places
@@ -186,14 +196,14 @@ def test_a_live_picture_follows_the_assignment() -> None:
             watching = asyncio.create_task(watcher.run())
             await watcher.read()
             picture, before = watcher.snapshot(), await its.owners()
-            assert (picture.verdict, picture.total) == ("every object is where it belongs", 30)
+            assert (picture.verdict, picture.total) == ("every object is where it belongs", 60)
             await its.world.processes["s2"].stop()
             await its.settled("s0", "s1")
             picture, owners = watcher.snapshot(), await its.owners()
             moved = sum(owners[key] != before[key] for key in owners)
-            assert (picture.settled, picture.moves) == (True, moved)
+            assert (picture.settled, picture.moves) == (True, 2 * moved)
             rows = {row.shard: (row.live, row.objects, row.left) for row in picture.rows}
-            assert rows["s2"] == (False, 0, moved)
+            assert rows["s2"] == (False, 0, 2 * moved)
             async with its.world.admin("home") as home:
                 await home.delete(ConfigMap, assignment_name("r"), "ops")
             await asyncio.sleep(0.5)
@@ -371,10 +381,11 @@ async def test_an_assignment_that_cannot_be_used_is_a_trouble_and_what_shards_re
     [
         (said(2), {}, "b does not say that it works on buckets that it owns: 3-3"),
         ("namespace/4:/1", {}, "b gets nothing: its program divides objects by namespace/4"),
-        ("", {}, "b takes objects by labels, the other shards by ranges"),
+        ("", {}, "b takes objects by labels, beside shards by ranges: an object may be on two"),
+        (BY_LABELS, {}, "b, by labels, waits until the shards by ranges have ended: a"),
         (said(2, 3), {WEIGHT_ANNOTATION: "much"}, "b: the weight 'much' is not a number"),
     ],
-    ids=["unreported", "differs", "by labels", "weight"],
+    ids=["unreported", "differs", "by labels", "waits", "weight"],
 )
 async def test_a_shard_that_does_not_fit_the_others_is_a_trouble(
     cluster: Written, lease: str, annotations: dict[str, str], problem: str
@@ -384,6 +395,14 @@ async def test_a_shard_that_does_not_fit_the_others_is_a_trouble(
     await cluster.annotate("b", **annotations)
     await cluster.assign(A, A, B, B)
     assert problem in await cluster.troubles()
+
+
+async def test_a_ring_works_by_labels_until_the_last_shard_by_labels_has_ended(cluster: Written) -> None:
+    await cluster.shard("a")
+    await cluster.shard_by_ranges("b", f"{BUCKETS}:")
+    found = await cluster.status()
+    assert found.assignment is None
+    assert "b, by ranges, waits until the shards by labels have ended: a" in await cluster.troubles()
 
 
 async def test_it_is_a_trouble_if_no_shard_has_a_weight(cluster: Written) -> None:

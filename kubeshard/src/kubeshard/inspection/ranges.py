@@ -9,7 +9,7 @@ RBAC: list on the ConfigMap `ranges-<ring>` (`resourceNames`), in the namespace 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -25,7 +25,7 @@ from kubeshard.core.times import parse_time
 from kubeshard.inspection.cluster import ClusterSnapshot
 from kubeshard.inspection.errors import needing
 from kubeshard.inspection.stats import Located
-from kubeshard.sharding.assignment import Assignment, Place, Unreadable
+from kubeshard.sharding.assignment import BY_LABELS, Assignment, Place, Unreadable, owns_some
 from kubeshard.sharding.buckets import Buckets, runs_of
 from kubeshard.sharding.coordinator import Member, claimed, contradiction, due, member_of, weights_of
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL, assignment_name
@@ -157,12 +157,10 @@ def hashed(view: RingView, buckets: Buckets, entry: RingEntry, meta: ObjectMeta)
 async def read_ranges(client: Client, cluster: ClusterSnapshot, ring: str) -> SeenRanges | None:
     """None if the ring's shards take objects by labels. Raises MissingRight, ApiError."""
     leases = [lease for lease in cluster.leases if lease.metadata.label(RING_LABEL) == ring]
-    by_ranges = [lease for lease in leases if lease.metadata.annotation(OWNED_RANGES_ANNOTATION)]
-    held = [lease for lease in by_ranges if lease.spec.holder_identity == lease.metadata.name]
-    if not by_ranges or (not held and cluster.available(ring)):
+    if not (by_ranges := _by_ranges(leases, cluster.available(ring))):
         return None
     inside = cluster.inside.get(ring)
-    namespace = (inside or (held or by_ranges)[0]).metadata.namespace
+    namespace = (inside or by_ranges[0]).metadata.namespace
     where = Key(namespace, assignment_name(ring))
     with needing("list", ConfigMap.KIND.group_resource):
         listed = client.list(
@@ -175,6 +173,15 @@ async def read_ranges(client: Client, cluster: ClusterSnapshot, ring: str) -> Se
     beside = [lease for lease in leases if lease.metadata.namespace == namespace]
     seen = seen_ranges(where, found[0] if found else None, beside, cluster.available(ring))
     return replace(seen, selected=bool(listed.shard_info))
+
+
+def _by_ranges(leases: Iterable[Lease], available: Collection[str]) -> list[Lease]:
+    """The Leases of the shards by ranges, if the ring works by them: one owns something, or none is by labels."""
+    said = {lease.key: lease.metadata.annotation(OWNED_RANGES_ANNOTATION) for lease in leases}
+    found = [lease for lease in leases if said[lease.key] not in ("", BY_LABELS)]
+    there = [lease for lease in leases if lease.metadata.name in available]
+    works = any(lease in there and owns_some(said[lease.key]) for lease in found)
+    return found if works or not any(lease not in found for lease in there) else []
 
 
 def seen_ranges(

@@ -38,6 +38,7 @@ from kubeshard.inspection.drain_age import oldest_drain
 from kubeshard.inspection.ranges import SeenRanges
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharding.api import READY
+from kubeshard.sharding.assignment import BY_LABELS
 from kubeshard.sharding.conditions import (
     ASSIGNMENT_STUCK,
     CLEANED_UP,
@@ -56,7 +57,12 @@ from kubeshard.sharding.conditions import (
     WEBHOOK_REACHED,
     shard_problems,
 )
-from kubeshard.sharding.names import RING_LABEL, WEIGHT_ANNOTATION, webhook_config_name
+from kubeshard.sharding.names import (
+    OWNED_RANGES_ANNOTATION,
+    RING_LABEL,
+    WEIGHT_ANNOTATION,
+    webhook_config_name,
+)
 from kubeshard.sharding.shard_states import MAX_SHARDS, ShardState
 
 
@@ -310,6 +316,7 @@ def troubles(
         *_conditions(ring, counted, do),
         *_specification(ring, counted, do),
         *_shard_troubles(ring, do),
+        *_both_deliveries(ring, do),
         *(_range_troubles(ring, ring.ranges, oldest_drain, do) if ring.ranges else ()),
         *(() if sharder.inside or ring.ranges else _webhook(ring, do)),
         *_objects(ring, counted, oldest_drain, do),
@@ -462,6 +469,34 @@ def _shard_troubles(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
             )
 
 
+def _both_deliveries(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
+    """Shards by ranges beside shards by labels: those of one kind wait, unless they are programs that cannot."""
+    said = {
+        lease.metadata.name: lease.metadata.annotation(OWNED_RANGES_ANNOTATION)
+        for lease in ring.cluster.leases
+        if lease.metadata.label(RING_LABEL) == ring.name and lease.spec.holder_identity == lease.metadata.name
+    }
+    by_labels = sorted(name for name, text in said.items() if text in ("", BY_LABELS))
+    by_ranges = sorted(said.keys() - set(by_labels))
+    if not by_labels or not by_ranges:
+        return
+    if ring.ranges is not None and (unaware := [name for name in by_labels if not said[name]]):
+        yield Trouble(
+            f"{', '.join(unaware)} takes objects by labels, beside shards by ranges: an object may be on two",
+            "stop those by labels",
+            do.leases,
+            "error",
+        )
+        return
+    waiting, working = (by_ranges, by_labels) if ring.ranges is None else (by_labels, by_ranges)
+    how = ("ranges", "labels") if ring.ranges is None else ("labels", "ranges")
+    yield Trouble(
+        f"{', '.join(waiting)}, by {how[0]}, waits until the shards by {how[1]} have ended: {', '.join(working)}",
+        "nothing, if the ring goes from one to the other; otherwise stop those that wait",
+        do.leases,
+    )
+
+
 def _range_troubles(
     ring: SeenRing, ranges: SeenRanges, oldest_drain: float | None, do: _Commands
 ) -> Iterator[Trouble]:
@@ -477,16 +512,6 @@ def _range_troubles(
     for note in ranges.notes:
         yield Trouble(note, "give its program, or its Lease, what the others have", do.leases)
     alive = {each.name for each in ring.members if each.held and each.state is ShardState.READY}
-    by_labels = sorted(
-        name for name, each in ranges.members.items() if each.by_labels and name in ring.available
-    )
-    if by_labels:
-        yield Trouble(
-            f"{', '.join(by_labels)} takes objects by labels, the other shards by ranges: an object may be on two",
-            "run one program only: stop those by labels",
-            do.leases,
-            "error",
-        )
     for name in sorted(alive & ranges.reported.keys()):
         if (unseen := ranges.unreported(name)) and not ranges.problem:
             yield Trouble(
