@@ -79,8 +79,7 @@ class World:
         return at - self.clock.monotonic() if at < math.inf else None
 
     def dead(self) -> Dead:
-        rings: Any = SimpleNamespace(has_ended=lambda ring, shard: True)
-        return Dead(DeadShardProofs(self.client, self.observer, rings, self.clock))
+        return Dead(DeadShardProofs(self.client, self.observer, self.clock))
 
     def spec(self, name: str = "a") -> dict[str, Any]:
         return self.api.objects[f"{LEASES}/{name}"]["spec"]
@@ -94,7 +93,8 @@ class Dead:
 
     def __init__(self, shards: DeadShardProofs) -> None:
         self.shards = shards
-        self.proven = partial(shards.proven, "ring")
+        ring: Any = SimpleNamespace(name="ring", has_ended=lambda shard: True)
+        self.proven = partial(shards.proven, ring)
 
 
 async def proven(dead: Dead, shard: str, since: float = 0.0) -> bool:

@@ -25,7 +25,7 @@ from kubeshard.sharder.moves import THROTTLING, TRIES, Known, Mover
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, TAKEN
 from kubeshard.sharding.planner import Action, plan
-from kubeshard.sharding.ring import OnDeletion
+from kubeshard.sharding.ring import OnDeletion, Ring
 from kubeshard.sharding.ring_machine import Do, Job, MoveResult
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
@@ -64,7 +64,7 @@ class World:
         self.failures.append((job.meta.name, type(error)))
         self._failed(job, error)
 
-    async def _is_dead(self, ring: str, shard: str, since: float) -> Still | None:
+    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still | None:
         self.asked.append(shard)
         self.since.append(since)
         return (lambda: self.dead) if self.dead else None
@@ -445,7 +445,7 @@ async def test_a_proof_that_fell_while_credentials_were_renewed_stops_the_patch(
     job = await world.job()
     stands = iter([False])
 
-    async def dead(ring: str, shard: str, since: float) -> Still | None:
+    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
         world.asked.append(shard)
         return (lambda: next(stands)) if len(world.asked) == 1 else None
 
@@ -481,7 +481,7 @@ async def test_a_target_that_left_while_the_proof_was_awaited_gets_nothing() -> 
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job = await world.job()
 
-    async def dead(ring: str, shard: str, since: float) -> Still | None:
+    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
         world.small.shards = ("shard-0", "shard-2")
         return lambda: True
 
@@ -504,7 +504,7 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
     )
     events: list[tuple[str, float]] = []
 
-    async def dead(ring: str, shard: str, since: float) -> Still | None:
+    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
         events.append(("proof", clock.monotonic()))
         return lambda: True
 
@@ -565,7 +565,7 @@ async def test_a_namespace_that_changed_while_the_proof_was_awaited_keeps_its_ob
     world = World()
     world.small.become(SECRETS_ONLY, selector=LabelSelector(match_labels={"space": "default"}))
 
-    async def proof(ring: str, shard: str, since: float) -> Still | None:
+    async def proof(ring: Ring, shard: str, since: float) -> Still | None:
         world.small.namespaces["default"] = {"space": "other"}
         return lambda: True
 

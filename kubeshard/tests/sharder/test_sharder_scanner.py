@@ -26,7 +26,7 @@ from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.planner import NOT_SHARDED
-from kubeshard.sharding.ring import OnDeletion
+from kubeshard.sharding.ring import OnDeletion, Ring
 from kubeshard.sharding.ring_machine import Job
 from kubeshard.sharding.ring_resources import OwnerKind
 from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
@@ -103,7 +103,7 @@ class World:
         found = {why: self.number("objects_not_sharded", reason=why, **of) for why in NOT_SHARDED}
         return {why: number for why, number in found.items() if number}
 
-    async def _is_dead(self, ring: str, shard: str, since: float) -> Still:
+    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still:
         return lambda: True
 
     def number(self, name: str, **labels: str) -> float | None:

@@ -26,6 +26,7 @@ from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.planner import plan
+from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_machine import Job, MoveResult, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.scans import ScanResult, ScanScope
@@ -308,7 +309,7 @@ async def _scanned(sync: ResourceSync, scope: ScanScope) -> ScanResult:
     return ScanResult()
 
 
-async def _never_asked(ring: str, shard: str, since: float) -> Still | None:
+async def _never_asked(ring: Ring, shard: str, since: float) -> Still | None:
     raise AssertionError
 
 

@@ -146,7 +146,7 @@ class LabelDelivery:
         cluster with the Leases.
         """
         clock, rng, at_once = objects.world.clock, objects.world.rng, self._config.concurrent_moves
-        permissions, proofs = Permissions(objects, clock), DeadShardProofs(leases, observer, rings, clock)
+        permissions, proofs = Permissions(objects, clock), DeadShardProofs(leases, observer, clock)
         mover = Mover(objects, self.kinds, proofs, clock=clock, rng=rng)
         scanner = Scanner(objects, self.kinds, mover, permissions, concurrent_moves=at_once, clock=clock)
         namespaces = NamespaceScans(objects, self.kinds, mover, concurrent_moves=at_once)

@@ -62,7 +62,6 @@ from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
-from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
@@ -75,6 +74,7 @@ from kubeshard.sharding.names import (
     WATCHDOG_ANNOTATION,
     WEIGHT_ANNOTATION,
 )
+from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import MAX_SHARDS, Shard, ShardChange, ShardStates
 
 _LABELS = (RING_LABEL, STATE_LABEL)
@@ -410,19 +410,18 @@ Still = Callable[[], bool]
 class DeadShardProofs:
     """Reads shards' Leases on demand, and takes everything observed since into account."""
 
-    def __init__(self, client: Client, observer: LeaseObserver, rings: Rings, clock: Clock) -> None:
+    def __init__(self, client: Client, observer: LeaseObserver, clock: Clock) -> None:
         self._client = client.impatient()
         self._observer = observer
         self._clock = clock
-        self._rings = rings
         self._reads = defaultdict[str, _Reads](_Reads)
 
-    async def proven(self, ring: str, shard: str, since: float) -> Still | None:
+    async def proven(self, ring: Ring, shard: str, since: float) -> Still | None:
         """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
         Calling the proof returns whether it is still valid. Raises ApiError if the read fails: it does not
         wait or retry, so the caller has to back off from a server that throttles.
         """
-        reads = self._reads[ring]
+        reads = self._reads[ring.name]
         read = reads.by_shard.get(shard)
         if read is None or not read.answers(since, self._clock.monotonic()):
             read = self._begin(ring, shard, read, reads)
@@ -439,7 +438,7 @@ class DeadShardProofs:
         if (reads := self._reads.pop(ring, None)) is not None:
             reads.end()
 
-    def _begin(self, ring: str, shard: str, before: _Read | None, reads: _Reads) -> _Read:
+    def _begin(self, ring: Ring, shard: str, before: _Read | None, reads: _Reads) -> _Read:
         now = self._clock.monotonic()
         reads.by_shard = {name: read for name, read in reads.by_shard.items() if not read.over(now)}
         read = reads.by_shard[shard] = _Read()
@@ -449,25 +448,25 @@ class DeadShardProofs:
         read.task.add_done_callback(_heed)
         return read
 
-    async def _read(self, ring: str, shard: str, read: _Read, before: _Read | None, reads: _Reads) -> None:
+    async def _read(self, ring: Ring, shard: str, read: _Read, before: _Read | None, reads: _Reads) -> None:
         if before is not None and before.task is not None:
             await asyncio.wait([before.task])  # one at a time: later callers wait for this one
-        leases = await self._leases(ring, shard, read)
+        leases = await self._leases(ring.name, shard, read)
         absent = reads.absent
-        if leases or self._observer.states.leases_of(ring, shard):
+        if leases or self._observer.states.leases_of(ring.name, shard):
             absent.discard(shard)
         elif shard not in absent:
             read.began = math.inf
             await asyncio.sleep(ABSENT_FOR)
-            leases = await self._leases(ring, shard, read)
+            leases = await self._leases(ring.name, shard, read)
             if not leases:
                 if len(absent) >= REMEMBERED:
                     absent.clear()
                 absent.add(shard)
-        read.held = self._observer.states.held(ring, shard, leases)
+        read.held = self._observer.states.held(ring.name, shard, leases)
         text = "Shard is dead" if self._dead(ring, shard, read) else "Shard may be alive: its objects stay"
         if reads.notices.due(shard, (text, *(lease.metadata.resource_version for lease in leases))):
-            _log.info(text, ring=ring, shard=shard, leases="; ".join(map(_record, leases)) or "none")
+            _log.info(text, ring=ring.name, shard=shard, leases="; ".join(map(_record, leases)) or "none")
 
     async def _leases(self, ring: str, shard: str, read: _Read) -> list[Lease]:
         await self._client.turn()
@@ -478,10 +477,10 @@ class DeadShardProofs:
         except TimeoutError:
             raise Timeout(f"the leases of shard {shard} could not be read within {STANDS_FOR:g}s") from None
 
-    def _dead(self, ring: str, shard: str, read: _Read) -> bool:
+    def _dead(self, ring: Ring, shard: str, read: _Read) -> bool:
         """Also uses the read itself: states with newer versions, from before a restore, ignore it."""
-        may_live = self._observer.states.may_live(ring, shard, self._clock.monotonic())
-        return not read.held and not may_live and self._rings.has_ended(ring, shard)
+        may_live = self._observer.states.may_live(ring.name, shard, self._clock.monotonic())
+        return not read.held and not may_live and ring.has_ended(shard)
 
 
 @dataclass(slots=True)

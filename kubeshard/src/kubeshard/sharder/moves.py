@@ -418,7 +418,7 @@ class Mover:
         still: Still | None = None
         if source and source not in view.available:
             assert job.read is not None
-            still = await self._proofs.proven(job.sync.ring.name, source, job.read)
+            still = await self._proofs.proven(job.sync.ring, source, job.read)
             if still is None:
                 job.sync.refused(job.entry.resource, job.decision)
                 return MoveResult.WAITING

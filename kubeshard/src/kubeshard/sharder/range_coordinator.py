@@ -123,7 +123,7 @@ class RangeCoordination:
         self._informer = informer
         self._labels = labels
         self._clock = client.world.clock
-        self._proofs = DeadShardProofs(client, observer, rings, self._clock)
+        self._proofs = DeadShardProofs(client, observer, self._clock)
         self._members = _Members(ring, namespace, rings, observer, self._clock)
         self._machine = Coordinator(buckets, self._members, self._clock, first=first)
         self._news = asyncio.Event()
@@ -226,17 +226,20 @@ class RangeCoordination:
         self._machine.seen(found.metadata.resource_version, found.data or {}, read=read)
 
     async def _proven(self, shards: frozenset[str]) -> frozenset[str]:
-        since = self._clock.monotonic()
+        since, ring = self._clock.monotonic(), self._rings.get(self._ring)
+        if ring is None:
+            return frozenset()
         async with asyncio.TaskGroup() as tasks:
             proofs = {
-                shard: tasks.create_task(self._proof(shard, since), name="proof") for shard in sorted(shards)
+                shard: tasks.create_task(self._proof(ring, shard, since), name="proof")
+                for shard in sorted(shards)
             }
         return frozenset(shard for shard, proof in proofs.items() if proof.result())
 
-    async def _proof(self, shard: str, since: float) -> bool:
+    async def _proof(self, ring: Ring, shard: str, since: float) -> bool:
         """A read that fails proves nothing; it is asked again."""
         try:
-            stands = await self._proofs.proven(self._ring, shard, since)
+            stands = await self._proofs.proven(ring, shard, since)
         except ApiError as error:
             _log.debug("Cannot read whether a shard is dead", ring=self._ring, shard=shard, error=error)
             return False

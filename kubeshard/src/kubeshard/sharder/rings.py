@@ -36,11 +36,6 @@ class Rings:
         """`declare` only for namespaces, for a caller that calls `apply` itself."""
         cache.declare(Namespace).add_handler(self._namespace_changed)
 
-    def has_ended(self, ring: str, shard: str) -> bool:
-        """See `Ring.has_ended`; whether a shard of a ring that does not exist has, concerns nobody."""
-        known = self._rings.get(ring)
-        return known is None or known.has_ended(shard)
-
     def __iter__(self) -> Iterator[Ring]:
         return iter(tuple(self._rings.values()))
 
