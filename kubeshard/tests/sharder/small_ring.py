@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
+from small_api import SmallApi
 
 from kubeshard.cache import Added, Deleted, Updated
 from kubeshard.core.builtin import Lease, Namespace
@@ -15,7 +18,9 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
-from kubeshard.sharder.assignment_controller import JITTER, LONGEST_RETRY
+from kubeshard.sharder.assignment_controller import JITTER, LONGEST_RETRY, Assignments
+from kubeshard.sharder.config import SharderControllerConfig
+from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.moves import Known, ObjectLock, ObjectLocks
 from kubeshard.sharder.rings import Rings
@@ -180,6 +185,22 @@ def ring_machine(ring: Ring, failures: Limiter | None = None, *, probes: bool = 
         return MaxOf(own, *([failures] if failures else []))
 
     return RingMachine(ring, backoff, at_once=20, probes=probes)
+
+
+def small_assignments(small: SmallRing, observer: Any, scan: Any, watch: Any = None) -> Assignments:
+    """What a leader runs for the ring, with these in place of scans and watches of objects."""
+    client, informer = SmallApi().client(small.clock), SimpleNamespace(add_handler=lambda _: _Handler())
+    cache: Any = SimpleNamespace(declare=lambda _: informer)
+    kinds, config = ResourceKinds(client), SharderControllerConfig()
+    made: Any = Assignments(small.rings, observer, kinds, client, client, cache, config, probes=False)
+    made._scanner = SimpleNamespace(scan=scan)
+    made._unassigned = SimpleNamespace(keep_watching=watch)
+    assert isinstance(made, Assignments)
+    return made
+
+
+class _Handler:
+    def remove(self) -> None: ...
 
 
 @asynccontextmanager

@@ -9,20 +9,19 @@ from typing import Any
 
 import pytest
 from small_api import SmallApi
-from small_ring import SmallRing
+from small_ring import SmallRing, small_assignments
 
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.assignment_controller import RINGS_A_TURN, Assignments, assignment_controller
-from kubeshard.sharder.config import SharderControllerConfig
+from kubeshard.sharder.assignment_controller import RINGS_A_TURN, assignment_controller
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import RING_LABEL
 from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
-from kubeshard_lab.virtual_world import SeededRng, virtual_world
+from kubeshard_lab.virtual_world import virtual_world
 
 
 class World:
@@ -37,27 +36,8 @@ class World:
         self.small.available = self.observer.states.available  # type: ignore[method-assign]
         self.small.availability_ends = self.observer.states.availability_ends  # type: ignore[method-assign]
         self.observer.states.fresh = lambda now: True  # type: ignore[method-assign]
-        scanner: Any = SimpleNamespace(scan=self._scan)
-        unassigned: Any = SimpleNamespace(keep_watching=lambda _: asyncio.sleep(3600))
-        unused: Any = None
-        proofs: Any = SimpleNamespace(forget=lambda _: None)
-        registration = SimpleNamespace(remove=lambda: None)
-        informer = SimpleNamespace(add_handler=lambda _: registration)
-        cache: Any = SimpleNamespace(declare=lambda _: informer)
-        self.assignments = Assignments(
-            self.small.rings,
-            self.observer,
-            scanner,
-            unassigned,
-            unused,
-            unused,
-            unused,
-            proofs,
-            cache,
-            SharderControllerConfig(),
-            probes=False,
-            clock=self.clock,
-            rng=SeededRng(1),
+        self.assignments = small_assignments(
+            self.small, self.observer, self._scan, lambda _: asyncio.sleep(3600)
         )
 
     def hold(self, name: str, holder: str | None = None) -> None:

@@ -8,18 +8,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from small_ring import SmallRing
+from small_ring import SmallRing, small_assignments
 
 from kubeshard.core.errors import Unavailable
 from kubeshard.core.kinds import GroupResource
-from kubeshard.sharder.assignment_controller import AT_ONCE, Assignments
-from kubeshard.sharder.config import SharderControllerConfig
+from kubeshard.sharder.assignment_controller import AT_ONCE
 from kubeshard.sharder.tasks import ResourceSync, StartLimit
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.ring_machine import RingMachine
 from kubeshard.sharding.scans import ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
-from kubeshard_lab.virtual_world import SeededRng
 
 MAIN = RingResource(resource="mains", controlled_resources=(RingGroupResource(resource="children"),))
 CHILDLESS = RingResource(resource="mains")
@@ -37,34 +35,14 @@ class Scans:
         self.outcomes: dict[str, ScanResult | Exception] = {}
         self.relists = 0
         self.small = SmallRing("a", "b", resources=resources, clock=self.clock)
-        scanner: Any = SimpleNamespace(scan=self._scan)
         self.ending = 0.0
         """Seconds that a watch takes to end."""
-        unassigned: Any = SimpleNamespace(keep_watching=self._watch)
         observer: Any = SimpleNamespace(
             relist=self._relist,
             subscribed=lambda _: nullcontext(),
             states=SimpleNamespace(fresh=self.small.fresh),
         )
-        unused: Any = None
-        proofs: Any = SimpleNamespace(forget=lambda _: None)
-        informer = SimpleNamespace(add_handler=lambda _: SimpleNamespace(remove=lambda: None))
-        cache: Any = SimpleNamespace(declare=lambda _: informer)
-        self.assignments = Assignments(
-            self.small.rings,
-            observer,
-            scanner,
-            unassigned,
-            unused,
-            unused,
-            unused,
-            proofs,
-            cache,
-            SharderControllerConfig(),
-            probes=False,
-            clock=self.clock,
-            rng=SeededRng(1),
-        )
+        self.assignments = small_assignments(self.small, observer, self._scan, self._watch)
         self.running = asyncio.create_task(self.assignments.run())
         self._began = self.clock.monotonic()
 

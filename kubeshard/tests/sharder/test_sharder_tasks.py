@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 from small_api import SmallApi, status
-from small_ring import SmallRing
+from small_ring import SmallRing, small_assignments
 
 from kubeshard.core.errors import Timeout
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.assignment_controller import Assignments
-from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.lease_observer import SHARD_LEASES, Still
 from kubeshard.sharder.moves import Mover
@@ -160,28 +158,14 @@ class Refusals:
         self.api, self.clock = SmallApi(), VirtualClock()
         self.small = SmallRing("a", clock=self.clock)
         self._client = self.api.client(self.clock)
-        unused: Any = None
         observer: Any = SimpleNamespace(states=SimpleNamespace(fresh=lambda _: True))
-        scanner: Any = SimpleNamespace(scan=_scanned)
         proofs: Any = SimpleNamespace(proven=_never_asked)
         self._mover = Mover(
             self._client, ResourceKinds(self._client), proofs, clock=self.clock, rng=SeededRng(1)
         )
-        assignments = Assignments(
-            self.small.rings,
-            observer,
-            scanner,
-            unused,
-            unused,
-            self._mover,
-            Permissions(self._client, self.clock),
-            proofs,
-            unused,
-            SharderControllerConfig(),
-            probes=False,
-            clock=self.clock,
-            rng=SeededRng(1),
-        )
+        assignments = small_assignments(self.small, observer, _scanned)
+        assignments._mover = self._mover
+        assignments._permissions = Permissions(self._client, self.clock)
         self.api.put(SECRETS, "foo")
         sync = self.small.sync("secrets")
         self.scans: list[tuple[ScanScope, float]] = []

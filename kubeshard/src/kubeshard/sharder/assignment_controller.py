@@ -44,9 +44,7 @@ from kubeshard.controller.when import generation_changed
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
@@ -145,28 +143,8 @@ class LabelDelivery:
         """What a leader runs for one term. The clients write only while this process leads; `leases` is the one for the
         cluster with the Leases.
         """
-        clock, rng, at_once = objects.world.clock, objects.world.rng, self._config.concurrent_moves
-        permissions, proofs = Permissions(objects, clock), DeadShardProofs(leases, observer, clock)
-        mover = Mover(objects, self.kinds, proofs, clock=clock, rng=rng)
-        scanner = Scanner(objects, self.kinds, mover, permissions, concurrent_moves=at_once, clock=clock)
-        namespaces = NamespaceScans(objects, self.kinds, mover, concurrent_moves=at_once)
-        unassigned = UnassignedWatches(
-            objects, self.kinds, mover, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock
-        )
         return Assignments(
-            rings,
-            observer,
-            scanner,
-            unassigned,
-            namespaces,
-            mover,
-            permissions,
-            proofs,
-            self._cache,
-            self._config,
-            probes=self._webhook,
-            clock=clock,
-            rng=rng,
+            rings, observer, self.kinds, objects, leases, self._cache, self._config, probes=self._webhook
         )
 
 
@@ -179,32 +157,29 @@ class Assignments(Reconciler[ControllerRing]):
         self,
         rings: Rings,
         observer: LeaseObserver,
-        scanner: Scanner,
-        unassigned: UnassignedWatches,
-        namespaces: NamespaceScans,
-        mover: Mover,
-        permissions: Permissions,
-        proofs: DeadShardProofs,
+        kinds: ResourceKinds,
+        objects: Client,
+        leases: Client,
         cache: Cache,
         config: SharderControllerConfig,
         *,
         probes: bool,
-        clock: Clock,
-        rng: Rng,
     ) -> None:
         self._rings = rings
         self._observer = observer
-        self._scanner = scanner
-        self._unassigned = unassigned
-        self._namespaces = namespaces
-        self._mover = mover
-        self._permissions = permissions
-        self._proofs = proofs
         self._cache = cache
         self._config = config
         self._probes = probes
-        self._clock = clock
-        self._rng = rng
+        self._clock, self._rng = clock, rng = objects.world.clock, objects.world.rng
+        at_once = config.concurrent_moves
+        self._permissions = permissions = Permissions(objects, clock)
+        self._proofs = DeadShardProofs(leases, observer, clock)
+        self._mover = mover = Mover(objects, kinds, self._proofs, clock=clock, rng=rng)
+        self._scanner = Scanner(objects, kinds, mover, permissions, concurrent_moves=at_once, clock=clock)
+        self._namespaces = namespaces = NamespaceScans(objects, kinds, mover, concurrent_moves=at_once)
+        self._unassigned = UnassignedWatches(
+            objects, kinds, mover, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock
+        )
         self._failures = OverallRate(FAILURES, burst=round(FAILURES), clock=clock)
         self._syncs: dict[str, RingMachine[ResourceSync]] = {}
         self._group: asyncio.TaskGroup | None = None
