@@ -1,6 +1,7 @@
 """The embedded server on a socket: who may connect, what is written to disk, and how it shuts down."""
 
 import asyncio
+import json
 import ssl
 import stat
 import urllib.request
@@ -26,7 +27,7 @@ def trusting(served):
     return ssl.create_default_context(cadata=served.credentials.ca)
 
 
-async def asked(served, headers, path="/api/v1/namespaces", ca=None, pair=None):
+async def asked(served, headers, path="/api/v1/namespaces", ca=None, pair=None, body=None):
     tls = Tls(
         ca=ca or served.credentials.ca,
         certificate=pair and pair.certificate.decode(),
@@ -34,7 +35,7 @@ async def asked(served, headers, path="/api/v1/namespaces", ca=None, pair=None):
     )
     transport = HttpTransport(served.url, tls)
     try:
-        return await transport.request(HttpRequest("GET", path, headers, timeout=5))
+        return await transport.request(HttpRequest("POST" if body else "GET", path, headers, body, timeout=5))
     finally:
         await transport.close()
 
@@ -109,6 +110,21 @@ async def test_each_warning_is_a_header_line_of_its_own():
         r'299 - "unknown field \"metadata.odd\""',
         r'299 - "unknown field \"metadata.other\""',
     ]
+
+
+async def test_headers_are_read_and_written_in_utf_8():
+    body = (
+        b'{"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "gr\xc3\xb6\xc3\x9fer": 1}'
+    )
+    async with EmbeddedServer() as served:
+        headers = {
+            "Authorization": f"Bearer {served.token}",
+            "Content-Type": "application/json",
+            "Impersonate-User": "Jürgen 日本",
+        }
+        answer = await asked(served, headers, "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=body)
+    assert json.loads(answer.body)["status"]["userInfo"]["username"] == "Jürgen 日本"
+    assert answer.headers["warning"] == r'299 - "unknown field \"größer\""'
 
 
 async def test_a_port_that_is_taken_is_a_mistake_in_words():

@@ -361,6 +361,7 @@ async def test_a_review_needs_a_token(api):
 
 async def test_an_administrator_may_act_as_anybody(api):
     assert await told(api.acting_as("jo")) == {"username": "jo", "groups": ["system:authenticated"]}
+    assert (await told(api.acting_as("Jürgen 日本")))["username"] == "Jürgen 日本"
     assert await told(api.acting_as("jo", "a", "b", Uid="u", Extra_Scopes="s")) == {
         "username": "jo",
         "uid": "u",

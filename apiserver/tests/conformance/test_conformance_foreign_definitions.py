@@ -692,3 +692,48 @@ async def test_a_root_without_a_type_that_keeps_unknown_fields_may_have_a_status
     applied = await api.apply(f"{path}/a", {**thing, "spec": {"c": 5}})
     assert (applied.status, applied["spec"]) == (200, {"a": 1, "c": 5})
     assert "type" not in await published(api, group, "v3")
+
+
+LISTS = fields(
+    spec=OPEN,
+    status=fields(
+        items={
+            "type": "array",
+            "items": {**fields(k=STRING, v=STRING, w=STRING), "required": ["k"]},
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["k"],
+            "nullable": True,
+        },
+        inner=fields(names={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"}),
+        free={"type": "object", "nullable": True, "additionalProperties": fields(v=STRING, w=STRING)},
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [{"items": []}, {"inner": {"names": []}}, {"items": [], "inner": {"names": []}}, {"inner": {}}, {}],
+)
+async def test_what_an_applier_stated_as_empty_stays_while_nothing_that_has_an_owner_is_in_it(
+    api, group, ns, left
+):
+    things, thing = await kind(api, group, ns, LISTS)
+    await api.apply(f"{things}/a", thing(status={}), "one")
+    applied = await api.apply(f"{things}/a", thing(status=left), "one")
+    again = await api.apply(f"{things}/a", thing(), "one")
+    assert [applied.status, again.status] == [200, 200]
+    assert applied.body.get("status") == left
+    assert bool(owned(applied)) == (left in ({"inner": {}}, {}))
+
+
+@pytest.mark.parametrize("field", ["items", "free"])
+async def test_an_item_that_its_applier_gives_up_is_gone_with_what_others_set_in_it(api, group, ns, field):
+    things, thing = await kind(api, group, ns, LISTS)
+
+    def one(**item):
+        return thing(status={"items": [{"k": "x", **item}]} if field == "items" else {"free": {"x": item}})
+
+    await api.apply(f"{things}/a", one(v="1"), "one")
+    await api.merge(f"{things}/a", one(v="1", w="2"), fieldManager="two")
+    left = await api.apply(f"{things}/a", thing(spec={"a": 1}), "one")
+    assert (left.status, left.body.get("status")) == (200, {field: None})

@@ -470,6 +470,13 @@ async def test_warnings_reach_the_client_of_an_allowed_write(api, maps, hooks, r
     assert answer.headers["warning"] == '299 - "mind the \\"gap\\""'
 
 
+async def test_warnings_are_sent_in_any_script_and_not_with_control_characters(api, maps, hooks, registered):
+    await registered.validating(registered.webhook("/v.one"))
+    told = ["größer – 日本", "two\nlines", "a\x85b", "no\u00a0break\u200b", ""]
+    hooks.responders["/v.one"] = lambda request: allow(request, warnings=told)
+    assert (await api.create(maps, config_map())).warnings == ["größer – 日本", "no\u00a0break\u200b"]
+
+
 async def test_warnings_reach_the_client_of_a_denied_write(api, maps, hooks, registered):
     await registered.mutating(registered.webhook("/m.one"))
     await registered.validating(registered.webhook("/v.one"))

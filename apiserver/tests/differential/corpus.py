@@ -45,8 +45,8 @@ from kubeshard_apiserver.testing.control_plane import ControlPlane
 Object = dict[str, Any]
 T = TypeVar("T")
 Path_ = tuple[str | int, ...]
-_PATIENCE = 300.0
-"""The seconds until a real server with many kinds serves one more, or publishes its schema."""
+_PATIENCE = 120.0
+"""The seconds until a real server with many kinds serves one more, or publishes one more schema."""
 _POLL = 0.5
 _BATCH = 40
 """Definitions on one pair of servers."""
@@ -316,6 +316,17 @@ class Comparison:
         async def served() -> bool:
             return all([(await api.get(path, limit=1)).status == 200 for api in self.apis])
 
+        async def settled() -> bool:
+            judged[:] = [_names(await api.get(f"{DEFINITIONS}/{name}")) for api in self.apis]
+            return all(judged)
+
+        judged: list[str] = []
+        await _until(settled)
+        if judged[0] != judged[1]:
+            outcome.differs = True
+            outcome.add("names of the definition", [" != ".join(judged)], name)
+        if judged != ["True", "True"]:
+            return False
         await _until(served)
         return True
 
@@ -384,14 +395,16 @@ class Comparison:
             for version in _served(d)
         }
         for document, at, names in _documents_of(kinds):
-            try:
-                said = [await _schemas(api, document, at, names) for api in self.apis]
-            except _FAILURES as error:
-                for name in set(names.values()):
-                    self.outcomes[name].left.append(f"published {document}: {error!r}"[:300])
-                continue
+            ours, real = [await _schemas(api, at, names) for api in self.apis]
             for schema, name in names.items():
-                if found := differences(*(_undescribed(schemas[schema]) for schemas in said)):
+                if schema not in ours or schema not in real:
+                    lacking = " and ".join(
+                        who for who, its in (("us", ours), ("it", real)) if schema not in its
+                    )
+                    self.outcomes[name].left.append(
+                        f"published {document}: {schema} is not in that of {lacking}"
+                    )
+                elif found := differences(_undescribed(ours[schema]), _undescribed(real[schema])):
                     self.outcomes[name].differs = True
                     self.outcomes[name].add(f"published {document}", found, f"{name}: {found[:5]}")
 
@@ -428,16 +441,28 @@ def _documents_of(
     yield "v2", "/openapi/v2", {name(*key): of for key, of in kinds.items()}
 
 
-async def _schemas(api: Api, document: str, at: str, names: Mapping[str, str]) -> dict[str, Any]:
+async def _schemas(api: Api, at: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """Waits until all are there, or no further one comes."""
     found: dict[str, Any] = {}
-
-    async def complete() -> bool:
-        body = (await api.get(at)).body or {}
-        found.update(body.get("components", {}).get("schemas") or body.get("definitions") or {})
-        return set(names) <= set(found)
-
-    await _until(complete)
+    last = time.monotonic()
+    while set(names) - set(found) and time.monotonic() - last < _PATIENCE:
+        try:
+            body = (await api.get(at)).body or {}
+        except _FAILURES:
+            body = {}
+        schemas = body.get("components", {}).get("schemas") or body.get("definitions") or {}
+        if further := {name: schemas[name] for name in names if name in schemas and name not in found}:
+            found |= further
+            last = time.monotonic()
+        if set(names) - set(found):
+            await asyncio.sleep(_POLL)
     return found
+
+
+def _names(answer: Answer) -> str:
+    """Whether the definition has the names that it wants: another one of the group may have one of them."""
+    conditions = ((answer.body or {}).get("status") or {}).get("conditions") or []
+    return next((each["status"] for each in conditions if each["type"] == "NamesAccepted"), "")
 
 
 async def _until(holds: Callable[[], Awaitable[bool]]) -> None:

@@ -620,14 +620,14 @@ async def test_attempts_are_observed_and_warnings_logged_once(server, client, st
 
 
 async def test_every_warning_of_a_response_is_logged_whether_in_one_line_or_several(server, client, caplog):
-    lines = ['299 - "v1 Old is deprecated"', '299 - "unknown field \\"a, b\\"", 299 - "duplicate name"']
+    lines = ['299 - "v1 Old is deprecated"', '299 - "unknown field \\"a, b\\"", 299 - "größer – 日本"']
     headers = CIMultiDict([("Warning", line) for line in lines])
     server.answer(web.json_response(config_map(), headers=headers))
     await client.get(ConfigMap, "a", "n")
     assert [record.fields["warning"] for record in caplog.records] == [
         "v1 Old is deprecated",
         'unknown field "a, b"',
-        "duplicate name",
+        "größer – 日本",
     ]
 
 

@@ -295,6 +295,17 @@ async def test_odd_lines_in_an_answer_s_head_do_no_harm(streamed_):
     await transport.close()
 
 
+async def test_headers_are_read_in_utf_8_and_bytes_that_are_none_do_no_harm():
+    listening, url = await serve_bytes(
+        "HTTP/1.1 200 OK\r\nX-Said: größer – 日本\r\nX-Odd: ".encode() + b"\xff!\r\nContent-Length: 0\r\n\r\n"
+    )
+    transport = HttpTransport(url)
+    async with listening:
+        _, headers, _ = await transport.request(get())
+    assert (headers["x-said"], headers["x-odd"]) == ("größer – 日本", "\ufffd!")
+    await transport.close()
+
+
 @pytest.mark.parametrize("streamed_", [False, True])
 async def test_an_answer_that_nobody_asked_for_still_has_its_status(streamed_):
     listening, url = await serve_bytes(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nhello")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -71,26 +71,53 @@ def _merged_items(live: Mapping[str, Part], applied: Mapping[str, Part]) -> list
 
 
 def remove(shape: Shape, value: Any, paths: FieldSet, kept: FieldSet) -> Any:
-    """Returns the value without `paths`, and without the declared fields that contain them, except where something in
-    or below them is in `kept`. What loses all of its parts becomes null.
+    """Returns the value without `paths`, and without the declared fields that contain them, where they, or what
+    contains them from the outermost of `paths` on, are not in `kept`: an item goes with what others own in it. What
+    loses all of its parts becomes null.
     """
-    safe = {path[:length] for path in kept for length in range(1, len(path) + 1)}
-    above = {path[:length] for path in paths for length in range(1, len(path))}
-    return _remove(shape, value, (), (paths, above), safe)
+    return _remove(shape, value, (), _Doomed(paths, _above(paths), kept, _above(kept)), False, False)[0]
 
 
-def _remove(shape: Shape, value: Any, path: Path, doomed: tuple[FieldSet, set[Path]], safe: set[Path]) -> Any:
+class _Doomed(NamedTuple):
+    paths: FieldSet
+    above_paths: FieldSet
+    kept: FieldSet
+    above_kept: FieldSet
+
+
+def _above(paths: FieldSet) -> FieldSet:
+    return frozenset(path[:length] for path in paths for length in range(1, len(path)))
+
+
+def _remove(
+    shape: Shape, value: Any, path: Path, doomed: _Doomed, is_within: bool, is_free: bool
+) -> tuple[Any, bool]:
+    """`is_within`: of something in the paths; `is_free`: and since there of something that is not kept. Returns also
+    whether something is left that anybody can own if all that is free is gone.
+    """
     inner = parts(shape, value)
-    if inner is None:
-        return value
-    paths, above = doomed
+    if not inner:
+        return value, inner is None or value == {}
     left: dict[str, Any] = {}
+    remaining: list[bool] = []
     for element, part in inner.items():
         here = (*path, element)
-        is_lost = here in paths or (part.declared and here in above)
-        if here in safe or not is_lost or _owns_nothing(part):
-            left[element] = _remove(part.shape, part.value, here, doomed, safe)
-    if inner and not left:
+        is_named = here in doomed.paths or (part.declared and here in doomed.above_paths)
+        is_kept = here in doomed.kept or (part.declared and here in doomed.above_kept)
+        within = is_within or is_named
+        counts = within and not _owns_nothing(part)
+        free = is_free or (counts and not is_kept)
+        rest, is_owned = _remove(part.shape, part.value, here, doomed, within, free)
+        is_owned |= not part.declared
+        if not free:
+            remaining.append(is_owned)
+        if not (is_named and counts and (free or not is_owned)):
+            left[element] = rest
+    return _assembled(shape, value, left), any(remaining) or not remaining
+
+
+def _assembled(shape: Shape, value: Any, left: Mapping[str, Any]) -> Any:
+    if not left:
         return None
     if isinstance(value, dict):
         return {element[2:]: rest for element, rest in left.items()}
@@ -98,8 +125,10 @@ def _remove(shape: Shape, value: Any, path: Path, doomed: tuple[FieldSet, set[Pa
 
 
 def _owns_nothing(part: Part) -> bool:
-    """Whether nobody can own this: an empty list of a declared field, whose items have owners."""
-    return part.declared and part.value == [] and parts(part.shape, part.value) is not None
+    """Whether nobody can own anything in this declared field: it is an empty list whose items would have owners, or an
+    object of nothing but such fields. The empty object and null have owners.
+    """
+    return part.declared and part.value not in (None, {}) and not fields_of(part.shape, part.value)
 
 
 _KUBECTL = "kubectl"

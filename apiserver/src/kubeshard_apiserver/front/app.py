@@ -15,6 +15,7 @@ from wsgiref.headers import Headers
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
 from kubeshard_apiserver.front.handlers import Front, Replier
+from kubeshard_apiserver.front.replies import CONTROL
 from kubeshard_apiserver.front.requests import LARGEST_BODY
 from kubeshard_apiserver.server import ApiServer
 
@@ -85,7 +86,11 @@ def _request(scope: Mapping[str, Any], body: bytes) -> HttpRequest:
     path = scope.get("raw_path") or scope["path"].encode()
     query = scope.get("query_string", b"")
     target = (path + b"?" + query if query else path).decode("latin-1")
-    headers = Headers([(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]])
+
+    def text(sent: bytes) -> str:
+        return sent.decode(errors="replace")
+
+    headers = Headers([(text(name), text(value)) for name, value in scope["headers"]])
     return HttpRequest(scope["method"], target, cast("Mapping[str, str]", headers), body)
 
 
@@ -95,9 +100,10 @@ def _peer(scope: Mapping[str, Any]) -> Peer:
 
 
 def _header_value(text: str) -> bytes:
-    """Encodes a header value. It may contain text from users, which must not start a new header."""
-    clean = text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
-    return clean.encode("latin-1", "replace")
+    """Encodes a header value, in UTF-8 as the servers written in Go. It may contain text from users, which must not
+    start a new header.
+    """
+    return CONTROL.sub(" ", text).encode()
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -6,6 +6,7 @@ client that accepts JSON or YAML does not get protobuf, even if it prefers that:
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -132,6 +133,7 @@ def _clauses(accept: str, offered: Sequence[str] = _OFFERED) -> Iterator[tuple[s
 
 
 TEXT = "text/plain; charset=utf-8"
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,12 @@ class Reply:
 
     @property
     def warning_headers(self) -> list[str]:
-        """The value of each `Warning` header."""
-        return [f"299 - {_quoted(text)}" for text in _shortened(self.warnings)]
+        """The value of each `Warning` header. The server sends no text that is empty or has control characters."""
+        return [
+            f"299 - {_quoted(text)}"
+            for text in _shortened(self.warnings)
+            if text and not CONTROL.search(text)
+        ]
 
 
 def object_reply(resource: Resource, answer: Answer, format_: Format) -> Reply:

@@ -310,8 +310,9 @@ def _read_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
 
 
 def _read_header(line: bytes) -> tuple[str, str] | None:
-    name, colon, value = line.partition(b":")
-    return (name.decode("latin-1").lower(), value.strip().decode("latin-1")) if colon else None
+    """In UTF-8, as all programs written in Go send text: RFC 9110 names no encoding beyond ASCII."""
+    name, colon, value = line.decode(errors="replace").partition(":")
+    return (name.lower(), value.strip()) if colon else None
 
 
 _REMEMBERED_LENGTH = 100
