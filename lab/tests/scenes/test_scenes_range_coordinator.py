@@ -15,12 +15,13 @@ from test_scenes_ranges import SHARDS, Fleet
 
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.builtin import Lease
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import MergePatch
 from kubeshard.shard.settings import Ranges
 from kubeshard.sharding.assignment import Assignment
-from kubeshard.sharding.names import WEIGHT_ANNOTATION, assignment_name
-from kubeshard_lab.simulation.cluster import SimulatedCluster, simulate
+from kubeshard.sharding.names import PINNED_ANNOTATION, WEIGHT_ANNOTATION, assignment_name
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
 from kubeshard_lab.simulation.processes import Process
 
 NAME = assignment_name("r")
@@ -185,6 +186,28 @@ def test_a_shard_gets_in_proportion_to_its_weight_and_nothing_with_0() -> None:
                     await client.patch(Lease, shard, "ops", MergePatch(weighs))
             await asyncio.sleep(20)
             assert fleet.shares == {"s0": 16, "s2": 48}
+
+    simulate(scene)
+
+
+def test_a_canary_gets_nothing_but_what_is_pinned_to_it_and_nothing_else_moves_for_it() -> None:
+    async def scene() -> None:
+        async with working("s0", "s2") as fleet:
+            async with fleet.world.admin("home") as client:
+                (thing, *_) = await client.list_all(Thing, ALL)
+                pinned = fleet.ranges.divided.of(thing.metadata)
+                says = {WEIGHT_ANNOTATION: "0", PINNED_ANNOTATION: f"{thing.metadata.uid}, no-such-uid"}
+                fleet.start("s1")
+                await fleet.until_settled(*SHARDS)
+                await client.patch(Lease, "s1", "ops", MergePatch({"metadata": {"annotations": says}}))
+            await asyncio.sleep(20)
+            assert fleet.assignment is not None
+            assert fleet.assignment.places[pinned].owner == "s1"
+            assert (fleet.shares["s1"], sum(fleet.shares.values())) == (2, 64)
+            assert abs(fleet.shares["s0"] - fleet.shares["s2"]) <= 2
+            before = fleet.writes[NAME]
+            await asyncio.sleep(60)
+            assert fleet.writes[NAME] == before
 
     simulate(scene)
 

@@ -90,7 +90,7 @@ class Owner(msgspec.Struct, rename="camel", frozen=True):
 class BucketPlace(msgspec.Struct, rename="camel", frozen=True):
     """The bucket of an object in a ring by ranges. `group`: the buckets that are written together with it, such as
     `0683-1023`. `epoch`: that of its place. `since_seconds`: for how long at least. `reported`: whether the owner says
-    that it works on it.
+    that it works on it. `pinned`: whether the shard that is due gets it whatever its weight.
     """
 
     number: int
@@ -102,6 +102,7 @@ class BucketPlace(msgspec.Struct, rename="camel", frozen=True):
     epoch: int
     since_seconds: float | None
     reported: bool
+    pinned: bool
     config_map: str
 
 
@@ -253,6 +254,7 @@ def _by_ranges(ring: SeenRing, ranges: SeenRanges, meta: ObjectMeta, decision: D
         epoch=place.epoch,
         since_seconds=since,
         reported=bucket in ranges.reported.get(place.owner, ()),
+        pinned=bucket in ranges.pins,
         config_map=str(ranges.place),
     )
     return _Delivered(
@@ -318,7 +320,8 @@ def _why_by_ranges(ring: SeenRing, ranges: SeenRanges, bucket: BucketPlace, deci
             "it says so within a second; if not, it cannot read the ConfigMap: check its log",
             log_of(source, ring),
         )
-    return _Why("Placed", f"{source} owns its bucket, and says that it works on it")
+    pinned = f"; the bucket is pinned to {source}" if bucket.pinned else ""
+    return _Why("Placed", f"{source} owns its bucket, and says that it works on it{pinned}")
 
 
 def state_of(ring: SeenRing, shard: str) -> str:

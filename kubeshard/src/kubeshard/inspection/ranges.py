@@ -27,7 +27,7 @@ from kubeshard.inspection.errors import needing
 from kubeshard.inspection.stats import Located
 from kubeshard.sharding.assignment import BY_LABELS, Assignment, Place, Unreadable, owns_some
 from kubeshard.sharding.buckets import Buckets, runs_of
-from kubeshard.sharding.coordinator import Member, claimed, contradiction, due, member_of, weights_of
+from kubeshard.sharding.coordinator import Member, claimed, contradiction, due, member_of, pins_of, weights_of
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL, assignment_name
 from kubeshard.sharding.planner import NOT_ASSIGNABLE, Action, Decision, RingView, place
 from kubeshard.sharding.ring_resources import RingEntry, main_owner
@@ -61,6 +61,8 @@ class SeenRanges:
     """The shards to whom something may be given."""
     weights: Mapping[str, Fraction] = field(default_factory=dict)
     """Of those of them that get something."""
+    pins: Mapping[int, str] = field(default_factory=dict)
+    """Which of them gets a bucket whatever its weight."""
     selected: bool = True
     """Whether the API server selects hashes. If not, each shard receives all objects, and leaves others out."""
     written: Mapping[str, float] = field(default_factory=dict)
@@ -73,7 +75,7 @@ class SeenRanges:
     @cached_property
     def due(self) -> Sequence[str]:
         """Who should have each bucket."""
-        return due(self.assignment, self.weights)
+        return due(self.assignment, self.weights, self.pins)
 
     def with_shards(self, shards: Iterable[str]) -> SeenRanges:
         """With these instead. New ones have the weight 1."""
@@ -84,6 +86,7 @@ class SeenRanges:
             self,
             present=present,
             weights={shard: weight for shard, weight in weights.items() if shard not in silent},
+            pins={bucket: shard for bucket, shard in self.pins.items() if shard in present},
         )
 
     def bucket_of(self, meta: ObjectMeta) -> int | None:
@@ -206,6 +209,7 @@ def seen_ranges(
         if known and not problem
         else claimed(buckets, members.values(), known, known.epoch if known else 0)
     )
+    weights = weights_of(assignment, members.values())
     return SeenRanges(
         place=where,
         assignment=assignment,
@@ -213,7 +217,8 @@ def seen_ranges(
         members=members,
         notes=tuple(note for _, note in each if note),
         present=frozenset(members) & available,
-        weights=weights_of(assignment, members.values()),
+        weights=weights,
+        pins=pins_of(members.values(), weights),
         written=_written(found) if found is not None else {},
     )
 

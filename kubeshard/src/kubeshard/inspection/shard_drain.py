@@ -1,7 +1,7 @@
 """Makes a shard leave its ring gracefully: the protocol's only way to take all objects away from it.
 
 Its pod is evicted, so the shard finishes its reconciles and releases its Lease, and then any sharder moves its objects
-immediately. No other shard works on them before. Less invasive ways do not work, or are not safe:
+immediately. No other shard works on them before. By labels, less invasive ways do not work, or are not safe:
 
 | write | effect |
 |---|---|
@@ -9,6 +9,8 @@ immediately. No other shard works on them before. Less invasive ways do not work
 | another shard's name in their labels | that one starts while this one may be at work; the next resync undoes it |
 | removing the ring's label from its Lease | its next renewal, seconds later, restores the label |
 | changing the holder of its Lease, or deleting it | a Go sharder moves its objects at once, during its work |
+
+In a ring by ranges, a shard gives everything away while its Lease says that its weight is 0 (`WEIGHT_ANNOTATION`).
 
 Guaranteed: the only write is the eviction, which PodDisruptionBudgets may reject. Not guaranteed: that the shard stays
 away. Its workload controller starts another pod; if that has the same name, it gets the objects back.

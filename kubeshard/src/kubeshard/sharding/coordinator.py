@@ -58,16 +58,18 @@ import math
 from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import AlreadyExists, ApiError, NotFound, PatchTestFailed
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import JsonPatch, add, test
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharding.assignment import BY_LABELS, Assignment, DividedDifferently, Place, Report, Unreadable
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, WEIGHT_ANNOTATION
+from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, PINNED_ANNOTATION, WEIGHT_ANNOTATION
 from kubeshard.sharding.planner import Action, place
 from kubeshard.sharding.shares import divide, weight_of
 
@@ -97,6 +99,8 @@ class Member(NamedTuple):
     """Whether it takes objects by labels, and does not wait for the end of those that work by ranges."""
     differs: bool = False
     """Whether its program divides objects differently."""
+    pinned: frozenset[int] = frozenset()
+    """The buckets that it gets whatever its weight."""
 
 
 class Membership(Protocol):
@@ -349,7 +353,7 @@ class Coordinator:
         alive = frozenset(member.shard for member in members if member.available)
         weights = weights_of(assignment, members)
         now, settled = self._clock.monotonic(), self._settled(assignment, weights)
-        moves = _moves(assignment, weights, alive)
+        moves = _moves(assignment, weights, pins_of(members, weights), alive)
         if settled > now:
             if len(moves) > (urgent := sum(move.urgent for move in moves.values())):
                 self.wake_at = settled
@@ -433,7 +437,10 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Membe
         problems.append(f"{meta.name} gets nothing: {error}")
         differs = isinstance(error, DividedDifferently)
     renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
-    return Member(meta.name, available, weight, report, renewed, by_labels, differs), "; ".join(problems)
+    keys = filter(None, (key.strip() for key in meta.annotation(PINNED_ANNOTATION).split(",")))
+    pinned = frozenset(buckets.of(ObjectMeta(namespace=key, uid=key)) for key in keys)
+    found = Member(meta.name, available, weight, report, renewed, by_labels, differs, pinned)
+    return found, "; ".join(problems)
 
 
 def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
@@ -485,13 +492,20 @@ def weights_of(assignment: Assignment, members: Iterable[Member]) -> dict[str, F
     }
 
 
-def due(assignment: Assignment, weights: Mapping[str, Fraction]) -> list[str]:
+def pins_of(members: Iterable[Member], weights: Mapping[str, Fraction]) -> dict[int, str]:
+    """Which shard gets a bucket whatever the weights are. Of several, the first one by name does."""
+    ordered = sorted((each.shard, each.pinned) for each in members if each.shard in weights)
+    return {bucket: shard for shard, pinned in reversed(ordered) for bucket in pinned}
+
+
+def due(
+    assignment: Assignment, weights: Mapping[str, Fraction], pins: Mapping[int, str] = MappingProxyType({})
+) -> list[str]:
     """Who should have each bucket. What somebody is asked to hand over counts as handed over: the next shard that joins
-    does not stop it.
+    does not stop it. Who would have a bucket that is in `pins` gets nothing in its place, so no others move for it.
     """
-    return divide(
-        [target if weights.get(target, 0) else owner for owner, target, _ in assignment.places], weights
-    )
+    present = [target if weights.get(target, 0) else owner for owner, target, _ in assignment.places]
+    return [pins.get(bucket, shard) for bucket, shard in enumerate(divide(present, weights))]
 
 
 def _by_labels_only(assignment: Assignment, members: Collection[Member]) -> list[str]:
@@ -507,11 +521,13 @@ def _renewals(members: Iterable[Member]) -> dict[str, str]:
 
 
 def _moves(
-    assignment: Assignment, weights: Mapping[str, Fraction], alive: Collection[str]
+    assignment: Assignment, weights: Mapping[str, Fraction], pins: Mapping[int, str], alive: Collection[str]
 ) -> dict[int, _Move]:
     """What is to be done about each bucket, if anything is."""
     moves: dict[int, _Move] = {}
-    for bucket, (now, shard) in enumerate(zip(assignment.places, due(assignment, weights), strict=True)):
+    for bucket, (now, shard) in enumerate(
+        zip(assignment.places, due(assignment, weights, pins), strict=True)
+    ):
         action = place(now.owner, shard, alive, asked=bool(now.target)).action
         lost = bool(now.target) and now.target not in alive
         match action:

@@ -104,6 +104,11 @@ renewals. From these the coordinator writes an assignment anew that was deleted 
 WEIGHT_ANNOTATION = "alpha.sharding.timebertt.dev/weight"
 """On the same: how much the shard gets, as a number in proportion to the others'. Without it 1; with 0 nothing."""
 
+PINNED_ANNOTATION = "alpha.sharding.timebertt.dev/pinned"
+"""On the same: what the shard gets in any case, whatever its weight, separated by commas: namespaces in a ring by
+namespaces, uids of objects in one by uids. The rest of their buckets comes along.
+"""
+
 SHARDER_LABEL = "alpha.sharding.timebertt.dev/sharder"
 """The label of the Lease of a sharder inside an operator, `sharder-<ring>`, with its ring. For people and tools."""
 

@@ -50,9 +50,10 @@ def drain(
     """Drain a shard: its pod is evicted, so it ends its work and releases its Lease, and the sharder moves its objects
     to the other shards.
 
-    Nothing gentler works: a shard that runs and holds its Lease is a member of the hash ring, so it would get back
-    every object that it gave up. PodDisruptionBudgets are respected. The pod's controller starts another pod;
-    scale it down to get rid of the shard.
+    By labels, nothing gentler works: a shard that runs and holds its Lease is a member of the hash ring, so it would
+    get back every object that it gave up. By ranges, annotate its Lease with alpha.sharding.timebertt.dev/weight=0
+    instead, and it goes on without objects. PodDisruptionBudgets are respected. The pod's controller starts another
+    pod; scale it down to get rid of the shard.
     """
     seen, leaving = ask(access, lambda client: _prepared(client, shard, ring))
     _report(leaving)
