@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from test_scenes_range_coordinator import Operators
 from test_scenes_ranges import GATES
 
 from kubeshard.client import Client
+from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.objects import Key, OwnerReference
 from kubeshard.core.owners import controller_reference
 from kubeshard.core.patches import MergePatch
 from kubeshard.shard.settings import Ranges
+from kubeshard.shard.sharding import Sharding
 from kubeshard.sharding.names import SYNC_PERIOD, bucket_label
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
 
@@ -162,5 +165,70 @@ def test_what_gets_another_owner_or_is_made_by_others_is_labelled_by_the_coordin
             cached = fleet.cached("s0") | fleet.cached("s1")
             assert {"made", "given"} <= cached
             assert "left" not in cached
+
+    simulate(scene)
+
+
+class Applying(Reconciler[Thing]):
+    """Wants the ConfigMaps that the spec names."""
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        wanted = [
+            ConfigMap(
+                metadata=ObjectMeta(name=f"{obj.metadata.name}-{name}", namespace="team"), data={"v": "1"}
+            )
+            for name in (obj.spec or {}).get("names", ("x", "y"))
+        ]
+        await ctx.apply(*wanted, unowned="adopt")
+        return None
+
+
+def test_a_desired_set_is_labelled_adopted_pruned_and_repaired_on_whatever_shard_its_owner_is() -> None:
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world:
+            fleet = Family(world, Ranges(buckets=64))
+            await world.install()
+            await world.make_things(20)
+            async with world.admin() as client:
+                await child(client, "t0-x", of="t0")
+                await child(client, "t1-x")
+
+            def start(name: str) -> None:
+                controller = Controller(
+                    name="thing",
+                    reconciler=Applying(),
+                    primary=Watch(Thing, sharded=True),
+                    applies=[Watch(ConfigMap, sharded=True)],
+                )
+                sharding = Sharding("r", name, "ops", mode="both", delivery=fleet.ranges)
+                world.operator(name, controller, sharding=sharding)
+
+            def children() -> dict[str, dict[str, Any]]:
+                found = world.objects("", "configmaps")
+                return {key.name: obj["metadata"] for key, obj in found.items() if key.namespace == "team"}
+
+            def is_complete() -> bool:
+                wanted = {
+                    f"t{n}-{name}": str(fleet.bucket(f"t{n}")) for n in range(20) for name in ("x", "y")
+                }
+                return {
+                    name: meta.get("labels", {}).get(LABEL) for name, meta in children().items()
+                } == wanted
+
+            for name in ("s0", "s1"):
+                start(name)
+            await world.until(is_complete, 30)
+            await asyncio.sleep(5)
+            before = children()
+            start("s2")
+            await asyncio.sleep(5)
+            assert fleet.assignment is not None
+            assert fleet.assignment.shards == {"s0", "s1", "s2"}
+            assert children() == before
+            mine = [f"t{n}" for n in range(20) if fleet.bucket(f"t{n}") in fleet.assignment.owned_by("s2")]
+            async with world.admin() as client:
+                await client.patch(Thing, mine[0], "team", MergePatch({"spec": {"names": ["x"]}}))
+                await client.delete(ConfigMap, f"{mine[1]}-y", "team")
+            await world.until(lambda: f"{mine[0]}-y" not in children() and f"{mine[1]}-y" in children(), 5)
 
     simulate(scene)
