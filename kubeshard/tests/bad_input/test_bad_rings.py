@@ -97,7 +97,11 @@ def rings_in(
         name: Namespace(metadata=ObjectMeta(name=name, labels={"kubernetes.io/metadata.name": name}))
         for name in NAMESPACES
     }
-    shards: Any = SimpleNamespace(available=lambda ring, now: available(ring), fresh=lambda now: True)
+    shards: Any = SimpleNamespace(
+        available=lambda ring, now: available(ring),
+        labelled=lambda ring, now: available(ring),
+        fresh=lambda now: True,
+    )
     kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
     return Rings(
         RingInputs(

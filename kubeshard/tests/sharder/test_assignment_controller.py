@@ -32,6 +32,7 @@ class World:
         self.version = 0
         self.scans: list[ScanScope] = []
         self.observer = LeaseObserver(SmallApi().client(self.clock), self.clock)
+        self.observer.follow("ring")
         self.small = SmallRing(clock=self.clock)
         self.small.available = self.observer.states.available  # type: ignore[method-assign]
         self.small.availability_ends = self.observer.states.availability_ends  # type: ignore[method-assign]

@@ -108,7 +108,7 @@ def test_of_a_namespace_so_many_leases_are_kept_whatever_becomes_of_them(
     with pytest.MonkeyPatch.context() as patch:
         for sort in Sort:
             patch.setitem(MOST, sort, 2)
-        leases, there = KeptLeases(SimpleNamespace(rings={"r": 1}.get), SystemClock()), dict[Key, Sort]()
+        leases, there = KeptLeases({"r"}, SystemClock()), dict[Key, Sort]()
         for namespace, name, ring, holder in steps:
             key = Key(namespace, name)
             there.pop(key, None)
@@ -211,14 +211,11 @@ async def test_a_new_ring_has_all_its_shards_at_once_also_those_whose_leases_are
         )
         for name, version in (("s0", "102"), ("s1", "104"), ("s2", "105"))
     ]
-    rings: dict[str, object] = {}
     observer = LeaseObserver(cast(Client, _Listing(leases, "105")), VirtualClock())
-    observer.rings = rings.get
     observer._informer = cast(Any, SimpleNamespace(store=SimpleNamespace(list=lambda: leases)))
     await observer.relist()
     assert not observer.states.keys()
-    rings["r"] = "r"
-    observer.confine("r", None)
+    observer.follow("r")
     assert observer.states.available("r", VirtualClock().monotonic()) == ("s0", "s1", "s2")
     assert observer.states.rewinds == 0
 
@@ -238,9 +235,8 @@ async def test_a_sharder_that_saw_too_many_leases_before_it_knew_their_rings_dec
         for ring in names
         for name in names[ring]
     ]
-    rings, clock = dict[str, object](), VirtualClock()
+    clock = VirtualClock()
     observer = LeaseObserver(cast(Client, _Listing(leases, "2")), clock)
-    observer.rings = rings.get
     keep = arriving(Lease, observer.transforms[Lease.KIND.group_kind])
     stored = [lease for lease in leases if keep(lease) is not None]
     observer._informer = cast(
@@ -248,8 +244,7 @@ async def test_a_sharder_that_saw_too_many_leases_before_it_knew_their_rings_dec
     )
     observer.states.heard(clock.monotonic())
     for ring in names:
-        rings[ring] = ring
-        observer.confine(ring, None)
+        observer.follow(ring)
     await asyncio.sleep(1)
     observer.states.heard(clock.monotonic())
     assert not observer.states.fresh(clock.monotonic())

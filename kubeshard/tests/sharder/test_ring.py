@@ -422,6 +422,7 @@ async def test_the_wait_for_a_shard_without_a_lease_begins_anew_whenever_it_was_
     meta = msgspec.structs.replace(small.resource.metadata, annotations={STRICT_HANDOVER_ANNOTATION: "60s"})
     small.rings.apply(Updated(small.resource, msgspec.structs.replace(small.resource, metadata=meta)))
     observer = LeaseObserver(SmallApi().client(small.clock), small.clock)
+    observer.follow("ring")
     lease = Lease(metadata=ObjectMeta(name="b", namespace="ops", labels={RING_LABEL: "ring"}))
     assert not small.ring.has_ended("b")
     with observer.subscribed(small.rings.shard_changed):

@@ -41,6 +41,7 @@ class World:
         self.clock = VirtualClock()
         self.client = self.api.client(self.clock)
         self.observer = LeaseObserver(self.client, self.clock)
+        self.observer.follow("ring")
         self.rings = {"ring"}
         ring = self.ring = SmallRing(clock=self.clock).ring
         rings: Any = SimpleNamespace(

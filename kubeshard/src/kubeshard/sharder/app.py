@@ -72,13 +72,12 @@ def build_sharder(
             default_selector=config.webhook.config.namespace_selector,
             system_namespaces=config.system_namespaces,
             namespaces=lambda: tuple(namespaces.store.objects()) if namespaces.has_synced else None,
-            confine=observer.confine,
+            leases=observer,
             chains=delivery.chains,
             drain_timeout=config.controller.sharder.drain_timeout,
             on_deletion="clean up",
         )
     )
-    observer.rings = rings.get
     observer.declare(cache)
     rings.declare(cache)
     registry.register(StateCollector(cache, rings.get))

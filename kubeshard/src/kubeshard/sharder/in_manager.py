@@ -182,13 +182,12 @@ class InManagerSharder:
                 metrics=counts,
                 clock=self._clock,
                 default_selector=default_selector(),
-                confine=self._observer.confine,
+                leases=self._observer,
                 chains=self._delivery.chains,
                 drain_timeout=self._config.drain_timeout,
                 on_deletion="pause",
             )
         )
-        self._observer.rings = self._rings.get
         self._observer.declare(cache)
         self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
         self._note = {} if declared is None or objects_in else {DECLARED_RING_ANNOTATION: _manifest(declared)}

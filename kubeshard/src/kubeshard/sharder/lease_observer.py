@@ -41,7 +41,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -145,10 +145,10 @@ MOST = {Sort.HELD: 4 * MAX_SHARDS, Sort.NOT_HELD: 2 * MAX_SHARDS, Sort.NO_RING: 
 
 
 class KeptLeases:
-    """Which ones this process keeps, from whatever source. `of` knows which rings exist."""
+    """Which ones this process keeps, from whatever source. `rings`: those that exist."""
 
-    def __init__(self, of: LeaseObserver, clock: Clock) -> None:
-        self._of = of
+    def __init__(self, rings: Container[str], clock: Clock) -> None:
+        self._rings = rings
         self.sorts: dict[tuple[str, str], Sort] = {}
         """Those that are kept."""
         self.left_out: dict[tuple[str, Sort], float] = {}
@@ -167,7 +167,7 @@ class KeptLeases:
         """Whether there is room for it; if so, it counts from now on."""
         meta = lease.metadata
         key, labels = (meta.namespace, meta.name), meta.labels  # a Key costs a call, for each renewal
-        if self._of.rings(labels[RING_LABEL] if labels and RING_LABEL in labels else "") is None:
+        if (labels[RING_LABEL] if labels and RING_LABEL in labels else "") not in self._rings:
             sort = Sort.NO_RING
         else:
             sort = Sort.HELD if lease.spec.holder_identity == meta.name else Sort.NOT_HELD
@@ -228,22 +228,15 @@ SHARD_LEASES = Scope(labels=Selector.exists(RING_LABEL))
 class LeaseObserver:
     """Feeds a ShardStates. Call `declare` before the cache runs, then `run` concurrently with it."""
 
-    def __init__(
-        self,
-        client: Client,
-        clock: Clock,
-        *,
-        max_shards: int = MAX_SHARDS,
-    ) -> None:
-        self.states = ShardStates(max_shards=max_shards)
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self.states = ShardStates()
         self._client = client
         self._clock = clock
         self._subscribers: dict[object, Callable[[ShardChange], None]] = {}
         self._informer: Informer[Lease] | None = None
-        self.rings: Callable[[str], object | None] = lambda ring: ring
-        """Returns something for the rings that exist; by default, all do."""
         self._followed: set[str] = set()
-        self._kept = KeptLeases(self, clock)
+        """The rings that exist."""
+        self._kept = KeptLeases(self._followed, clock)
 
     @property
     def transforms(self) -> Mapping[GroupKind | Kind, Transform[Any]]:
@@ -269,13 +262,9 @@ class LeaseObserver:
         """All known shards of the ring, including those with a deleted Lease."""
         return self.states.shards(ring, self._clock.monotonic())
 
-    def confine(self, ring: str, namespaces: frozenset[str] | None) -> None:
-        """The ring says in which namespaces its shards are; None: it does not, or is gone. Called for every ring that
-        appears, or is gone.
-        """
-        if self.rings(ring) is None:
-            self._followed.discard(ring)
-        elif ring not in self._followed:
+    def follow(self, ring: str, namespaces: frozenset[str] | None = None) -> None:
+        """The ring exists, and says in which namespaces its shards are; None: it does not say."""
+        if ring not in self._followed:
             self._followed.add(ring)
             if self._kept.passed_over(Sort.NO_RING):
                 self.states.miss(self._clock.monotonic())
@@ -284,6 +273,14 @@ class LeaseObserver:
                     # The last list has passed over those of the ring, so one that is older than it is no late echo.
                     asked = None if lease.key in self.states else -math.inf
                     self._tell(self.states.observe(lease, self._clock.monotonic(), asked))
+        self._confine(ring, namespaces)
+
+    def leave(self, ring: str) -> None:
+        """The ring is gone."""
+        self._followed.discard(ring)
+        self._confine(ring, None)
+
+    def _confine(self, ring: str, namespaces: frozenset[str] | None) -> None:
         for change in self.states.confine(ring, namespaces, self._clock.monotonic()):
             self._tell(change)
 
@@ -304,7 +301,7 @@ class LeaseObserver:
 
     def _is_known(self, lease: Lease) -> bool:
         """Whether its ring exists, or it was in one before."""
-        return self.rings(lease.metadata.label(RING_LABEL)) is not None or lease.key in self.states
+        return lease.metadata.label(RING_LABEL) in self._followed or lease.key in self.states
 
     def forget(self, key: Key, resource_version: str = "", asked: float | None = None) -> None:
         """The API server reported that the Lease does not exist."""

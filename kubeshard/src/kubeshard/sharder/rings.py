@@ -74,20 +74,21 @@ class Rings:
             if not same:
                 return
             self._end(resource.name)
-            self.inputs.confine(resource.name, None)
+            if self.inputs.leases is not None:
+                self.inputs.leases.leave(resource.name)
         elif known is not None and same:
             self._file(known, remove=True)
             changed = known.update(resource)
             self.selections += changed
             self._file(known)
-            self.inputs.confine(resource.name, resource.shard_namespaces)
+            self._follow(resource)
             if not changed:
                 return
         else:
             self._end(resource.name)
             self._rings[resource.name] = ring = Ring(resource, self.inputs, self._changed)
             self._file(ring)
-            self.inputs.confine(resource.name, resource.shard_namespaces)
+            self._follow(resource)
             self.selections += 1
         for subscriber in tuple(self._subscribers.values()):
             subscriber(resource.name)
@@ -100,6 +101,10 @@ class Rings:
             for name in change.rings:
                 if (ring := self._rings.get(name)) is not None:
                     ring.shard_changed(change.key.name)
+
+    def _follow(self, resource: ControllerRing) -> None:
+        if self.inputs.leases is not None:
+            self.inputs.leases.follow(resource.name, resource.shard_namespaces)
 
     def _end(self, name: str) -> None:
         if (ring := self._rings.pop(name, None)) is not None:

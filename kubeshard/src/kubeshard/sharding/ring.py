@@ -76,6 +76,14 @@ class Shards(Protocol):
         ...
 
 
+class Followed(Protocol):
+    """What is followed of each ring that exists: its Leases, in these namespaces or, for None, in all."""
+
+    def follow(self, ring: str, namespaces: frozenset[str] | None = None) -> None: ...
+
+    def leave(self, ring: str) -> None: ...
+
+
 class Metrics(Protocol):
     """Those of a process: `sharder.metrics`."""
 
@@ -141,8 +149,8 @@ class RingInputs:
     """All namespaces; None if it is not known whether these are all."""
     chains: Chains | None = None
     """Without it, an object that another controlled one controls is not placed."""
-    confine: Callable[[str, frozenset[str] | None], None] = lambda ring, namespaces: None
-    """Called with the namespaces of a ring's shards; None: anywhere."""
+    leases: Followed | None = None
+    """What reads the Leases of the rings' shards, if anything does."""
     drain_timeout: float = 0.0
     """See `Evictions`."""
     on_deletion: OnDeletion = "nothing"
