@@ -56,7 +56,7 @@ RING = "benchmark"
 def rings(shards: int) -> Rings:
     """A ring with the given number of shards that never changes."""
     names = tuple(sorted(f"operator-{number}" for number in range(shards)))
-    known: Any = SimpleNamespace(available=lambda ring, now: names, fresh=lambda now: True)
+    known: Any = SimpleNamespace(labelled=lambda ring, now: names, fresh=lambda now: True)
     kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
     found = Rings(
         RingInputs(

@@ -39,7 +39,7 @@ RING = ControllerRing(
 
 def rings() -> Rings:
     """Returns a ring with the shards a, b and c."""
-    shards: Any = SimpleNamespace(available=lambda *_: ("a", "b", "c"), fresh=lambda _: True)
+    shards: Any = SimpleNamespace(labelled=lambda *_: ("a", "b", "c"), fresh=lambda _: True)
     kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
     found = Rings(
         RingInputs(
