@@ -126,6 +126,29 @@ def test_what_the_coordinator_itself_had_is_shared_out_as_soon_as_it_has_stopped
     simulate(scene)
 
 
+def test_a_shard_that_is_back_within_its_lease_keeps_its_buckets() -> None:
+    """As soon as nothing that its former process, of the same pod or machine, sent can take effect any more."""
+
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world:
+            fleet = Operators(world, Ranges(buckets=64))
+            await world.install()
+            await world.make_things(200)
+            for name in SHARDS:
+                fleet.start(name, machine=name)
+            await fleet.until_settled(*SHARDS)
+            before = fleet.shares
+            dead = next(name for name in SHARDS if name != leader(fleet))
+            world.processes[dead].kill()
+            await asyncio.sleep(10)
+            fleet.ran.clear()
+            fleet.start(dead, machine=dead, process="again")
+            await world.until(lambda: dead in fleet.ran.values(), 12)
+            assert fleet.shares == before
+
+    simulate(scene)
+
+
 def test_a_deleted_assignment_is_written_anew_and_nothing_moves() -> None:
     async def scene() -> None:
         async with working(*SHARDS) as fleet:

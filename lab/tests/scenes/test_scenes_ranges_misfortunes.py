@@ -16,7 +16,7 @@ from kubeshard.controller import Context
 from kubeshard.core import ConfigMap
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.shard.settings import Ranges
+from kubeshard.shard.settings import Ranges, SharderSettings
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
 from kubeshard_lab.simulation.processes import Process
 
@@ -116,6 +116,30 @@ def test_a_drain_that_waits_for_runs_that_do_not_end_is_told_with_their_objects(
     (told,) = [r.getMessage() for r in caplog.records if "Cannot hand over buckets" in r.getMessage()]
     assert "team/t" in told
     assert "more" in told
+
+
+def test_a_shard_whose_runs_do_not_end_is_evicted_after_the_ring_s_drain_timeout_and_what_it_had_goes_on() -> (
+    None
+):
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world:
+            fleet = Operators(world, Ranges(buckets=64, drain_timeout=10))
+            evicting = {
+                "mode": "both",
+                "delivery": fleet.ranges,
+                "sharder": SharderSettings(drain_timeout=60),
+            }
+            await world.install()
+            await world.make_things(50)
+            world.shard("s0", Stubborn(fleet, "s0", 0), workers=200, owns=(), sharding=evicting)
+            await asyncio.sleep(20)
+            world.shard("s1", Work(fleet, "s1", 0), workers=20, owns=(), sharding=evicting)
+            await asyncio.sleep(60)
+            assert not fleet.settled("s1")
+            await fleet.until_settled("s1", within=60)
+            assert world.processes["s0"].dead
+
+    simulate(scene)
 
 
 def test_a_program_that_divides_objects_differently_gets_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,7 @@ RBAC: get, list, watch, create, patch on configmaps in the namespace of the shar
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection
 from contextlib import nullcontext
 from typing import NoReturn
@@ -23,6 +24,7 @@ from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
@@ -54,6 +56,11 @@ from kubeshard.sharding.names import (
 )
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import ShardChange
+
+BUCKET = GroupResource("", "buckets")
+"""Beside the resources of objects because of which shards are evicted."""
+OVERDUE_AGAIN = 10.0
+"""Seconds, less than `take_overs.RECENT`."""
 
 _log = get_logger("kubeshard.sharder")
 
@@ -152,10 +159,19 @@ class RangeCoordination:
             wait = self._clock.monotonic() + 60.0
             if (ring := self._rings.get(self._ring)) is not None:
                 await self._tend(ring)
-                wait = min(wait, self._machine.wake_at)
+                wait = min(wait, self._machine.wake_at, self._tell_overdue(ring))
                 ends = self._observer.states.availability_ends(ring.name, self._clock.monotonic())
                 wait = min(wait, ends)
             await set_within(self._news, max(wait - self._clock.monotonic(), 0.01))
+
+    def _tell_overdue(self, ring: Ring) -> float:
+        """Which buckets have not been released in time, for evictions. Returns when to tell it again."""
+        now, asked = self._clock.monotonic(), self._machine.asked.items()
+        late = [(bucket, owner) for bucket, (owner, since) in asked if now - since >= ring.evictions.timeout]
+        ring.evictions.overdue(((BUCKET, str(bucket)), owner, now) for bucket, owner in late)
+        if late:
+            return now + OVERDUE_AGAIN
+        return min((since + ring.evictions.timeout for _, (_, since) in asked), default=math.inf)
 
     # Events
 

@@ -179,6 +179,8 @@ class Coordinator:
         self._assignment: Assignment | None = None
         self._unreadable = ""
         """Why there is no assignment."""
+        self.asked: dict[int, tuple[str, float]] = {}
+        """The buckets that are to be handed over: who is asked for each, and since when, as seen here."""
         self._first = first
         self._outdated = True
         """Whether the object has to be read before anything is decided."""
@@ -222,9 +224,14 @@ class Coordinator:
         self._assignment, self._unreadable = None, "it was deleted, or there has never been one"
         if data is not None:
             try:
-                self._assignment = Assignment.parse(data)
+                self._assignment = assignment = Assignment.parse(data)
             except Unreadable as error:
                 self._unreadable = str(error)
+            else:
+                now, places = self._clock.monotonic(), enumerate(assignment.places)
+                asked = {bucket: place.owner for bucket, place in places if place.target}
+                before = {b: since for b, (owner, since) in self.asked.items() if asked.get(b) == owner}
+                self.asked = {bucket: (owner, before.get(bucket, now)) for bucket, owner in asked.items()}
 
     # What to do
 

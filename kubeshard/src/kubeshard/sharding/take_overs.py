@@ -26,11 +26,12 @@ That most are back does not end the wait for the others: they are probably on th
 Guaranteed: shards that really died together are given up, the last one `grace + 4 * EVERY` seconds after it would have
 been without the breaker, counted anew if the view is stale, and once if all were dead and one returns. Leases that do
 not belong to a member of the ring are never left.
+
 **An eviction** takes the Lease of a shard that holds it and does not release objects: if
 
 * a scan saw the drain of one of its objects pending for longer than `timeout`, less than `RECENT` seconds ago, and no
   shard was evicted because of this object before: an object on which every shard hangs costs one of them, and not one
-  after the other;
+  after the other. In a ring that is sharded by ranges, a bucket counts like an object;
 * its process has held the Lease for at least as long, as seen here: it is not blamed for what its predecessor did;
 * another shard is available, which can take its objects; and
 * no other shard was evicted within the last `timeout` seconds: what others do without it may be enough.
