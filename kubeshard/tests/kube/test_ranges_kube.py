@@ -12,22 +12,28 @@ import pytest
 from kubeshard.client import Client, load_config
 from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller import Context, Controller, Watch
-from kubeshard.core import ConfigMap, Conflict, Namespace, ObjectMeta, Secret
+from kubeshard.controller.dependents import ensure
+from kubeshard.core import ConfigMap, Conflict, Namespace, ObjectMeta, Secret, Selector
 from kubeshard.core.errors import AlreadyExists
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, add
 from kubeshard.manager import Manager
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.shard import DeclaredRing, RingResource, Sharding
+from kubeshard.sharding.api import RingGroupResource
 from kubeshard.sharding.assignment import Assignment, Place
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.names import RING_LABEL, assignment_name
+from kubeshard.sharding.names import RING_LABEL, assignment_name, bucket_label
 from kubeshard_apiserver.testing import ControlPlane
 
 pytestmark = pytest.mark.kube
 
 BUCKETS = Buckets()
-RING = DeclaredRing("secrets", [RingResource(group="", resource="secrets")])
+LABEL = bucket_label("secrets")
+RING = DeclaredRing(
+    "secrets",
+    [RingResource(resource="secrets", controlled_resources=(RingGroupResource(resource="configmaps"),))],
+)
 OBJECTS = 24
 PLACE = "ranges-test"
 
@@ -54,9 +60,16 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
 def manager(client: Client, name: str, runs: dict[str, str]) -> Manager:
     async def reconcile(ctx: Context, obj: Secret) -> None:
         if obj.metadata.namespace == PLACE:
+            child = ObjectMeta(name=f"c-{obj.metadata.name}", namespace=PLACE)
+            await ensure(ctx, ConfigMap(metadata=child, data={"by": "an owner"}), owner=obj)
             runs[obj.metadata.name] = name
 
-    controller = Controller(name="secret", reconciler=reconcile, primary=Watch(Secret, sharded=True))
+    controller = Controller(
+        name="secret",
+        reconciler=reconcile,
+        primary=Watch(Secret, sharded=True),
+        owns=[Watch(ConfigMap, sharded=True)],
+    )
     return Manager(
         [controller],
         client=client.config,
@@ -64,6 +77,21 @@ def manager(client: Client, name: str, runs: dict[str, str]) -> Manager:
         world=dataclasses.replace(REAL_WORLD, watchdog=NoWatchdog),
         status_pages=None,
     )
+
+
+async def children(client: Client) -> dict[str, ConfigMap]:
+    """By the names of their owners."""
+    found = await client.list_all(ConfigMap, PLACE, label_selector=Selector.exists(LABEL))
+    return {each.metadata.name.removeprefix("c-"): each for each in found}
+
+
+def cached(manager: Manager) -> dict[str, str]:
+    """The uids of the children that a shard knows, by the names of their owners."""
+    return {
+        each.metadata.name.removeprefix("c-"): each.metadata.uid
+        for informer in manager.cache.informers_of(ConfigMap.KIND)
+        for each in informer.store.objects()
+    }
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -75,7 +103,9 @@ async def until(condition: Callable[[], bool], what: str) -> None:
     raise AssertionError(f"not within 20 s: {what}")
 
 
-async def test_buckets_are_handed_over_and_no_object_is_written(client: Client) -> None:
+async def test_buckets_are_handed_over_with_what_their_objects_control_and_nothing_is_written(
+    client: Client,
+) -> None:
     made = [
         await client.create(Secret(metadata=ObjectMeta(name=f"s{number}", namespace=PLACE)))
         for number in range(OBJECTS)
@@ -89,6 +119,10 @@ async def test_buckets_are_handed_over_and_no_object_is_written(client: Client) 
     try:
         await until(lambda: len(runs) == OBJECTS, "the owner runs everything")
         assert set(runs.values()) == {"a"}
+        owned = await children(client)
+        assert {name: each.metadata.label(LABEL) for name, each in owned.items()} == {
+            each.metadata.name: str(BUCKETS.of(each.metadata)) for each in made
+        }
         before = Assignment.parse((await client.get(ConfigMap, name, PLACE)).data)
         half = dict.fromkeys(range(256, 768), ("a", "b"))
         patch = before.change(half)
@@ -103,6 +137,20 @@ async def test_buckets_are_handed_over_and_no_object_is_written(client: Client) 
         assert [now[each.metadata.uid].metadata.resource_version for each in made] == [
             each.metadata.resource_version for each in made
         ]
+        assert await children(client) == owned
+        for shard, manager_of in zip("ab", managers, strict=True):
+            mine = {name: owned[name].metadata.uid for name in expected if expected[name] == shard}
+            await until(lambda mine=mine, of=manager_of: cached(of) == mine, "it knows its own children")
+            lost = min(mine)
+            await client.delete(ConfigMap, f"c-{lost}", PLACE)
+            await until(
+                lambda mine=mine, of=manager_of, lost=lost: (
+                    cached(of).keys() == mine.keys() and cached(of)[lost] != mine[lost]
+                ),
+                "it has made it again",
+            )
+            again = (await children(client))[lost]
+            assert again.metadata.label(LABEL) == owned[lost].metadata.label(LABEL)
     finally:
         for each in managers:
             each.stop()

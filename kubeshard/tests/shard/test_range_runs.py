@@ -43,6 +43,7 @@ class Shard:
         self.began: list[KubeObject | None] = []
         self.going_on = asyncio.Event()
         self.check: Any = None
+        self.working_on = ""
         self._run = self.runs.bound(self._inner)
         for step in steps:
             self.take(step)
@@ -67,6 +68,7 @@ class Shard:
     async def _inner(self, run: Any, obj: KubeObject | None) -> Result | None:
         self.began.append(obj)
         self.check = getattr(run.client, "check", None)
+        self.working_on = getattr(run.client, "working_on", "")
         await self.going_on.wait()
         return Result(requeue_after=7)
 
@@ -93,6 +95,7 @@ async def test_an_object_is_run_only_while_its_bucket_is_owned_whatever_the_cach
     assert shard.ownership.state(0) is state
     assert await shard.run() == expected
     assert bool(shard.began) is (state is State.OWNED)
+    assert shard.working_on == ("0" if shard.began else "")
     assert not shard.runs.busy(0)
 
 
