@@ -9,7 +9,9 @@ import gc
 import itertools
 import logging
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
@@ -265,6 +267,26 @@ InstallCrd = Callable[[Mapping[str, Any]], None]
 def install_crd(kube_api: KubeApi) -> InstallCrd:
     """Applies a CustomResourceDefinition manifest and waits until its kind is served."""
     return kube_api.install
+
+
+@pytest.fixture(scope="session")
+def built_go(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Builds the program in a folder with a Go module."""
+
+    def build(module: Path) -> Path:
+        go = shutil.which("go")
+        if go is None:
+            pytest.skip("did not run: there is no Go to build the program with")
+        binary = tmp_path_factory.mktemp("go") / module.name
+        if subprocess.run([go, "mod", "download"], cwd=module, capture_output=True).returncode:  # noqa: S603
+            pytest.skip("did not run: Go cannot get the program's modules")
+        built = subprocess.run(  # noqa: S603
+            [go, "build", "-o", str(binary), "."], cwd=module, capture_output=True, text=True
+        )
+        assert built.returncode == 0, built.stderr
+        return binary
+
+    return build
 
 
 @pytest.fixture(scope="session")

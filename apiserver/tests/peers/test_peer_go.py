@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,16 +22,8 @@ MODULE = Path(__file__).with_name("go")
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("did not run: there is no Go to build the program with")
-    binary = tmp_path_factory.mktemp("go") / "peer"
-    if subprocess.run([go, "mod", "download"], cwd=MODULE, capture_output=True).returncode:
-        pytest.skip("did not run: Go cannot get the program's modules")
-    built = subprocess.run([go, "build", "-o", str(binary), "."], cwd=MODULE, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    return binary
+def program(built_go: Callable[[Path], Path]) -> Path:
+    return built_go(MODULE)
 
 
 class Operator:

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -175,38 +175,82 @@ async def settled(client: Client, *shards: str) -> None:
             await asyncio.sleep(0.1)
 
 
+GATES = pytest.mark.parametrize("gates", [["ShardedListAndWatch"], []], ids=["selects", "ignores"])
+
+
+@asynccontextmanager
+async def pages(gates: Collection[str]) -> AsyncIterator[tuple[EmbeddedApi, Client]]:
+    async with embedded(gates) as (api, client):
+        await client.apply_manifest(definition(Page))
+        await wait_for_pages(client)
+        await create(client, "page", 16)
+        yield api, client
+
+
+async def create(client: Client, name: str, count: int) -> None:
+    for number in range(count):
+        await client.create(Page(metadata=ObjectMeta(name=f"{name}-{number}", namespace="default")))
+
+
+def foreign(api: EmbeddedApi, name: str, log: Path, *command: str) -> Child:
+    environment = {"KUBECONFIG": str(api.kubeconfig), "POD_NAME": name, "NAMESPACE": "default"}
+    return Child(name, command, log, {**os.environ, **environment})
+
+
+async def come_and_go(api: EmbeddedApi, client: Client, start: Callable[[], Child]) -> str:
+    """Two of our instances and one foreign one join and leave. Returns what that logged."""
+    async with ours(api, "ours-0", mode="both"):
+        await settled(client, "ours-0")
+        child = start()
+        try:
+            await settled(client, "ours-0", child.name)
+            await create(client, "more", 20)
+            async with ours(api, "ours-1"):
+                await settled(client, "ours-0", "ours-1", child.name)
+            await create(client, "last", 4)
+            await settled(client, "ours-0", child.name)
+            assert child.running, child.tail(20)
+        except TimeoutError as error:
+            raise AssertionError(child.tail(30)) from error
+        finally:
+            code = child.stop(grace=20)
+        assert code == 0, child.tail(30)
+        released = await client.get(Lease, child.name, "default")
+        assert not released.spec.holder_identity, child.tail(30)
+        await settled(client, "ours-0")
+    return child.log.read_text()
+
+
 @pytest.mark.system
-@pytest.mark.parametrize("gates", [["ShardedListAndWatch"], []], ids=["selects", "ignores"])
+@GATES
 async def test_the_kopf_operator_shares_ranges_with_a_kubeshard_operator(
     tmp_path: Path, gates: list[str]
 ) -> None:
     program = tmp_path / "kopf_by_ranges.py"
     program.write_text(blocks("python")[1])
-    async with embedded(gates) as (api, client):
-        await client.apply_manifest(definition(Page))
-        await wait_for_pages(client)
-        for number in range(16):
-            await client.create(Page(metadata=ObjectMeta(name=f"page-{number}", namespace="default")))
-        environment = {**os.environ, "KUBECONFIG": str(api.kubeconfig), "POD_NAME": "kopf-0"}
-        async with ours(api, "ours-0", mode="both"):
-            await settled(client, "ours-0")
-            child = Child(
-                "kopf",
-                [sys.executable, str(program)],
-                tmp_path / "log",
-                {**environment, "NAMESPACE": "default"},
-            )
-            try:
-                await settled(client, "ours-0", "kopf-0")
-                async with ours(api, "ours-1"):
-                    await settled(client, "ours-0", "ours-1", "kopf-0")
-                await settled(client, "ours-0", "kopf-0")
-                await client.create(Page(metadata=ObjectMeta(name="new", namespace="default")))
-                await settled(client, "ours-0", "kopf-0")
-                assert child.running, child.tail(20)
-            except TimeoutError as error:
-                raise AssertionError(child.tail(30)) from error
-            finally:
-                code = child.stop(grace=20)
-            await settled(client, "ours-0")
-        assert code == 0, child.tail(30)
+    async with pages(gates) as (api, client):
+        log = tmp_path / "log"
+        await come_and_go(api, client, lambda: foreign(api, "kopf-0", log, sys.executable, str(program)))
+
+
+@pytest.mark.go
+@GATES
+async def test_the_go_controller_shares_ranges_and_hands_over_when_it_is_idle(
+    tmp_path: Path, gates: list[str], built_go: Callable[[Path], Path]
+) -> None:
+    program = str(await asyncio.to_thread(built_go, ROOT / "examples" / "go_by_ranges"))
+    async with pages(gates) as (api, client):
+        log = tmp_path / "log"
+        said = await come_and_go(api, client, lambda: foreign(api, "go-0", log, program, "--takes", "1s"))
+    running, busy = set[str](), False
+    for line in said.splitlines():
+        match line.split()[2:]:
+            case ["begin", page]:
+                running.add(page)
+            case ["end", page]:
+                running.remove(page)
+            case ["asked", *_]:
+                busy = busy or bool(running)
+            case ["handing", "over"]:
+                assert not running
+    assert busy, "no run was under way when it was asked"

@@ -1,4 +1,6 @@
-"""The commands and the program in `docs/shard-in-any-language.md` are run unchanged."""
+"""The commands and the program in `docs/shard-in-any-language.md` are run unchanged; those about labels need `kubectl`,
+and those about ranges an API server that selects them.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +9,28 @@ import os
 import re
 import signal
 import sys
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Lease, NotFound, ObjectMeta
 from kubeshard.core.patches import MergePatch
+from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard_apiserver.testing.control_plane import ControlPlane
+from kubeshard_apiserver.testing.kube_api import EmbeddedApi
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 
-PAGE = Path(__file__).parents[3] / "docs" / "shard-in-any-language.md"
+PAGE = (Path(__file__).parents[3] / "docs" / "shard-in-any-language.md").read_text()
+BY_LABELS, BY_RANGES = PAGE.split("\n## By ranges\n")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 async def until(client: Client, condition: Callable[[ObjectMeta], bool]) -> None:
@@ -35,7 +43,7 @@ async def until(client: Client, condition: Callable[[ObjectMeta], bool]) -> None
 async def test_the_pages_commands_run_in_order_and_leave_nothing(
     control_plane: ControlPlane, kube_client: Client
 ) -> None:
-    script = "\n".join(blocks("bash"))
+    script = "\n".join(blocks("bash", BY_LABELS))
     shell = await asyncio.create_subprocess_exec(
         "bash",
         "-euo",
@@ -59,10 +67,46 @@ async def test_the_pages_commands_run_in_order_and_leave_nothing(
         await kube_client.get(Lease, "shard-0", "default")
 
 
+async def test_the_pages_commands_about_ranges_do_what_it_says() -> None:
+    api = await asyncio.to_thread(EmbeddedApi, feature_gates=[SHARDED_LIST_AND_WATCH])
+    try:
+        (cluster,), (user,) = (yaml.safe_load(api.kubeconfig.read_text())[of] for of in ("clusters", "users"))
+        ca = api.kubeconfig.with_name("ca.crt")
+        ca.write_bytes(b64decode(cluster["cluster"]["certificate-authority-data"]))
+        shell = await asyncio.create_subprocess_exec(
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            "\n".join(blocks("bash", BY_RANGES)),
+            env={
+                "PATH": os.environ["PATH"],
+                "server": cluster["cluster"]["server"],
+                "ca": str(ca),
+                "token": user["user"]["token"],
+            },
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await asyncio.wait_for(shell.communicate(), 60)
+    finally:
+        await asyncio.to_thread(api.stop)
+    text = output.decode()
+    assert shell.returncode == 0, text
+    said = re.search(r"bucket (\d+), listed (\d)", text)
+    uid = re.search(r'"name": "doc-object".*?"uid": "([^"]+)"', text, re.DOTALL)
+    assert said, text
+    assert uid, text
+    bucket = Buckets().of(ObjectMeta(uid=uid[1]))
+    assert (int(said[1]), int(said[2])) == (bucket, bucket < 512)
+    assert '"0256-0511": "shard-1@4"' in text
+    assert '"code": 409' in text
+
+
 async def test_the_pages_program_is_a_shard(
     control_plane: ControlPlane, kube_client: Client, tmp_path: Path
 ) -> None:
-    (program,) = blocks("python")
+    (program,) = blocks("python", BY_RANGES)
     path = tmp_path / "shard.py"
     path.write_text(program)
     label, drain = shard_label("demo"), drain_label("demo")

@@ -72,7 +72,7 @@ STALE_WRITE = Property(
     "writes and what they store",
     LANDS_WITHIN,
     "seconds after its time limit at which a write to a child is not judged any more, but counted: the API server has "
-    "nothing to compare it with (docs/design/fencing-by-label.md)",
+    "nothing to compare it with (docs/design/labels.md#the-label-is-the-fence)",
 )
 FORMER_PROCESS = Property(
     "former process",

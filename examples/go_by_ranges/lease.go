@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+const (
+	ringLabel   = "alpha.sharding.timebertt.dev/controllerring"
+	ownedRanges = "alpha.sharding.timebertt.dev/owned-ranges"
+	taker       = "shardlease-controller" // who takes Leases that are not renewed
+
+	duration    = 15 * time.Second
+	renewEvery  = 2 * time.Second
+	attemptTime = 2500 * time.Millisecond
+	deadline    = 9 * time.Second // after the start of the last renewal that succeeded
+)
+
+// lease is the right to work. A process that cannot renew it ends: others get its objects after 30 s. No kernel timer
+// ends a process that is stopped for longer and resumed; what it writes then is refused unless nobody has written since
+// it read (every write has a resourceVersion).
+type lease struct {
+	ring, name string
+	api        coordination.LeaseInterface
+
+	mutex   sync.Mutex
+	held    *coordinationv1.Lease
+	report  string
+	renewed time.Time
+	soon    chan struct{}
+}
+
+func newLease(api coordination.LeaseInterface, ring, name string) *lease {
+	// What it says from its first write on marks it as a shard by ranges.
+	return &lease{ring: ring, name: name, api: api, report: fmt.Sprintf("uid/%d:", buckets), soon: make(chan struct{}, 1)}
+}
+
+// acquire returns when the Lease is ours.
+func (l *lease) acquire(ctx context.Context) error {
+	var version string
+	var since time.Time
+	for {
+		found, err := l.api.Get(ctx, l.name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			started := time.Now()
+			if made, err := l.api.Create(ctx, l.ours(&coordinationv1.Lease{}, true), metav1.CreateOptions{}); err == nil {
+				l.held, l.renewed = made, started
+				return nil
+			}
+		case err == nil:
+			holder := ""
+			if found.Spec.HolderIdentity != nil {
+				holder = *found.Spec.HolderIdentity
+			}
+			if found.ResourceVersion != version {
+				version, since = found.ResourceVersion, time.Now()
+			}
+			free := holder == "" || holder == l.name || (holder == taker && time.Since(since) > duration)
+			if holder != "" && holder != l.name && holder != taker {
+				return fmt.Errorf("the Lease %s is held by %s", l.name, holder)
+			}
+			if free {
+				started := time.Now()
+				if held, err := l.api.Update(ctx, l.ours(found, holder != l.name), metav1.UpdateOptions{}); err == nil {
+					l.held, l.renewed = held, started
+					return nil
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// renew goes on until the context is done. It ends the process when the Lease is lost.
+func (l *lease) renew(ctx context.Context) {
+	time.AfterFunc(deadline, func() { l.watch(ctx) })
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.soon:
+		case <-time.After(renewEvery):
+		}
+		started := time.Now()
+		attempt, cancel := context.WithTimeout(context.Background(), attemptTime)
+		held, err := l.api.Update(attempt, l.ours(l.held, false), metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			if held, err = l.api.Get(attempt, l.name, metav1.GetOptions{}); err == nil {
+				if held.Spec.HolderIdentity == nil || *held.Spec.HolderIdentity != l.name {
+					lost("somebody else has taken it")
+				}
+				l.held = held
+				err = fmt.Errorf("it has changed")
+				l.renewSoon()
+			}
+		}
+		cancel()
+		if err == nil {
+			l.mutex.Lock()
+			l.held, l.renewed = held, started
+			l.mutex.Unlock()
+		}
+	}
+}
+
+func (l *lease) watch(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	l.mutex.Lock()
+	left := deadline - time.Since(l.renewed)
+	l.mutex.Unlock()
+	if left <= 0 {
+		lost("it was not renewed in time")
+	}
+	time.AfterFunc(left, func() { l.watch(ctx) })
+}
+
+func lost(why string) {
+	log.Printf("lost the Lease: %s", why)
+	os.Exit(1)
+}
+
+// says writes what the shard works on, at once.
+func (l *lease) says(what report) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if text := what.String(); text != l.report {
+		l.report = text
+		l.renewSoon()
+	}
+}
+
+func (l *lease) renewSoon() {
+	select {
+	case l.soon <- struct{}{}:
+	default:
+	}
+}
+
+// release is for a process in which nothing runs any more.
+func (l *lease) release(ctx context.Context) error {
+	for {
+		free := l.ours(l.held, false)
+		nobody, second := "", int32(1)
+		free.Spec.HolderIdentity, free.Spec.LeaseDurationSeconds = &nobody, &second
+		_, err := l.api.Update(ctx, free, metav1.UpdateOptions{})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		if l.held, err = l.api.Get(ctx, l.name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+}
+
+// ours is the Lease as this process writes it. It keeps what others have written.
+func (l *lease) ours(found *coordinationv1.Lease, begins bool) *coordinationv1.Lease {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	now, seconds := metav1.NowMicro(), int32(duration/time.Second)
+	next := found.DeepCopy()
+	next.Name = l.name
+	if next.Labels == nil {
+		next.Labels = map[string]string{}
+	}
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	next.Labels[ringLabel], next.Annotations[ownedRanges] = l.ring, l.report
+	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds, next.Spec.RenewTime = &l.name, &seconds, &now
+	if begins {
+		transitions := int32(0)
+		if found.Spec.LeaseTransitions != nil {
+			transitions = *found.Spec.LeaseTransitions + 1
+		}
+		next.Spec.AcquireTime, next.Spec.LeaseTransitions = &now, &transitions
+	}
+	return next
+}
