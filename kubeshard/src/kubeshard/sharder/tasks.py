@@ -181,8 +181,8 @@ class Crashes:
     def tell(self, part: str, error: Exception, **more: object) -> None:
         self._count(part)
         if (before := self._notices.held_back(part, _place(error))) is not None:
-            text = "A part of the sharder crashed; it starts again"
-            _log.crash(text, error, part=part, crashes_before=before, **more, **self._fields)
+            more |= {"part": part, "crashes_before": before, **self._fields}
+            _log.crash("A part of the sharder crashed; it starts again", error, **more)
 
 
 async def supervised(work: Callable[[], Awaitable[None]], part: str, crashes: Crashes) -> None:
