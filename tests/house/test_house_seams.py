@@ -79,6 +79,7 @@ MAY_NAME_THE_REAL_WORLD = {
     "kubeshard_lab/demo/*": "likewise",
     "kubeshard_lab/examples/*/__main__.py": "likewise",
     "kubeshard_apiserver/cli/*": "likewise",
+    "kubeshard/supervisor/__main__.py": "likewise",
     "kubeshard/client/kubeconfig.py": "finds the configuration of a pod",
     "kubeshard_lab/examples/webhosting/config.py": "loads a configuration",
     "kubeshard_lab/examples/webhosting/operator.py": "`kubeshard run` calls its `manager`",

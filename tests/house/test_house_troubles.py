@@ -23,6 +23,7 @@ COMPONENTS = {
     "runtime": "Process",
     "shard": "Shard",
     "sharder": "Sharder",
+    "supervisor": "Supervisor",
     "leases": "Leases",
     "webhook": "Webhooks",
     "workqueue": "Work queue",

@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "LEADER_ELECT": "False",
     "WATCH_NAMESPACE": "a, b,",
     "SHARD_NAME": "second",
+    "PROCESSES": "2",
     "WEBHOOKS": "false",
     "WEBHOOK_PORT": "0",
     "LOG_LEVEL": "debug",
@@ -42,6 +43,7 @@ EVERY = Settings(
     leader_elect=False,
     namespaces=frozenset({"a", "b"}),
     shard_name="second",
+    processes=2,
     webhooks=False,
     webhook_port=0,
     log_level="debug",
@@ -57,9 +59,14 @@ def test_every_setting_is_read_from_the_environment() -> None:
 
 def test_a_flag_has_priority_over_the_variable() -> None:
     flags = ["--leader-elect", "--metrics-address", ":1", "--namespaces=c", "--log-format", "text"]
-    found = Settings.parse(flags, ENVIRONMENT)
+    found = Settings.parse([*flags, "--processes=auto"], ENVIRONMENT)
     assert found == replace(
-        EVERY, leader_elect=True, metrics_address=":1", namespaces=frozenset({"c"}), log_format="text"
+        EVERY,
+        leader_elect=True,
+        metrics_address=":1",
+        namespaces=frozenset({"c"}),
+        log_format="text",
+        processes="auto",
     )
     assert Settings.parse([], ENVIRONMENT) == EVERY
     assert Settings.parse(["--no-leader-elect"], {}) == Settings(leader_elect=False)
@@ -71,6 +78,8 @@ def test_a_flag_has_priority_over_the_variable() -> None:
         ({"LEADER_ELECT": "maybe"}, "LEADER_ELECT='maybe': true or false"),
         ({"WATCH_NAMESPACE": "A"}, "namespaces: 'A' is not the name of a namespace"),
         ({"LOG_LEVEL": "loud"}, "log level: unknown log level 'loud'"),
+        ({"PROCESSES": "0"}, "processes '0': a number from 1, or auto"),
+        ({"PROCESSES": "many"}, "processes 'many': a number from 1, or auto"),
         ({"WEBHOOKS": "some"}, "WEBHOOKS='some': true or false"),
         ({"WEBHOOK_PORT": "https"}, "webhook port 'https': a number"),
         ({"WEBHOOK_PORT": "70000"}, "webhook port 70000: 0 to 65535"),

@@ -44,6 +44,20 @@ def test_outside_of_a_pod_the_host_names_the_shard_and_the_caller_or_the_kubecon
     )
 
 
+def test_each_of_several_processes_of_a_pod_is_a_shard_with_its_number_which_it_has_again_after_a_restart() -> (
+    None
+):
+    names = [identify("ring", world=IN_POD, number=str(number)).name for number in (0, 1, 10, 0)]
+    assert names == ["op-7-0", "op-7-1", "op-7-10", "op-7-0"]
+    assert identify("ring", "named", "ns", world=OUTSIDE, number="1").name == "named-1"
+    long = world(VirtualHost("node", Pod("p" * 63, "uid"), "ns"))
+    shortened = {identify("ring", world=long, number=str(number)).name for number in range(20)}
+    assert len(shortened) == 20
+    assert {len(name) for name in shortened} == {63}
+    first, again = (identify("ring", world=IN_POD, number="0").incarnation for _ in range(2))
+    assert again.outlived(str(first))
+
+
 def test_two_processes_of_one_name_are_two_incarnations() -> None:
     first, second = (identify("r", "a", "ns", world=OUTSIDE).incarnation for _ in range(2))
     assert first != second

@@ -48,6 +48,7 @@ _CALLED_WITHIN = 20.0
         "LEADER_ELECT": "as --leader-elect",
         "WATCH_NAMESPACE": "as --namespaces",
         "SHARD_NAME": "as --shard-name",
+        "PROCESSES": "as --processes",
         "WEBHOOKS": "as --webhooks, --no-webhooks",
         "WEBHOOK_PORT": "as --webhook-port",
         **LOG_VARIABLES,
@@ -58,6 +59,8 @@ _CALLED_WITHIN = 20.0
         "kubeshard run my_operator:manager --embedded --apply manifests/crd.yaml",
         "# a second shard beside one that runs on this machine",
         "kubeshard run my_operator:manager --shard-name b --no-webhooks",
+        "# on all processors of the machine, each process with its share",
+        "kubeshard run my_operator:manager --processes auto",
         "# against a cluster, with no more rights than its pods have there",
         "kubeshard run my_operator:manager --context staging --as-deployed my-system:my-operator",
         "# against a cluster that calls its webhooks here, through a tunnel (ssh -R 9443:127.0.0.1:9443 ...)",
@@ -105,6 +108,13 @@ _CALLED_WITHIN = 20.0
     metavar="NAME",
     envvar="SHARD_NAME",
     help="The name of this shard, for several on one machine (default: what the program says, or the pod's).",
+)
+@click.option(
+    "--processes",
+    metavar="N",
+    envvar="PROCESSES",
+    help="Run so many processes, each a shard with its own share, to use several processors; auto: the container's CPU "
+    "limit, rounded up, or without a container what the machine has (default: what the manager says, or 1).",
 )
 @click.option(
     "--webhooks/--no-webhooks",
@@ -159,6 +169,7 @@ def run(
     leader_elect: bool | None,
     namespaces: str | None,
     shard_name: str | None,
+    processes: str | None,
     webhooks: bool | None,
     webhook_port: int | None,
     as_deployed: str | None,
@@ -187,7 +198,7 @@ def run(
     from kubeshard.cli.names import account
     from kubeshard.cli.yaml_files import objects_in
     from kubeshard.manager.program import run as run_manager
-    from kubeshard.manager.settings import Settings, namespaces_of
+    from kubeshard.manager.settings import Settings, namespaces_of, processes_of
 
     if embedded and (kubeconfig or context):
         raise ConfigurationError("--embedded brings its own cluster: leave out --kubeconfig and --context")
@@ -200,10 +211,16 @@ def run(
             leader_elect=leader_elect,
             namespaces=namespaces_of(namespaces) if namespaces else None,
             shard_name=shard_name,
+            processes=processes_of(processes) if processes else None,
             webhooks=webhooks,
             webhook_port=webhook_port,
         )
     )
+    if (embedded or objects) and manager.processes > 1:
+        raise ConfigurationError(
+            "each of several processes runs this command: leave out --embedded and --apply, and before it run "
+            "`kubeshard apiserver` and `kubectl apply`"
+        )
     if webhooks is False and (webhook_url or webhook_cert_dir or no_webhook_registration):
         raise ConfigurationError("--no-webhooks serves none: leave out the other options of webhooks")
     if no_webhook_registration:

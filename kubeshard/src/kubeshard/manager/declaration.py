@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,8 @@ from kubeshard.manager.pages import StatusPages, StatusPagesServer
 from kubeshard.manager.roles import manager_grants
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.servers import AnyServer, BehindService, Called, Converting
+from kubeshard.manager.settings import Processes
+from kubeshard.runtime.processors import processor_limit, processors
 from kubeshard.runtime.world import World
 
 
@@ -104,6 +107,7 @@ class Declaration:
     status_pages: StatusPages | None
     graceful_timeout: float
     registry: CollectorRegistry | None
+    processes: Processes
     world: World
 
     def __post_init__(self) -> None:
@@ -124,6 +128,8 @@ class Declaration:
         for name, parts in (("servers", self.servers), ("runnables", self.runnables), ("opens", self.opens)):
             if not isinstance(parts, Iterable):
                 raise TypeError(f"{name} takes a list: {name}=[{type(parts).__name__}(...)]")
+        if self.processes != "auto" and self.processes < 1:
+            raise ValueError(f"processes={self.processes}: give a number from 1, or 'auto'")
         opens: tuple[Any, ...] = tuple(self.opens)
         self.opens = opens
         # One made by `asynccontextmanager` can be called, too: as a decorator.
@@ -136,6 +142,32 @@ class Declaration:
     @property
     def cache_settings(self) -> CacheSettings:
         return self.cache if isinstance(self.cache, CacheSettings) else CacheSettings()
+
+    def number_of_processes(self) -> int:
+        """Raises ConfigurationError if there cannot be several, or if nobody says how many."""
+        count = self.processes if self.processes != "auto" else self._processors()
+        if count > 1:
+            if self.sharding is None:
+                raise ConfigurationError(
+                    f"processes={count}: each would reconcile every object: share them out with "
+                    'sharding=Sharding("NAME", mode="both", delivery="ranges"), or leave processes out'
+                )
+            if self.status_pages is not None and self.status_pages.metrics_ssl is not None:
+                raise ConfigurationError(
+                    f"processes={count}: their metrics are one page, which is not served over HTTPS: leave out "
+                    "metrics_ssl, or processes"
+                )
+            self.sharding.number(count - 1)
+        return count
+
+    def _processors(self) -> int:
+        limit = processor_limit()
+        if limit is None and self.world.host.pod_namespace() is not None:
+            raise ConfigurationError(
+                "processes=auto: the container has no CPU limit, and would get a process for each processor of the "
+                "node: give it a limit, or processes a number"
+            )
+        return processors() if limit is None else max(1, min(processors(), math.ceil(limit)))
 
     def confine(self, namespaces: frozenset[str]) -> None:
         """Caches nothing outside these namespaces. Raises ConfigurationError for a cache that the program created."""

@@ -15,6 +15,9 @@ from kubeshard.runtime.logs import get_logger
 
 PLAIN = "text/plain; charset=utf-8"
 
+METRICS_ADDRESS, HEALTH_ADDRESS = ":8080", ":8081"
+"""Where pages are served unless somebody says otherwise."""
+
 _log = get_logger("kubeshard.manager")
 
 
@@ -26,6 +29,8 @@ class Request(NamedTuple):
     """The client's address, if known."""
     gzip: bool = False
     """Whether the client accepts a compressed body."""
+    authorization: str = ""
+    """The client's credentials: the header of that name."""
 
 
 class Page(NamedTuple):
@@ -69,7 +74,8 @@ async def _answer(scope: Scope, pages: Sequence[Route]) -> Page:
         return Page(405, "method not allowed\n")
     host = (scope.get("client") or ("",))[0]
     query = scope.get("query_string", b"").decode("latin-1")
-    request = Request(scope["path"], query, host, _accepts_gzip(scope))
+    authorization = b"".join(value for name, value in scope.get("headers", ()) if name == b"authorization")
+    request = Request(scope["path"], query, host, _accepts_gzip(scope), authorization.decode("latin-1"))
     for page in pages:
         if (answer := page(request)) is not None:
             return answer if isinstance(answer, Page) else await answer
@@ -113,6 +119,7 @@ class Listener:
         *,
         movable: bool = False,
     ) -> None:
+        self.address = address or "0"
         self._page = f"{field.removesuffix('_address')} page"
         self._place = check_bind_address(field, address)
         self._ssl = ssl_context

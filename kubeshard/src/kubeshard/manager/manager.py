@@ -34,7 +34,8 @@ from kubeshard.manager.pages import STATUS_PAGES, StatusPages
 from kubeshard.manager.process_health import BEAT
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.servers import AnyServer, Called
-from kubeshard.manager.settings import Settings
+from kubeshard.manager.settings import Processes, Settings
+from kubeshard.runtime.supervised import Supervised
 from kubeshard.runtime.world import REAL_WORLD, World
 
 LOOKED_AGAIN = 0.05
@@ -66,6 +67,11 @@ class Manager(ArgumentHints):
     `graceful_timeout`: how many seconds reconciles get to end after a stop; negative means unlimited. `registry`: for
     the manager's metrics, instead of prometheus_client's default one.
 
+    `processes`: how many processes `run(manager)` and `kubeshard run` start, to use several processors of a machine: a
+    number, or `"auto"` for the container's CPU limit, rounded up, or without a container what the machine has. Each is
+    a shard of the ring, with the name of the pod and `-0`, `-1`, ... . See `kubeshard.manager.run`.
+    `await manager.run()` is one process.
+
     `world`: for a client that the manager creates; a given client brings its own world, which all parts use.
 
     Raises ValueError for controllers or servers with the same name, ConfigurationError for an invalid address and for
@@ -89,6 +95,7 @@ class Manager(ArgumentHints):
         status_pages: StatusPages | None = STATUS_PAGES,
         graceful_timeout: float = 30.0,
         registry: CollectorRegistry | None = None,
+        processes: Processes = 1,
         world: World = REAL_WORLD,
     ) -> None:
         fixed, every = split(controllers)
@@ -106,6 +113,7 @@ class Manager(ArgumentHints):
             status_pages=status_pages,
             graceful_timeout=graceful_timeout,
             registry=registry,
+            processes=processes,
             world=client.world if isinstance(client, Client) else world,
         )
         self._process = Process(self._declared)
@@ -217,6 +225,8 @@ class Manager(ArgumentHints):
         )
         if settings.leader_elect is not None:
             self._process.elect(settings.leader_elect)
+        if settings.processes is not None:
+            self._declared.processes = settings.processes
         if settings.namespaces is not None:
             self._declared.confine(settings.namespaces)
         if settings.shard_name is not None:
@@ -274,6 +284,26 @@ class Manager(ArgumentHints):
     def deployment_needs(self) -> DeploymentNeeds:
         """What manifests need to know about the process (`kubeshard manifests operator`)."""
         return self._declared.deployment_needs(self._process.pages)
+
+    @property
+    def processes(self) -> int:
+        """How many processes are to run. Raises ConfigurationError if there cannot be several."""
+        return self._declared.number_of_processes()
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        """Where the health pages and the metrics are to be served."""
+        return self._process.pages.health.address, self._process.pages.metrics.address
+
+    def supervise(self, process: Supervised) -> None:
+        """Makes this one of several processes, before the manager runs: its shard and its pages are its own, and its
+        webhooks are served at the same port as theirs.
+        """
+        assert self._declared.sharding is not None
+        self._declared.sharding.number(process.number)
+        self._process.pages.supervise(process)
+        for server in self._called():
+            server.reuse_port = True
 
     def _called(self) -> list[Called]:
         return [each for each in self._declared.servers if isinstance(each, Called)]

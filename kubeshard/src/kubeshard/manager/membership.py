@@ -67,6 +67,12 @@ class Membership(Protocol):
         """
         ...
 
+    def number(self, process: int) -> None:
+        """This process is one of several in its pod, and has this number among them: the shard's name ends with it.
+        Raises ConfigurationError if several cannot be members, each with its own share.
+        """
+        ...
+
     async def prepare(
         self, client: Client, controllers: Sequence[Controller[Any]], clusters: Mapping[str, Client]
     ) -> None:

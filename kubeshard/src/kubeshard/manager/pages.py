@@ -11,9 +11,12 @@ from kubeshard.client.client import Client
 from kubeshard.manager.debug import DebugSnapshot
 from kubeshard.manager.debug_page import DebugAccess, debug_page
 from kubeshard.manager.health import Check, Checks, ping
-from kubeshard.manager.http import Listener, pages_app
+from kubeshard.manager.http import HEALTH_ADDRESS, METRICS_ADDRESS, Listener, pages_app
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.metrics_access import MetricsAuth
+from kubeshard.runtime.asgi import Receive, Scope, Send
+from kubeshard.runtime.http_server import AsgiServer
+from kubeshard.runtime.supervised import Supervised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +30,10 @@ class StatusPages:
     manager's own; one returns what is wrong, or None. `debug`: who may read `/debug` (`kubeshard.manager.debug_page`).
     """
 
-    metrics_address: str | None = ":8080"
+    metrics_address: str | None = METRICS_ADDRESS
     metrics_ssl: ssl.SSLContext | None = None
     metrics_auth: bool = False
-    health_address: str | None = ":8081"
+    health_address: str | None = HEALTH_ADDRESS
     liveness: Mapping[str, Check] = field(default_factory=dict)
     readiness: Mapping[str, Check] = field(default_factory=dict)
     debug: DebugAccess = "loopback"
@@ -57,17 +60,16 @@ class StatusPagesServer:
         snapshot: Callable[[], DebugSnapshot],
         metrics: Metrics,
     ) -> None:
-        default = StatusPages()
         self.health = Listener(
             "health_address",
             pages.health_address,
-            movable=pages.health_address == default.health_address,
+            movable=pages.health_address == HEALTH_ADDRESS,
         )
         self.metrics = Listener(
             "metrics_address",
             pages.metrics_address,
             pages.metrics_ssl,
-            movable=pages.metrics_address == default.metrics_address,
+            movable=pages.metrics_address == METRICS_ADDRESS,
         )
         self._healthz = Checks("/healthz", {"ping": ping, **liveness, **pages.liveness})
         self._readyz = Checks("/readyz", {**readiness, **pages.readiness}, notes)
@@ -75,6 +77,13 @@ class StatusPagesServer:
         self._metrics = metrics
         self._metrics_ssl = pages.metrics_ssl
         self.metrics_auth = pages.metrics_auth
+        self._supervised: Supervised | None = None
+
+    def supervise(self, process: Supervised) -> None:
+        """Serves all pages where the supervisor of this process asks for them, instead of at the addresses, where it
+        shows them; before `open`.
+        """
+        self._supervised = process
 
     def move(self, *, metrics_address: str | None, health_address: str | None) -> None:
         """Replaces the addresses that are given, before `open`. Raises ConfigurationError."""
@@ -86,9 +95,16 @@ class StatusPagesServer:
     async def open(self, stack: AsyncExitStack, client: Client) -> None:
         """Serves until the stack is closed. Raises ConfigurationError if it cannot."""
         in_pod = client.world.host.pod_namespace() is not None  # where probes and scrapers know the port
-        app = pages_app(self._healthz.page, self._readyz.page, self._debug)
-        await self.health.open(stack, app, in_pod=in_pod)
-        app = pages_app(self._metrics.page)
-        await self.metrics.open(
-            stack, MetricsAuth(client).guard(app) if self.metrics_auth else app, in_pod=in_pod
-        )
+        health = pages_app(self._healthz.page, self._readyz.page, self._debug)
+        metrics = pages_app(self._metrics.page)
+        if self.metrics_auth:
+            metrics = MetricsAuth(client).guard(metrics)
+        if self._supervised is None:
+            await self.health.open(stack, health, in_pod=in_pod)
+            await self.metrics.open(stack, metrics, in_pod=in_pod)
+            return
+
+        async def both(scope: Scope, receive: Receive, send: Send) -> None:
+            await (metrics if scope["path"] == "/metrics" else health)(scope, receive, send)
+
+        await stack.enter_async_context(AsgiServer(both, listener=self._supervised.listener))

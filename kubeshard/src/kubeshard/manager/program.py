@@ -27,13 +27,15 @@ from kubeshard.manager.debug_page import as_text
 from kubeshard.manager.exit_codes import ending_of
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.settings import Settings
+from kubeshard.runtime import environ
 from kubeshard.runtime.blocking_calls import FollowedExecutor
 from kubeshard.runtime.garbage_collection import spare_the_collector
 from kubeshard.runtime.heap import heap_trimming
 from kubeshard.runtime.init_process import leave_init_to_a_parent
-from kubeshard.runtime.logs import get_logger, setup
+from kubeshard.runtime.logs import context, get_logger, setup
 from kubeshard.runtime.loop import LoopWatch, loop_factory
 from kubeshard.runtime.open_files import raise_limit
+from kubeshard.runtime.supervised import Supervised, supervised
 
 _log = get_logger("kubeshard.manager")
 
@@ -59,21 +61,31 @@ def run(
     As process 1 of a container, the program runs as a child of a small init process: see
     `kubeshard.runtime.init_process`.
 
+    With `Manager(processes=N)`, this process becomes a small supervisor (`kubeshard.supervisor`), and runs the program
+    anew, with the same command line and environment, once for each process: as if it had been started so many times,
+    with an exit code and pages as if once. So what the program does before `run` is done in each process, and once
+    more before; what it does after `run` only in each. The working directory has to be that at the start. A process
+    that ends is started again, under its shard's name; one that ends with code 2, a user's mistake, ends all.
+
     Raises RuntimeError inside an event loop: use `await manager.run()` there.
     """
     if not isinstance(manager, Manager | AbstractAsyncContextManager):
         raise TypeError(f"run takes a Manager, not {type(manager).__name__}: run(Manager([...]))")
     _check_no_loop()
+    process = supervised()
     chosen = _chosen() if settings is None else settings
     leave_init_to_a_parent()
     raise_limit()
     if not logging.getLogger().handlers:
         setup(chosen.log_level or "info", chosen.log_format or "text")
     spare_the_collector()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        code = runner.run(_main(manager, chosen, blocked_after))
-    if code:
-        sys.exit(code)
+    named = nullcontext() if process is None else context(process=process.number)
+    with named, asyncio.Runner(loop_factory=loop_factory()) as runner:
+        ended = runner.run(_main(manager, chosen, blocked_after, process))
+    if isinstance(ended, list):
+        _become(ended)
+    if ended:
+        sys.exit(ended)
 
 
 def _check_no_loop() -> None:
@@ -94,14 +106,22 @@ def _chosen() -> Settings:
 
 
 async def _main(
-    source: Manager | AbstractAsyncContextManager[Manager], settings: Settings, blocked_after: float
-) -> int:
+    source: Manager | AbstractAsyncContextManager[Manager],
+    settings: Settings,
+    blocked_after: float,
+    process: Supervised | None,
+) -> int | list[str]:
+    """Returns the exit code, or the arguments of the supervisor that is to run."""
     if (task := asyncio.current_task()) is not None:
         task.set_name("main")
     asyncio.get_running_loop().set_default_executor(FollowedExecutor(follow_thread))
     try:
         async with nullcontext(source) if isinstance(source, Manager) else source as manager:
             manager.configure(settings)
+            if process is not None:
+                manager.supervise(process)
+            elif (count := manager.processes) > 1:
+                return _supervisor(manager, count, settings)
             _handle_signals(manager)
             if blocked_after:
                 manager.notice_lags(blocked_after)
@@ -120,6 +140,26 @@ async def _main(
         _log.crash("The manager crashed", error)
         return 1
     return 0
+
+
+def _supervisor(manager: Manager, count: int, settings: Settings) -> list[str]:
+    health, metrics = manager.addresses
+    options = {
+        "--processes": str(count),
+        "--health-address": health,
+        "--metrics-address": metrics,
+        "--log-level": settings.log_level or environ.variable("LOG_LEVEL"),
+        "--log-format": settings.log_format or environ.variable("LOG_FORMAT"),
+    }
+    given = [word for option, value in options.items() if value for word in (option, value)]
+    return ["-m", "kubeshard.supervisor", *given, "--", sys.executable, *sys.orig_argv[1:]]
+
+
+def _become(arguments: list[str]) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # -P: the program's folder is not searched for modules.
+    os.execv(sys.executable, [sys.executable, "-P", *arguments])  # noqa: S606 - no shell wanted
 
 
 def _handle_signals(manager: Manager) -> None:

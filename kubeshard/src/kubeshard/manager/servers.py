@@ -74,6 +74,9 @@ class Called(Protocol):
     served: bool
     """Whether it serves anything; set before it runs."""
 
+    reuse_port: bool
+    """Whether other processes of this machine listen at the same port, to share the calls; set before it runs."""
+
     why_uncalled: str
     """Why the API server does not call a temporary registration, or why that is not known; "" if it does."""
 

@@ -7,6 +7,7 @@
 | `--leader-elect`, `--no-leader-elect` | `LEADER_ELECT` | whether to compete for the Lease that the manager declares |
 | `--namespaces` | `WATCH_NAMESPACE` | the only namespaces to read and reconcile, separated by commas |
 | `--shard-name` | `SHARD_NAME` | the name of this shard, for several on one machine |
+| `--processes` | `PROCESSES` | how many processes work, each as a shard, or `auto`: `Manager(processes=...)` |
 | `--webhooks`, `--no-webhooks` | `WEBHOOKS` | whether to serve and register the manager's webhooks |
 | `--webhook-port` | `WEBHOOK_PORT` | where webhooks are served; 0 for a free port |
 | `--log-level` | `LOG_LEVEL` | `debug`, `info`, `warning` or `error`; also per logger: `info,kubeshard.cache=debug` |
@@ -32,12 +33,16 @@ VARIABLES = {
     "leader_elect": "LEADER_ELECT",
     "namespaces": "WATCH_NAMESPACE",
     "shard_name": "SHARD_NAME",
+    "processes": "PROCESSES",
     "webhooks": "WEBHOOKS",
     "webhook_port": "WEBHOOK_PORT",
     "log_level": "LOG_LEVEL",
     "log_format": "LOG_FORMAT",
 }
 """The environment variable of each setting."""
+
+Processes = int | Literal["auto"]
+"""How many processes work; `auto`: as many as the container's CPU limit, or otherwise the machine, has processors."""
 
 _SWITCHES = ("leader_elect", "webhooks")
 _LAST_PORT = 65535
@@ -60,6 +65,7 @@ class Settings:
     leader_elect: bool | None = None
     namespaces: frozenset[str] | None = None
     shard_name: str | None = None
+    processes: Processes | None = None
     webhooks: bool | None = None
     webhook_port: int | None = None
     log_level: str | None = None
@@ -94,6 +100,8 @@ class Settings:
                 found[name] = text == "true"
         if "webhook_port" in found:
             found["webhook_port"] = _port(found["webhook_port"])
+        if "processes" in found:
+            found["processes"] = processes_of(found["processes"])
         return cls(**found)
 
     @classmethod
@@ -118,6 +126,8 @@ class Settings:
                 given["namespaces"] = namespaces_of(given["namespaces"])
             if "webhook_port" in given:
                 given["webhook_port"] = _port(given["webhook_port"])
+            if "processes" in given:
+                given["processes"] = processes_of(given["processes"])
             return cls.from_environment(environment)._replaced(cls(**given))
         except ConfigurationError as error:
             parser.error(str(error))
@@ -131,6 +141,13 @@ class Settings:
 def namespaces_of(text: str) -> frozenset[str]:
     """The names in a list that is separated by commas."""
     return frozenset(filter(None, map(str.strip, text.split(","))))
+
+
+def processes_of(text: str) -> Processes:
+    """Raises ConfigurationError."""
+    if text != "auto" and not (text.isdecimal() and int(text)):
+        raise ConfigurationError(f"processes {text!r}: a number from 1, or auto")
+    return "auto" if text == "auto" else int(text)
 
 
 def _port(text: str) -> int:

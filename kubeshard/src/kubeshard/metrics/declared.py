@@ -462,6 +462,12 @@ PROCESSES = table(
         "How often the event loop was blocked for longer than is healthy, by the task that ran then.",
     ),
     (
+        "kubeshard_process_restarts_total",
+        "counter",
+        "process",
+        "How often a process ended and was started again, in a pod of several.",
+    ),
+    (
         "kubeshard_cluster_up",
         "gauge",
         "cluster",

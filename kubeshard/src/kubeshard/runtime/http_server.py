@@ -46,7 +46,7 @@ class AsgiServer:
     Raises ListenError on entry. The `ssl_context` may be
     changed while the server runs (`SSLContext.load_cert_chain`): new connections use it, existing ones keep
     theirs. `reuse_port`: other processes that also set this may listen on the same port; the kernel
-    distributes new connections across them.
+    distributes new connections across them. `listener`: a socket that listens already, instead of a new one.
     """
 
     def __init__(
@@ -58,8 +58,10 @@ class AsgiServer:
         limits: Limits | None = None,
         *,
         reuse_port: bool = False,
+        listener: socket.socket | None = None,
     ) -> None:
         self._app = app
+        self._listener = listener
         self._host = host
         self._reuse_port = reuse_port
         self._requested_port = port
@@ -84,7 +86,7 @@ class AsgiServer:
         from kubeshard.runtime.http_server_protocol import Connections
 
         self._connections = Connections(self._app, self._limits)
-        listener = _listen(self._host, self._requested_port, self._reuse_port)
+        listener = self._listener or _listen(self._host, self._requested_port, self._reuse_port)
         self._port = listener.getsockname()[1]
         loop = asyncio.get_running_loop()
         protocol: Callable[[], asyncio.BaseProtocol] = self._connections.protocol

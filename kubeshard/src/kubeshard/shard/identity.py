@@ -43,8 +43,9 @@ class Incarnation:
     def outlived(self, other: str) -> bool:
         """Whether the process that wrote `other` must be gone, because this one runs.
 
-        True for another container of the same pod: the kubelet starts one only after the previous one has ended
-        (one shard per pod is assumed). The same machine is not a proof. What it sent may still take effect.
+        True for another container of the same pod: the kubelet starts one only after the previous one has ended, and
+        a supervisor a process only after the one with its number (it is assumed that no two processes of a pod use
+        one name). The same machine is not a proof. What it sent may still take effect.
         """
         return bool(self.pod_uid) and other.split("/")[0] == self.pod_uid
 
@@ -84,19 +85,21 @@ def identify(
     *,
     world: World,
     outside: str = "",
+    number: str = "",
     pod_name_required: bool = False,
 ) -> ShardIdentity:
     """The identity of this process.
 
     `name` defaults to the pod's name, outside a pod to the host's; `namespace` to the pod's,
-    outside a pod to `outside`, as in `client.namespace`.
+    outside a pod to `outside`, as in `client.namespace`. `number`: what distinguishes the processes of a pod that are
+    shards; the name ends with it.
     `pod_name_required`: the ring's admission policies compare the shard label with the pod's name, so
     another name is refused. Raises ConfigurationError.
     """
     host = world.host
     pod = host.pod()
     check_ring_name(ring)
-    name = name or _default_name(host)
+    name = "-".join(filter(None, (name, number))) if name else _default_name(host, number)
     check_shard_name(name)
     if pod_name_required and (pod is None or pod.name != name):
         raise ConfigurationError(
@@ -137,9 +140,9 @@ def check_shard_name(name: str) -> None:
         )
 
 
-def _default_name(host: Host) -> str:
+def _default_name(host: Host, number: str) -> str:
     """The pod's name if known: on the host network, the host's name is the node's, which several pods share. Made valid
     as the value of a label: a pod may have a longer name, and a host one with capitals.
     """
     pod = host.pod()
-    return safe_name(host.name() if pod is None else pod.name, limit=LONGEST_NAME, dots=True)
+    return safe_name(host.name() if pod is None else pod.name, number, limit=LONGEST_NAME, dots=True)

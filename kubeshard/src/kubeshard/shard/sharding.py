@@ -140,6 +140,7 @@ class Sharding(ArgumentHints):
             )
         self.mode: Mode = mode
         self._name = name
+        self._number = ""
         self._namespace = namespace
         self._terms = lease or LeaseTerms()
         self._timing = self._terms.timing
@@ -162,6 +163,21 @@ class Sharding(ArgumentHints):
         check_shard_name(name)
         self._name = name
 
+    def number(self, process: int) -> None:
+        """The shard's name ends with this number, as that of one of several processes of a pod; before `prepare`.
+        Raises ConfigurationError.
+        """
+        if not self._is_shard:
+            raise ConfigurationError("a process in the mode sharder has no share: take the mode both")
+        if self._terms.pod_name_required:
+            raise ConfigurationError(
+                "the ring's admission policies know one shard for each pod, of its name: leave out "
+                "pod_name_required, and render the ring without --shards"
+            )
+        self._number = str(process)
+        if self._name:
+            check_shard_name(f"{self._name}-{process}")
+
     async def prepare(
         self,
         client: Client,
@@ -180,6 +196,7 @@ class Sharding(ArgumentHints):
             self._name,
             self._namespace,
             outside=client.namespace,
+            number=self._number,
             pod_name_required=self._terms.pod_name_required,
             world=client.world,
         )

@@ -106,6 +106,7 @@ class Webhooks:
     ) -> None:
         self.name = name
         self.served = True
+        self.reuse_port = False
         """Set to False, before it runs, to neither serve nor register anything."""
         self._functions = {does: list(_that(does, functions)) for does in CONFIGURATIONS}
         self._conversions = _conversions(functions)
@@ -273,6 +274,7 @@ class Webhooks:
             server_name=self._names(namespace)[0] if placed and self._names_are_known else "",
             client_authority=self._client_authority,
             registry=self._registry,
+            reuse_port=self.reuse_port,
         )
         async with server.running(world):
             if self._register:
