@@ -318,7 +318,7 @@ def troubles(
         *_shard_troubles(ring, do),
         *_both_deliveries(ring, do),
         *(_range_troubles(ring, ring.ranges, oldest_drain, do) if ring.ranges else ()),
-        *(() if sharder.inside or ring.ranges else _webhook(ring, do)),
+        *(() if sharder.inside or ring.ranges or ring.resource.by_ranges else _webhook(ring, do)),
         *_objects(ring, counted, oldest_drain, do),
     ]
     said = [condition.message for condition in _wrong_conditions(ring)]

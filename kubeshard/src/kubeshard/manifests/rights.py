@@ -19,6 +19,7 @@ fails.
 | secrets, in its namespace | create, and get, update of one | the certificate, if cert-manager does not provide it |
 | pods, only with `podReports.enabled` | get | giving up a shard as soon as its containers have ended |
 | mutatingwebhookconfigurations, that of a ring | create, patch | the ring's webhook |
+| configmaps, that of a ring by ranges | create, get, list, watch, patch | its assignment, next to the shards' Leases |
 | a ring's resources | list, watch | finding objects |
 | a ring's resources | get, patch | reading and assigning them |
 
@@ -31,13 +32,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubeshard.core.builtin import Lease, Namespace, Secret
+from kubeshard.core.builtin import ConfigMap, Lease, Namespace, Secret
 from kubeshard.core.grants import Grant
 from kubeshard.core.partial_kinds import MutatingWebhookConfiguration, Pod
 from kubeshard.manager.roles import EVENTS
 from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import webhook_config_name
+from kubeshard.sharding.names import assignment_name, webhook_config_name
 from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingResources, named_namespaces
 
 
@@ -68,6 +69,11 @@ def ring_grants(ring: ControllerRing) -> Iterator[Grant]:
     names it, so that the right to create it can name it, too.
     """
     yield Grant.on(MutatingWebhookConfiguration, "create", "patch", name=webhook_config_name(ring.name))
+    if ring.by_ranges:
+        for namespace in sorted(ring.shard_namespaces or ()):
+            yield Grant.on(ConfigMap, "create", namespace=namespace)
+            name = assignment_name(ring.name)
+            yield Grant.on(ConfigMap, "get", "list", "watch", "patch", namespace=namespace, name=name)
     namespaces = named_namespaces(ring.spec.namespace_selector)
     for entry in RingResources(ring.spec.resources).entries:
         if namespaces and entry.resource == Secret.KIND.group_resource:

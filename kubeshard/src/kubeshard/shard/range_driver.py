@@ -39,7 +39,7 @@ from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOw
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable
 from kubeshard.sharding.coordinator import doubts
-from kubeshard.sharding.names import RING_LABEL, assignment_name
+from kubeshard.sharding.names import DELIVERY_ANNOTATION, RING_LABEL, assignment_name
 
 RETRY, MISSED_AGAIN = 1.0, 0.1
 PARTLY = 2.0
@@ -132,7 +132,8 @@ class RangeDriver:
                 _log.warning(
                     "The ring has no assignment yet, so this shard works on nothing",
                     ring=self._ring,
-                    advice='nobody shares out its objects: some instances of the program need mode="both"',
+                    advice='nobody shares out its objects: some instances of the program need mode="both", or the '
+                    f"ControllerRing the annotation {DELIVERY_ANNOTATION}",
                 )
             await asyncio.get_running_loop().create_future()
 

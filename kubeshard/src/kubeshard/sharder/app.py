@@ -35,6 +35,7 @@ from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
+from kubeshard.sharder.range_rings import RangeRings
 from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import Crashes, supervised
@@ -129,6 +130,7 @@ def build_sharder(
     secure = not config.insecure_metrics
     election = config.leader_election.election(config.election_name, config.election_namespace, rng)
     leader = sharder.fenced(election.fence) if election else sharder
+    ranges = RangeRings(rings, observer, leader, config.controller.sharder.sync_period)
     return Manager(
         [
             lease_controller(rings, observer, clock, config.controller.sharder.mass_failure_grace),
@@ -153,6 +155,7 @@ def build_sharder(
         runnables=[
             Runnable("lease-observer", observe),
             Runnable("ring-kinds", learn_kinds),
+            Runnable("ranges", ranges.run, needs_leadership=True),
         ],
         servers=servers,
         status_pages=StatusPages(

@@ -231,10 +231,12 @@ class Assignments(Reconciler[ControllerRing]):
     def _ring_changed(self, name: str) -> None:
         """The ring was added, deleted, or changed."""
         sync, ring = self._syncs.get(name), self._rings.get(name)
-        if sync is not None and sync.ring is ring:
+        if sync is not None and sync.ring is ring and not ring.by_ranges:
             sync.ring_changed()
         elif sync is not None:
             self._stop(name)
+        elif ring is not None:  # perhaps no longer by ranges
+            self.follow(ring)
 
     def _namespace_changed(self, delta: Delta[Namespace]) -> None:
         before, now = (delta.old, delta.new) if isinstance(delta, Updated) else (delta.object, delta.object)
@@ -270,7 +272,7 @@ class Assignments(Reconciler[ControllerRing]):
         """Starts the tasks of each new resource of the ring. All its objects are scanned. What has changed otherwise is
         told by events.
         """
-        if self._group is None or ring.view is None:
+        if self._group is None or ring.view is None or ring.by_ranges:
             return
         of = self._syncs.get(ring.name)
         if of is None:

@@ -56,7 +56,7 @@ from kubeshard.sharding.conditions import (
     needed,
     with_findings,
 )
-from kubeshard.sharding.names import CLEAN_UP_FINALIZER
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER, DELIVERY_ANNOTATION
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import MAX_SHARDS, ShardChange
 from kubeshard.sharding.waiting import CleanUp, CleanUpState
@@ -67,6 +67,9 @@ NAME = "controllerring"
 RECONCILED = "ControllerRing was successfully reconciled"
 
 _status_changed: Predicate[ControllerRing] = changed(lambda ring: ring.status)
+_delivery_changed: Predicate[ControllerRing] = changed(
+    lambda ring: (ring.metadata.annotation(DELIVERY_ANNOTATION), ring.shard_namespaces)
+)
 _deleted: Predicate[ControllerRing] = changed(lambda ring: ring.metadata.deletion_timestamp)
 
 CLEAN_UP_CHECKED = 5.0
@@ -99,7 +102,9 @@ def ring_controller(
     return Controller(
         name=NAME,
         reconciler=ControllerRings(rings, observer, webhooks, clock, election),
-        primary=Watch(ControllerRing, when=generation_changed | _status_changed | _deleted),
+        primary=Watch(
+            ControllerRing, when=generation_changed | _status_changed | _delivery_changed | _deleted
+        ),
         sources=[ShardChanges(rings, observer), drift, *([NewAuthority(rings, ca)] if ca else [])],
         workers=5,
     )

@@ -293,7 +293,9 @@ class WebhookRegistration:
         """Whether the webhook configurations get a match condition: not if the API server does not support them."""
 
     async def settle(self, ctx: Context, ring: Ring, obj: ControllerRing) -> Settled:
-        """Puts the ring's configuration right, unless it is another's or was put right too often. Raises ApiError."""
+        """Puts the ring's configuration right, unless it is another's or was put right too often. By ranges, it is to
+        have no webhook. Raises ApiError.
+        """
         found = await self._drift.found(ring)
         keeper = keeper_of(found) if found is not None and self._election is not None else None
         if keeper is not None and keeper != self._election and await self._others.lives(ctx.client, keeper):
@@ -301,6 +303,11 @@ class WebhookRegistration:
             self._repairs.forget(ring.name)
             ring.report.contested_by = ""
             return Settled(LOOK_AGAIN, keeper=keeper)
+        if ring.by_ranges:
+            self._applied.pop(ring, None)
+            if found is not None and found.webhooks:
+                self._drift.written(ring, await _apply(ctx, {**self._body(obj), "webhooks": []}))
+            return Settled()
         wish, last = self._body(obj), self._applied.get(ring)
         if in_sync(found, wish):
             return self._told(ring, Settled(self._drift.look_again(ring)))

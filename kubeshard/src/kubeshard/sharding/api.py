@@ -7,11 +7,14 @@ renders the schema. RBAC of a reader: get, list, watch on `controllerrings`; of 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kubeshard.core.conditions import Condition
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import KubeObject, Struct, field
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.sharding.names import SHARD_NAMESPACES_ANNOTATION
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.names import DELIVERY_ANNOTATION, SHARD_NAMESPACES_ANNOTATION
 
 GROUP = "sharding.timebertt.dev"
 VERSION = "v1alpha1"
@@ -54,6 +57,13 @@ class ControllerRingStatus(Struct):
     conditions: tuple[Condition, ...] = ()
 
 
+class SharedRanges(NamedTuple):
+    """How a ring is shared out by ranges: into these buckets, by an assignment in this namespace."""
+
+    buckets: Buckets
+    namespace: str
+
+
 class ControllerRing(
     KubeObject, group=GROUP, version=VERSION, plural="controllerrings", namespaced=False, complete=True
 ):
@@ -65,6 +75,32 @@ class ControllerRing(
     @property
     def name(self) -> str:
         return self.metadata.name
+
+    @property
+    def by_ranges(self) -> bool:
+        """Whether its objects are not to be labelled."""
+        return bool(self.metadata.annotation(DELIVERY_ANNOTATION))
+
+    @property
+    def ranges(self) -> SharedRanges | None:
+        """None: by labels. Raises ValueError for what cannot be."""
+        delivery, _, divided = self.metadata.annotation(DELIVERY_ANNOTATION).strip().partition(" ")
+        if not delivery:
+            return None
+        if delivery != "Ranges":
+            raise ValueError(
+                f"{DELIVERY_ANNOTATION}: {delivery!r} is not Ranges, the only one besides labels"
+            )
+        namespaces = self.shard_namespaces or frozenset()
+        if len(namespaces) != 1:
+            raise ValueError(
+                f"{DELIVERY_ANNOTATION}: say in the annotation {SHARD_NAMESPACES_ANNOTATION} in which one namespace "
+                "the shards are: the assignment is kept next to their Leases"
+            )
+        try:
+            return SharedRanges(Buckets.parse(divided.strip()) if divided else Buckets(), min(namespaces))
+        except ValueError as error:
+            raise ValueError(f"{DELIVERY_ANNOTATION}: {error}, as in Ranges namespace/512") from None
 
     @property
     def shard_namespaces(self) -> frozenset[str] | None:

@@ -73,6 +73,10 @@ class Buckets:
     def parse(cls, text: str) -> Buckets:
         """The inverse of `str`. Raises ValueError."""
         by, _, count = text.partition("/")
+        if not count.isdecimal():
+            raise ValueError(
+                f"{text[:50]!r} does not say by what and into how many buckets objects are divided"
+            )
         return cls(int(count), by)  # type: ignore[arg-type] # which is checked
 
     @property

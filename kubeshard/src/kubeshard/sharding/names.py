@@ -46,6 +46,12 @@ SHARD_NAMESPACES_ANNOTATION = "alpha.sharding.timebertt.dev/shard-namespaces"
 may be anywhere. The reference ignores it.
 """
 
+DELIVERY_ANNOTATION = "alpha.sharding.timebertt.dev/delivery"
+"""The annotation of a ControllerRing whose objects reach its shards by hash ranges, not by labels: `Ranges`, or
+`Ranges namespace/512` if its shards divide them differently. The sharder service then coordinates these, and has no
+webhook for the ring. `SHARD_NAMESPACES_ANNOTATION` has to name one namespace. The reference ignores it.
+"""
+
 CLEAN_UP_FINALIZER = "alpha.sharding.timebertt.dev/clean-up"
 """The finalizer of a ControllerRing whose objects lose the ring's labels before it is gone. Its author sets it; the
 sharder service removes it. The reference ignores it.

@@ -26,11 +26,12 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.api import ControllerRing, SharedRanges
 from kubeshard.sharding.conditions import CLEANED_UP, RingReport
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import (
     CLEAN_UP_FINALIZER,
+    DELIVERY_ANNOTATION,
     MAX_RING_NAME,
     STRICT_HANDOVER_ANNOTATION,
     SYSTEM_NAMESPACES_ANNOTATION,
@@ -192,8 +193,11 @@ class Ring:
         self._learned = -1
         """The value of `learned` when the views were made."""
         self.metrics.keep(self.listed)
+        self.ranges: SharedRanges | None = None
+        """How it is to be shared out by ranges; None if it is not, or cannot be."""
         self._begin_clean_up()
         self._ask_for_confirmations()
+        self._read_delivery()
 
     def __str__(self) -> str:
         return self.name
@@ -336,11 +340,12 @@ class Ring:
 
     def update(self, resource: ControllerRing) -> bool:
         """Updates the ring. Returns whether something but its status has changed, or a clean-up has begun."""
-        before = self._unconfirmed(), self.resource.spec, self.releasing, self._longest()
+        before = self._stated()
         self.resource = resource
         # Not the generation: after a restore of etcd it may come again.
-        if before == (self._unconfirmed(), resource.spec, self.releasing, self._longest()):
+        if before == self._stated():
             return False
+        self._read_delivery()
         self._ask_for_confirmations()
         self._begin_clean_up()
         self.resources = RingResources(resource.spec.resources)
@@ -378,6 +383,22 @@ class Ring:
             self.report.labels_left = None
         elif self.clean_up is None:
             self.clean_up = CleanUp(self.clock.monotonic())
+
+    def _stated(self) -> tuple[object, ...]:
+        meta, spec = self.resource.metadata, self.resource.spec
+        delivery = meta.annotation(DELIVERY_ANNOTATION), self.resource.shard_namespaces
+        return self._unconfirmed(), spec, self.releasing, self._longest(), delivery
+
+    @property
+    def by_ranges(self) -> bool:
+        """Whether its objects are not to be labelled."""
+        return self.resource.by_ranges
+
+    def _read_delivery(self) -> None:
+        try:
+            self.ranges, self.report.ranges_problem = self.resource.ranges, ""
+        except ValueError as error:
+            self.ranges, self.report.ranges_problem = None, str(error)
 
     def _longest(self) -> str:
         return self.resource.metadata.annotation(STRICT_HANDOVER_ANNOTATION)
