@@ -40,8 +40,8 @@ class Pages(Reconciler[Page]):
 pages = Controller(
     name="page",
     reconciler=Pages(),
-    primary=Watch(Page, when=when.generation_changed),
-    owns=[ConfigMap],
+    primary=Watch(Page, when=when.generation_changed, sharded=True),  # shared, if instances share their work
+    owns=[Watch(ConfigMap, sharded=True)],
 )
 
 manager = Manager([pages], leader_election=LeaderElection(name="pages", namespace="default"))

@@ -54,11 +54,11 @@ PROVEN = {
     ),
     "docs/testing-your-operator.md": ("tests", "testing/test_testing_page.py::test_its_examples_pass"),
     "docs/sharding-tutorial.md": (
-        "sh",
-        "examples/test_tutorial.py::test_the_tutorial_of_a_ring_can_be_followed_from_its_installation_to_a_rollout",
+        "sh diff",
+        "examples/test_tutorial.py::test_the_tutorial_of_a_ring_can_be_followed_from_one_replica_to_five_and_to_labels",
     ),
     "docs/tutorial.md": (
-        "sh python",
+        "sh python diff",
         "examples/test_tutorial.py::test_the_tutorial_can_be_followed_from_its_first_command_to_its_last",
     ),
 }

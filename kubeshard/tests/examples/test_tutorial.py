@@ -1,7 +1,8 @@
 """The tutorials: all of their commands are run, all of their files are written, and the output is what the pages show.
 
 A block of `sh` with a title is a terminal of that name: Ctrl-C ends what runs there, and the block starts afresh. Other
-`sh` blocks run in order in one shell. A block of `python` whose title is a file name is that file. The content of a
+`sh` blocks run in order in one shell. A block of `python` whose title is a file name is that file; one of `diff` says
+which of its lines to replace, one after the other. The content of a
 `text` block must be in the output of the block before it, or of the terminal that is its title; the last command of a
 shell block is repeated until it is, as a reader would do. Ages may differ.
 """
@@ -105,6 +106,14 @@ class Reader:
         assert file.exists(), f"the page changes {name}, which kubeshard init does not make"
         file.write_text(content)
 
+    def change(self, name: str, difference: str) -> None:
+        file = self.folder / "hello-operator" / name
+        text, lines = file.read_text(), difference.splitlines()
+        for before, after in zip(lines[::2], lines[1::2], strict=True):
+            assert (before[0], after[0], text.count(before[1:])) == ("-", "+", 1), f"{name} has no {before[1:]}"
+            text = text.replace(before[1:], after[1:])
+        file.write_text(text)
+
     def looks_at(self, title: str) -> None:
         self._said = self.terminals[title]
 
@@ -156,6 +165,8 @@ def follow(page: Path, reader: Reader) -> None:
                     reader.sees(content.splitlines())
                 case "python", True:
                     reader.write(title, content)
+                case "diff", True:
+                    reader.change(title, content)
                 case _:
                     pytest.fail(f"a block of {language} that nobody reads: {content}")
     finally:
@@ -167,7 +178,7 @@ def test_the_tutorial_can_be_followed_from_its_first_command_to_its_last(tmp_pat
     follow(PAGE, Reader(tmp_path))
 
 
-def test_the_tutorial_of_a_ring_can_be_followed_from_its_installation_to_a_rollout(tmp_path: Path) -> None:
+def test_the_tutorial_of_a_ring_can_be_followed_from_one_replica_to_five_and_to_labels(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     config = tmp_path / "examples" / "first_operator_sharder.yaml"

@@ -211,10 +211,8 @@ def _values(project: str, kind: str, group: str, sharding: bool, webhook: bool) 
         "names_of_main": ", ".join(names),
         "import_webhooks": f"from {package}.webhooks import webhooks\n" if webhook else "",
         "servers": "\n        servers=[webhooks]," if webhook else "",
-        "sharded": ", sharded=True" if sharding else "",
-        "owned": "Watch(ConfigMap, sharded=True)" if sharding else "ConfigMap",
         "right": (
-            f'sharding=Sharding("{project}", mode="both")'
+            f'sharding=Sharding("{project}", mode="both", delivery="ranges")'
             if sharding
             else f'leader_election=LeaderElection(name="{project}")'
         ),
