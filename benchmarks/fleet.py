@@ -263,7 +263,7 @@ class Results:
             reference = self._values.get((what, "go"))
             if reference and program != "go":
                 ratios = (self._ratio(values.get(name), reference.get(name)) for name in self._units)
-                rows.append(["", "kubeshard / go", *ratios])
+                rows.append(["", f"{program} / go", *ratios])
         _print_table(rows)
 
     def _cell(self, values: Sequence[float]) -> str:
