@@ -110,7 +110,9 @@ class Reader:
         file = self.folder / "hello-operator" / name
         text, lines = file.read_text(), difference.splitlines()
         for before, after in zip(lines[::2], lines[1::2], strict=True):
-            assert (before[0], after[0], text.count(before[1:])) == ("-", "+", 1), f"{name} has no {before[1:]}"
+            assert (before[0], after[0], text.count(before[1:])) == ("-", "+", 1), (
+                f"{name} has no {before[1:]}"
+            )
             text = text.replace(before[1:], after[1:])
         file.write_text(text)
 
@@ -178,7 +180,9 @@ def test_the_tutorial_can_be_followed_from_its_first_command_to_its_last(tmp_pat
     follow(PAGE, Reader(tmp_path))
 
 
-def test_the_tutorial_of_a_ring_can_be_followed_from_one_replica_to_five_and_to_labels(tmp_path: Path) -> None:
+def test_the_tutorial_of_a_ring_can_be_followed_from_one_replica_to_five_and_to_labels(
+    tmp_path: Path,
+) -> None:
     reader = Reader(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     config = tmp_path / "examples" / "first_operator_sharder.yaml"
