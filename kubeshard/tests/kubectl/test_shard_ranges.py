@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import KubectlShard
 from ring_cluster import RING, RingCluster
 
 from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.cli.kubectl.planning import _print_plan
 from kubeshard.cli.kubectl.questions import _explain, _print_status, placements
+from kubeshard.client import Client
 from kubeshard.controller import Context, Reconciler, Result
 from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta, Secret
@@ -34,7 +36,7 @@ from kubeshard.shard.settings import Ranges
 from kubeshard.sharding.assignment import BY_LABELS, Assignment, Place, Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, WEIGHT_ANNOTATION, assignment_name
-from kubeshard_apiserver.testing import MemoryApi
+from kubeshard_apiserver.testing import KubeApi, MemoryApi
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
 
@@ -133,6 +135,7 @@ def test_what_is_said_of_a_ring_in_which_everything_is_where_it_belongs(
     simulate(scene)
 
 
+@pytest.mark.long
 def test_what_moves_is_what_was_planned(capsys: pytest.CaptureFixture[str]) -> None:
     async def scene() -> None:
         async with team() as its:
@@ -189,6 +192,7 @@ def test_doctor_says_whether_the_api_server_selects_and_looks_for_what_such_a_ri
     simulate(scene)
 
 
+@pytest.mark.long
 def test_a_live_picture_follows_the_assignment() -> None:
     async def scene() -> None:
         async with team() as its:
@@ -336,6 +340,29 @@ async def test_the_reason_follows_from_bucket_owner_lease_and_report(
         0,
         place.epoch if reason != "AssignmentUnusable" else 2,
     )
+
+
+def test_the_commands_answer_at_an_api_server(written: KubeApi, kubectl_shard: KubectlShard) -> None:
+    async def begin(client: Client) -> str:
+        cluster = Written(client)
+        await cluster.annotate("a", **{OWNED_RANGES_ANNOTATION: said(0, 1)})
+        await cluster.annotate("b", **{OWNED_RANGES_ANNOTATION: said(2, 3)})
+        await cluster.assign(A, A, B, Place("b", "a", 2))
+        return await secret_in(cluster, 3)
+
+    name = written.call(begin)
+    assert "4 buckets by uid: ConfigMap team/ranges-r, epoch 2" in kubectl_shard("status").out
+    (ring,) = kubectl_shard("status", "-o", "json").json["rings"]
+    assert [each["buckets"]["owned"] for each in ring["shards"]] == [2, 2]
+    assert ring["assignment"]["draining"] == 1
+    assert "DrainPending" in kubectl_shard("where", f"secret/{name}", "-n", "team").out
+    assert (
+        "range     3-3: b, asked to hand it to a, epoch 2"
+        in kubectl_shard("why", f"secret/{name}", "-n", "team").out
+    )
+    assert "(buckets)" in kubectl_shard("plan", "--remove", "b").out
+    assert "draining" in kubectl_shard("top", "--once").out
+    assert "selection of ring r" in kubectl_shard("doctor").out
 
 
 async def test_by_uid_an_object_that_does_not_exist_has_no_shard_yet(cluster: Written) -> None:

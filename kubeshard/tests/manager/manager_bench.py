@@ -161,6 +161,10 @@ class FakeMembership:
     def about(self) -> None:
         return None
 
+    @property
+    def state(self) -> str:
+        return ""
+
     def gate(self, controller: Controller[Any], cluster: str) -> Gate | None:
         return None
 

@@ -85,6 +85,7 @@ def empty() -> DebugSnapshot:
         controllers=[],
         clusters=[],
         informers=[],
+        shard="",
         unfenced_writes={},
         tasks=[],
     )

@@ -63,6 +63,9 @@ async def test_buckets_are_counted_like_objects_with_labels() -> None:
             assert value(process, "buckets", shard=process.name, state="owned") == 32
             assert value(process, "buckets", shard=process.name, state="draining") == 0
         assert value(first, "drains_total", **buckets) == 32
+        assert first.manager is not None
+        page = as_text(first.manager.snapshot())
+        assert "shard s0 of ring r, by ranges: of 64 buckets, 32 owned" in page
         assert value(first, "drains_acknowledged_total", **buckets) == 32
         assert value(first, "drains_pending", **buckets) in (None, 0)
         assert second.manager is not None

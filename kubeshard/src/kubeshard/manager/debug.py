@@ -4,6 +4,7 @@ waiting for.
 | shown | |
 |---|---|
 | loop | the lag of the event loop, now and its maximum within the last minute |
+| shard | of which ring it is one; if that is one by ranges, how many buckets it has in which state |
 | controllers | the kinds that they wait for; the runs in progress, for how long, and why they started |
 | queues | ready and delayed keys; those that have waited longest, and why they were added |
 | clusters | if there are several: those other than the home cluster, and whether they respond |
@@ -112,6 +113,8 @@ class DebugSnapshot(msgspec.Struct):
 
     loop_late: float
     loop_latest: float
+    shard: str
+    """What the process has of its ring; "" if it is no shard."""
     controllers: Sequence[ControllerView]
     clusters: Sequence[ClusterView]
     informers: Sequence[InformerView]
@@ -121,7 +124,9 @@ class DebugSnapshot(msgspec.Struct):
 
 
 class Debug:
-    """Takes snapshots of a process. `caches`, `runners`, `clusters` and `clients` return the current ones."""
+    """Takes snapshots of a process. `caches`, `runners`, `clusters` and `clients` return the current ones, and `shard`
+    what it has of its ring.
+    """
 
     def __init__(
         self,
@@ -131,6 +136,7 @@ class Debug:
         runners: Callable[[], Iterable[ControllerRunner]],
         clusters: Callable[[], Sequence[ClusterView]],
         clients: Callable[[], Iterable[Client]],
+        shard: Callable[[], str] = lambda: "",
     ) -> None:
         self._clock = clock
         self._process_health = process_health
@@ -138,12 +144,14 @@ class Debug:
         self._runners = runners
         self._clusters = clusters
         self._clients = clients
+        self._shard = shard
 
     def snapshot(self) -> DebugSnapshot:
         now = self._clock.monotonic()
         return DebugSnapshot(
             loop_late=round(self._process_health.lag(), 3),
             loop_latest=round(self._process_health.longest_lag(), 3),
+            shard=self._shard(),
             controllers=[_controller(runner) for runner in self._runners()],
             clusters=self._clusters(),
             informers=[_informer(each, now) for cache in self._caches() for each in cache.informers],

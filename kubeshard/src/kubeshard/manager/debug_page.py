@@ -59,6 +59,8 @@ def _lines(snapshot: DebugSnapshot) -> Iterator[str]:
         f"event loop: {snapshot.loop_late:.3f} s late now, "
         f"at most {snapshot.loop_latest:.3f} s within the last minute"
     )
+    if snapshot.shard:
+        yield snapshot.shard
     for controller in snapshot.controllers:
         yield ""
         yield from _controller(controller)

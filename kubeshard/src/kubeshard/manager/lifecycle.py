@@ -127,6 +127,7 @@ class Process:
             lambda: self.controllers.runners,
             others.views,
             lambda: [*([self._client] if self._client else []), *others.clients.values()],
+            lambda: sharding.state if sharding else "",
         )
         election: dict[str, Check] = {"leader-election": self._hung} if self._election or sharding else {}
         self.pages = StatusPagesServer(

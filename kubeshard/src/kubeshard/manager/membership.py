@@ -100,6 +100,11 @@ class Membership(Protocol):
         ...
 
     @property
+    def state(self) -> str:
+        """What this process has of the ring, in one line; "" before that is known."""
+        ...
+
+    @property
     def election(self) -> LeaderElection | None:
         """The election for controllers that need leadership, if the manager has none."""
         ...

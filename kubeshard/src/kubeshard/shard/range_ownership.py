@@ -218,6 +218,12 @@ class RangeOwnership:
         return Counter(held.state for held in self._held.values())
 
     @property
+    def summary(self) -> str:
+        """The same in words."""
+        held = [f"{count} {state.name.lower()}" for state, count in self.states.items()]
+        return f"of {self.buckets.count} buckets, {', '.join(held) or 'none'}"
+
+    @property
     def draining(self) -> frozenset[int]:
         return self._in(State.DRAINING)
 

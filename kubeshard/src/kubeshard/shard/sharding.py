@@ -308,6 +308,15 @@ class Sharding(ArgumentHints):
         )
 
     @property
+    def state(self) -> str:
+        """The shard, and how many buckets it has in which state, if its ring is one by ranges."""
+        if self._prepared is None or not self._is_shard:
+            return ""
+        ranges = self._prepared.member.metrics.ranges
+        has = "by labels" if ranges is None else f"by ranges: {ranges.summary}"
+        return f"shard {self.shard.name} of ring {self.ring}, {has}"
+
+    @property
     def election(self) -> LeaderElection | None:
         """The election for controllers that are not sharded, if this process may be the sharder. Its Lease is
         `leader-<ring>`.

@@ -90,8 +90,11 @@ function showHistory(happenings) {
 }
 
 function showPlacement(found) {
+  const its = found.bucket;
   const facts = [["shard", found.shard ? `${found.shard} (${found.shardState})` : "none"],
-    ["hash ring", found.desired], ["hash key", found.key ? `${found.key} -> ${found.point}` : ""],
+    [its ? "due" : "hash ring", found.desired], ["hash key", found.key ? `${found.key} -> ${found.point}` : ""],
+    ["bucket", its ? `${its.number} of ${its.of} by ${its.by}` : ""],
+    ["range", its ? `${its.group}: ${its.owner || "nobody"}, epoch ${its.epoch}; ${its.configMap}` : ""],
     ["next", found.successors.join(", ")], ["why", `${found.reason}: ${found.message}`], ["do", found.remedy]];
   const place = found.namespace ? `${found.namespace}/` : "";
   const list = element("dl", "");
