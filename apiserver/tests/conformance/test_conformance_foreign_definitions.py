@@ -7,6 +7,7 @@ import json
 import pytest
 from conformance_api import install, owned, until
 from conformance_kinds import DEFINITIONS
+from conformance_recording import aside
 from conformance_schemas import defined, fields, shared
 
 STRING, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
@@ -737,3 +738,42 @@ async def test_an_item_that_its_applier_gives_up_is_gone_with_what_others_set_in
     await api.merge(f"{things}/a", one(v="1", w="2"), fieldManager="two")
     left = await api.apply(f"{things}/a", thing(spec={"a": 1}), "one")
     assert (left.status, left.body.get("status")) == (200, {field: None})
+
+
+@pytest.mark.parametrize("type_", ["string", "integer"])
+async def test_nobody_owns_an_object_with_a_value_that_does_not_fit_the_type_beside_int_or_string(
+    api, group, ns, type_
+):
+    either = {"type": type_, "x-kubernetes-int-or-string": True}
+    things, thing = await kind(api, group, ns, fields(spec=fields(ports=fields(first=either), other=STRING)))
+    fitting, odd = (1, "x") if type_ == "integer" else ("x", 1)
+    made = await api.create(things, thing(spec={"ports": {"first": odd}}))
+    changed = await api.merge(f"{things}/a", {"spec": {"other": "b"}})
+    assert [(answer.status, owned(answer)) for answer in (made, changed)] == [(201, {}), (200, {})]
+    refused = [
+        await api.apply(f"{things}/a", thing(spec={"other": "c"})),
+        await api.apply(f"{things}/b", thing("b", spec={"ports": {"first": odd}})),
+    ]
+    assert [answer.status for answer in refused] == [500, 500]
+    mended = await api.merge(f"{things}/a", {"spec": {"ports": {"first": fitting}}})
+    assert (mended.status, owned(mended)) == (200, {})
+    applied = await api.apply(f"{things}/a", thing(spec={"other": "d"}), force="true")
+    assert set(owned(applied)) == {("before-first-apply", "Update", ""), ("one", "Apply", "")}
+
+
+@pytest.mark.parametrize("text", ['"\\ud83e\\uddad"', '"\\ud83e"', '"\\\\ud83e"', '"\U0001f9ad"'])
+async def test_an_apply_is_yaml_in_which_no_escape_sequence_is_half_of_a_surrogate_pair(api, ns, text):
+    things = await shared(api, "wide-numbers", ns, NUMBERS)
+    body = json.dumps(things.body({"n": 1, "kept": {"a": "@"}})).replace('"@"', text).encode()
+    made = await api.apply(f"{things.path}/a", body)
+    assert made.status == (400 if text.startswith('"\\ud') else 201)
+
+
+@pytest.mark.parametrize("rule", ["sign(quantity(self)) == 1", "quantity(self).sign() == 1"])
+async def test_the_sign_of_a_quantity_is_a_function_and_no_method(api, group, rule):
+    schema = fields(spec={**STRING, "x-kubernetes-validations": [{"rule": rule}]})
+    with aside():  # the compilers have words of their own
+        tried = await api.create(
+            DEFINITIONS, defined(group, {}, schema={"openAPIV3Schema": schema}), dryRun="All"
+        )
+    assert tried.status == (201 if rule.startswith("sign") else 422)

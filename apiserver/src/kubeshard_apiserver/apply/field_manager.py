@@ -28,7 +28,7 @@ from kubeshard_apiserver.apply.managed_fields import (
     without,
     written,
 )
-from kubeshard_apiserver.apply.shape import Part, Path, Shape, item_element, parts, readable
+from kubeshard_apiserver.apply.shape import UNTYPED, Part, Path, Shape, item_element, parts, readable
 from kubeshard_apiserver.apply.validation import validation_errors
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.status import escaped, internal
@@ -201,8 +201,8 @@ class Writer:
 def updated(shape: Shape, live: Object | None, new: Object, writer: Writer) -> Object:
     """Returns `new` with the managedFields that result from writing it over `live` (None for a create)."""
     managers = _managers_of_request(live, new, writer)
-    if writer.is_custom and not _fits(shape, new, writer):
-        # What the write cannot change is not validated, and may have any type: then nobody owns anything.
+    if writer.is_custom and _misfits(shape, new, writer):
+        # What the write cannot change is not validated, and may have any type; then nobody owns anything.
         return with_metadata(new, managedFields=None)
     if not managers and live is not None:
         # Fields of this object are not managed yet; the first apply starts that.
@@ -226,11 +226,15 @@ def _misfit(managers: Managers, writer: Writer, *objects: Object) -> str:
     return ""
 
 
-def _fits(shape: Shape, new: Object, writer: Writer) -> bool:
-    reset = {
-        name: value for name, value in new.items() if name != "metadata" and writer.resets((f"f:{name}",))
+def _misfits(shape: Shape, obj: Object, writer: Writer) -> list[str]:
+    """What does not fit of the fields that validation does not make fit."""
+    doubtful = {
+        name: value
+        for name, value in obj.items()
+        if name != "metadata"
+        and (writer.resets((f"f:{name}",)) or (shape.fields.get(name) or shape.items or UNTYPED).lenient)
     }
-    return not reset or not validation_errors(shape, reset)
+    return validation_errors(shape, doubtful) if doubtful else []
 
 
 def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:
@@ -243,6 +247,13 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
     manager = writer.manager_for("Apply")
     before = _bare(live)
     last = managers.get(manager)
+    if writer.is_custom and (unfit := _misfits(shape, before, writer)):
+        meta, version = before["metadata"], writer.api_version
+        where = f"({meta.get('namespace', '')}/{meta['name']}; {version}, Kind={before['kind']})"
+        failed = (
+            f"failed to create manager for existing fields: failed to convert new object {where} to smd typed"
+        )
+        raise internal(f"{failed}: {unfit[0]}")
     merged = merge(shape, before, config)
     ours = _trimmed(fields_of(shape, config), writer)
     managers[manager] = ManagedFieldsEntry(ours, writer.api_version, last.time if last else None)

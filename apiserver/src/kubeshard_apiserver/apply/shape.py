@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -48,6 +48,8 @@ class Shape:
     """Whether an undeclared field is an error."""
     scalar: str = ""
     """The type of a scalar: `string`, `boolean`, `numeric` or `any scalar`; empty if it is not checked."""
+    lenient: bool = False
+    """Whether the schema takes values, here or inside, that do not fit: of an integer or a string that has a type."""
 
 
 class Part(NamedTuple):
@@ -125,7 +127,8 @@ def shape_of(
     is_object = is_root or bool(schema.get("x-kubernetes-embedded-resource"))
     given = "object" if is_object else schema.get("type") or ""
     if given not in ("object", "array", ""):
-        return _formatted(schema) if given == "string" else _OF_TYPE[given]
+        scalar = _formatted(schema) if given == "string" else _OF_TYPE[given]
+        return replace(scalar, lenient=True) if schema.get("x-kubernetes-int-or-string") else scalar
 
     def inner(found: Mapping[str, Any]) -> Shape:
         return shape_of(found, metadata, is_root=False, open_=open_)
@@ -139,7 +142,9 @@ def shape_of(
     items = inner(additional) if isinstance(additional, Mapping) else None
     closed = bool(fields) and not open_ if additional is None else additional is False
     kind = "map" if given or fields or items else "untyped"
-    return Shape(kind, fields, items, schema.get("x-kubernetes-map-type") == "atomic", closed=closed)
+    is_atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    lenient = any(part.lenient for part in (*fields.values(), items or UNTYPED))
+    return Shape(kind, fields, items, is_atomic, closed=closed, lenient=lenient)
 
 
 def _formatted(schema: Mapping[str, Any]) -> Shape:
@@ -159,9 +164,8 @@ def _list_shape(schema: Mapping[str, Any], inner: Callable[[Mapping[str, Any]], 
         key: (properties.get(key) or {}).get("default")
         for key in schema.get("x-kubernetes-list-map-keys") or ()
     }
-    return Shape(
-        "list", items=inner(items), list_type=schema.get("x-kubernetes-list-type", "atomic"), keys=keys
-    )
+    list_type, shape = schema.get("x-kubernetes-list-type", "atomic"), inner(items)
+    return Shape("list", items=shape, list_type=list_type, keys=keys, lenient=shape.lenient)
 
 
 def _readable(element: str) -> str:

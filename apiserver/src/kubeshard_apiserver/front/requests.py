@@ -219,7 +219,8 @@ class Request:
         return self._repeated
 
     def _parse(self, *, is_yaml: bool) -> tuple[Any, list[Repeated] | None]:
-        if not is_yaml or self.body.lstrip().startswith((b"{", b"[")):
+        is_json = self.body.lstrip().startswith((b"{", b"[")) and not _HALF.search(self.body)
+        if not is_yaml or is_json:
             try:
                 return msgspec.json.decode(self.body), None
             except UnicodeDecodeError:
@@ -351,6 +352,8 @@ class Request:
         return program[:_LONGEST_MANAGER] or "unknown"
 
 
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""In YAML no escape sequence is half of a surrogate pair, and two are no pair."""
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.S
 )
