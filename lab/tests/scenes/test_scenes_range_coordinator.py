@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from test_scenes_ranges import SHARDS, Fleet
+from test_scenes_ranges import SHARDS, Fleet, Work
 
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.builtin import Lease
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import MergePatch
-from kubeshard.shard.settings import Ranges
+from kubeshard.shard.settings import LeaseTerms, Ranges
 from kubeshard.sharding.assignment import Assignment
 from kubeshard.sharding.names import PINNED_ANNOTATION, WEIGHT_ANNOTATION, assignment_name
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
@@ -231,6 +231,24 @@ def test_a_canary_gets_nothing_but_what_is_pinned_to_it_and_nothing_else_moves_f
             before = fleet.writes[NAME]
             await asyncio.sleep(60)
             assert fleet.writes[NAME] == before
+
+    simulate(scene)
+
+
+def test_a_canary_that_says_so_itself_never_gets_anything_else() -> None:
+    async def scene() -> None:
+        async with working("s0", "s2") as fleet:
+            (thing, *_) = await fleet.world.admin().list_all(Thing, ALL)
+            shares, before = fleet.shares, fleet.writes[NAME]
+            terms = LeaseTerms(weight=0, pinned=[thing.metadata.uid])
+            work, sharding = (
+                Work(fleet, "s1", 0.05),
+                {"mode": "both", "delivery": fleet.ranges, "lease": terms},
+            )
+            fleet.world.shard("s1", work, owns=(), sharding=sharding)
+            await fleet.until_settled(*SHARDS)
+            assert (fleet.shares["s1"], fleet.writes[NAME] - before) == (1, 2)
+            assert sum(abs(fleet.shares[name] - shares[name]) for name in shares) == 1
 
     simulate(scene)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kubeshard.core.errors import ConfigurationError
@@ -18,10 +18,13 @@ from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import (
     CONCURRENT_MOVES,
     MASS_FAILURE_GRACE,
+    PINNED_ANNOTATION,
     SHORTEST_DRAIN_TIMEOUT,
     STRICT_HANDOVER_ANNOTATION,
     SYNC_PERIOD,
+    WEIGHT_ANNOTATION,
 )
+from kubeshard.sharding.shares import weight_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +78,32 @@ class LeaseTerms:
     """How a shard holds its Lease. `takeover`: when to take back a Lease that a sharder took. `keep_on_stop`: do not
     release it, so that a restart under the same name within the lease duration still has its objects (StatefulSets).
     `pod_name_required`: it has to have the pod's name, because the ring has admission policies.
+
+    `weight`, in a ring by ranges: how much it gets, in proportion to the others, which have 1; with 0 nothing but what
+    is `pinned` to it: namespaces or uids of objects, whatever the ring divides by. None and (): what annotations of the
+    Lease say.
+
+    Raises ConfigurationError.
     """
 
     timing: LeaseTiming = field(default_factory=LeaseTiming)
     takeover: Takeover = Takeover.WITH_PROOF
     keep_on_stop: bool = False
     pod_name_required: bool = False
+    weight: float | None = None
+    pinned: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            weight_of(self.says.get(WEIGHT_ANNOTATION, ""))
+        except ValueError as error:
+            raise ConfigurationError(f"weight: {error}") from None
+
+    @property
+    def says(self) -> Mapping[str, str]:
+        """Annotations of the Lease."""
+        said = {PINNED_ANNOTATION: ",".join(self.pinned)} if self.pinned else {}
+        return said if self.weight is None else {WEIGHT_ANNOTATION: f"{self.weight:g}", **said}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

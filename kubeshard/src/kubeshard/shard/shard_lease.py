@@ -44,9 +44,10 @@ The Lease is renewed in a separate thread with its own connection: see docs/desi
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -134,6 +135,8 @@ class ShardClaim(Claim):
         """Why objects cannot be released; "" if they can. May be read from any thread."""
         self.report = ""
         """Which buckets the shard works on, in a ring that is sharded by ranges. May be read from any thread."""
+        self.says: Mapping[str, str] = {}
+        """Annotations while it is held."""
         self._shard = shard
         self._takeover = takeover
         self._strict_handover = strict_handover
@@ -235,7 +238,7 @@ class ShardClaim(Claim):
         return ended_by_watchdog(seconds) if seconds else "unknown: it had no watchdog"
 
     def metadata(self, found: ObjectMeta, *, held: bool) -> ObjectMeta:
-        annotations = dict(found.annotations or {})
+        annotations = {**(found.annotations or {}), **(self.says if held else {})}
         if held:
             annotations[INCARNATION_ANNOTATION] = str(self._shard.incarnation)
         else:  # a successor in Go would keep it, and does not sign its acknowledgements
@@ -313,7 +316,8 @@ class ShardLease:
     own client, with the same configuration and in the same world. `keep_on_stop` leaves the Lease to the name even
     after a clean stop, until it expires: a restart under the same name is back at once and still has its objects.
     `strict_handover`: whether the ring asks for confirmations. `report`: what it says first that it works on
-    (`HeldShardLease.works_on`). `metrics` is called from the renewer's thread.
+    (`HeldShardLease.works_on`). `says`: annotations of the Lease while it is held. `metrics` is called from the
+    renewer's thread.
 
     RBAC: `get`, `create`, `update`, `watch` on `leases` in the shard's namespace.
     """
@@ -328,6 +332,7 @@ class ShardLease:
         keep_on_stop: bool = False,
         strict_handover: bool = False,
         report: str = "",
+        says: Mapping[str, str] = MappingProxyType({}),
         metrics: LeaseMetrics | None = None,
     ) -> None:
         self.shard = shard
@@ -337,6 +342,7 @@ class ShardLease:
         self._keep_on_stop = keep_on_stop
         self._strict_handover = strict_handover
         self._report = report
+        self._says = says
         self._metrics = metrics or NoLeaseMetrics()
 
     @asynccontextmanager
@@ -373,7 +379,7 @@ class ShardLease:
             ended=world.host.has_ended,
             wall=world.clock.wall,
         )
-        claim.report = self._report
+        claim.report, claim.says = self._report, self._says
         held = HeldShardLease(world, claim, self._client.transport.abort)
         renewer = LeaseRenewer(
             LeaseStateMachine(claim, world.rng.uniform),
