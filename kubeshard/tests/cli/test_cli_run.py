@@ -378,6 +378,20 @@ def test_a_cluster_calls_webhooks_at_the_url_and_is_left_as_it_was(checking: Pat
     assert after["spec"] == before["spec"]
 
 
+def test_several_processes_are_refused_where_each_would_have_its_own_cluster_or_all_objects(
+    folder: Path,
+) -> None:
+    (folder / "mine.py").write_text(OPERATOR)
+    done = CliRunner().invoke(run_command, ["mine", "--processes", "2", "--embedded"])
+    assert 'sharding=Sharding("NAME"' in str(done.exception)
+    sharded = OPERATOR.replace("Manager([", "Manager(sharding=Sharding('maps', mode='both'), controllers=[")
+    (folder / "shards.py").write_text(f"from kubeshard import Sharding\n{sharded}")
+    done = CliRunner().invoke(run_command, ["shards", "--processes", "2", "--embedded"])
+    assert "run `kubeshard apiserver` and `kubectl apply`" in str(done.exception)
+    done = CliRunner().invoke(run_command, ["shards", "--processes", "none"])
+    assert "processes 'none': a number from 1, or auto" in str(done.exception)
+
+
 def test_certificates_without_a_url_are_refused(folder: Path) -> None:
     (folder / "mine.py").write_text(OPERATOR)
     done = CliRunner().invoke(run_command, ["mine", "--webhook-public-ca"])

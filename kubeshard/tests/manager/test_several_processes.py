@@ -114,15 +114,19 @@ def test_the_limit_of_a_container_is_that_of_its_control_group(
     assert processor_limit(tmp_path) == limit
 
 
-async def test_one_of_several_serves_its_pages_where_its_supervisor_asks_and_webhooks_beside_the_others() -> (
-    None
-):
-    webhooks = Webhooks("items", [], url="https://127.0.0.1")
+def test_webhooks_with_a_certificate_that_each_would_make_for_itself_are_served_by_the_first_only() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for number, served in ((0, True), (1, False)):
+            local, shared = Webhooks("local", [], url="https://127.0.0.1"), Webhooks("shared", [])
+            manager(ring(), servers=[local, shared]).supervise(Supervised(number, listener))
+            assert (local.served, shared.served) == (served, True)
+
+
+async def test_one_of_several_serves_its_pages_where_its_supervisor_asks() -> None:
     pages = StatusPages(metrics_address="not.here.invalid:1", health_address="not.here.invalid:1")
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        one = manager(ring(), pages, servers=[webhooks])
+        one = manager(ring(), pages)
         one.supervise(Supervised(1, listener))
-        assert webhooks.reuse_port
         client = Client(ClusterConfig("http://x"), world=REAL_WORLD)
         async with AsyncExitStack() as stack:
             await one._process.pages.open(stack, client)

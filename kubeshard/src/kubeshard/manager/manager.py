@@ -296,14 +296,14 @@ class Manager(ArgumentHints):
         return self._process.pages.health.address, self._process.pages.metrics.address
 
     def supervise(self, process: Supervised) -> None:
-        """Makes this one of several processes, before the manager runs: its shard and its pages are its own, and its
-        webhooks are served at the same port as theirs.
+        """Makes this one of several processes, before the manager runs: its shard and its pages are its own, while
+        webhooks are served by all at one port.
         """
         assert self._declared.sharding is not None
         self._declared.sharding.number(process.number)
         self._process.pages.supervise(process)
         for server in self._called():
-            server.reuse_port = True
+            server.share(process.number)
 
     def _called(self) -> list[Called]:
         return [each for each in self._declared.servers if isinstance(each, Called)]

@@ -74,9 +74,6 @@ class Called(Protocol):
     served: bool
     """Whether it serves anything; set before it runs."""
 
-    reuse_port: bool
-    """Whether other processes of this machine listen at the same port, to share the calls; set before it runs."""
-
     why_uncalled: str
     """Why the API server does not call a temporary registration, or why that is not known; "" if it does."""
 
@@ -94,6 +91,10 @@ class Called(Protocol):
         strict: bool = False,
     ) -> None:
         """Has the API server call this process at `url` (`kubeshard.webhook.Webhooks.call_at`)."""
+        ...
+
+    def share(self, number: int) -> None:
+        """Serves together with other processes of this machine, of which this one has the number; before it runs."""
         ...
 
     def only_serve(self, certificates: Any) -> None:

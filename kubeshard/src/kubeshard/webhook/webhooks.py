@@ -106,7 +106,7 @@ class Webhooks:
     ) -> None:
         self.name = name
         self.served = True
-        self.reuse_port = False
+        self._reuse_port = False
         """Set to False, before it runs, to neither serve nor register anything."""
         self._functions = {does: list(_that(does, functions)) for does in CONFIGURATIONS}
         self._conversions = _conversions(functions)
@@ -184,6 +184,14 @@ class Webhooks:
     def listen_on(self, port: int, host: str | None = None) -> None:
         """Serves at this port instead, 0 for a free one, and at this address; before it runs."""
         self._place = self._place[0] if host is None else host, port
+
+    def share(self, number: int) -> None:
+        """Serves at the port together with other processes of this machine, of which this one has the number; before it
+        runs. If the certificate is made at the start, instead of one that all find in a Secret, only the first serves.
+        """
+        self._reuse_port = True
+        if number and self._url and self._given is None:
+            self.served = False
 
     def only_serve(self, certificates: CertificateSource) -> None:
         """Serves with these certificates, for whatever names they are, and registers nothing; before it runs. For
@@ -274,7 +282,7 @@ class Webhooks:
             server_name=self._names(namespace)[0] if placed and self._names_are_known else "",
             client_authority=self._client_authority,
             registry=self._registry,
-            reuse_port=self.reuse_port,
+            reuse_port=self._reuse_port,
         )
         async with server.running(world):
             if self._register:
