@@ -3,6 +3,7 @@
 | finding | |
 |---|---|
 | stale write | a process of a shard changed an object that was not the shard's when the change was stored |
+| late write | counted only: the same in a ring by ranges, whose present shard has not written the object yet |
 | late create | counted only: a shard created a child of an object that was not its own any more |
 | overlap | two processes worked on one object at the same time: by their journals, or by their marks on the object |
 | interference | a sharder changed more than labels of an object |
@@ -55,6 +56,7 @@ class Finding(NamedTuple):
 class Verdict:
     findings: list[Finding] = field(default_factory=list)
     late_creates: int = 0
+    late_writes: int = 0
     longest_without_owner: float = 0.0
     moves: int = 0
     landed_unanswered: int = 0
@@ -72,9 +74,12 @@ class Verdict:
         return sum(finding.rule == rule for finding in self.findings)
 
 
-def check(records: Iterable[Record], ring: str, bound: float, *, strict: bool = False) -> Verdict:
+def check(
+    records: Iterable[Record], ring: str, bound: float, *, strict: bool = False, by_versions: bool = False
+) -> Verdict:
     """Judges what happened since the first mark. `bound`: seconds that an object may be without a living shard.
-    `strict`: whether the ring asks for strict hand-over.
+    `strict`: whether the ring asks for strict hand-over. `by_versions`: writes prove no shard, but that nobody has
+    written since the object was read.
     """
     seen = sorted(records, key=lambda record: record.at)
     verdict = Verdict()
@@ -83,7 +88,7 @@ def check(records: Iterable[Record], ring: str, bound: float, *, strict: bool = 
     worked = [each for each in seen if isinstance(each, Worked)]
     lives = _Lives((each for each in seen if isinstance(each, Lived)), worked)
     audited = [each for each in seen if isinstance(each, Audited)]
-    writes = _Writes(verdict, changes, audited, worked, labels, strict)
+    writes = _Writes(verdict, changes, audited, worked, labels, strict, by_versions)
     writes.judge()
     _journals(verdict, worked, lives)
     _marks(verdict, changes)
@@ -133,11 +138,15 @@ class _Writes:
         worked: Sequence[Worked],
         labels: tuple[str, str],
         strict: bool,
+        by_versions: bool,
     ) -> None:
         self._verdict = verdict
         self._changes = changes
         self._shard, self._drain = labels
         self._strict = strict
+        self._by_versions = by_versions
+        self._written: set[tuple[str, str]] = set()
+        """What its present shard has written since it has it."""
         self._ended: dict[str, float] = {}
         """Until when a shard counts as ended whose Lease said so."""
         self._users = {each.revision: each.user for each in audited if each.revision and each.code < 300}
@@ -167,6 +176,8 @@ class _Writes:
         user, answered = self._user(change)
         before, after = _labels(change.before), _labels(change.after)
         moved = before.get(self._shard) != after.get(self._shard)
+        if moved:
+            self._written.discard((change.kind, change.name))
         if change.kind == "main" and moved:
             self._given_away.pop(change.name, None)
         if not answered and user.startswith(SHARD_USER):
@@ -178,6 +189,8 @@ class _Writes:
                 self._found(change, "interference", "a sharder changed more than labels")
         elif user.startswith(SHARD_USER):
             self._of_shard(change, user.removeprefix(SHARD_USER))
+            if user.removeprefix(SHARD_USER) == after.get(self._shard) and not moved:
+                self._written.add((change.kind, change.name))
         elif not user:
             self._verdict.unattributed += 1
         elif change.kind == "main" and change.before and change.after:
@@ -226,7 +239,9 @@ class _Writes:
         labels_only = change.after is not None and _only_labels(change)
         if before != shard:
             took = labels_only and change.after is not None and _label(change.after, self._shard) == shard
-            if not took:
+            if not took and self._by_versions and (change.kind, change.name) not in self._written:
+                self._verdict.late_writes += 1
+            elif not took:
                 self._found(change, "stale write", f"by {shard} to an object of {before or 'nobody'}")
         elif change.kind == "child" and not labels_only:
             owner = self._owners.get(main, shard)

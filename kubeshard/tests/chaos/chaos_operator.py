@@ -173,6 +173,7 @@ def main() -> None:
     parser.add_argument("--namespace", required=True)
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--lease-seconds", required=True, type=float)
+    parser.add_argument("--ranges", action="store_true")
     parser.add_argument("--mode", default="shard", choices=MODES)
     parser.add_argument("--pod-uid", default="")
     parser.add_argument("--clock-off", type=float, default=0.0)
@@ -199,7 +200,7 @@ def main() -> None:
                     name="errands",
                     reconciler=Runs(options.shard, journal, options.works),
                     primary=Watch(Errand, when=when.generation_changed, sharded=True),
-                    owns=[Watch(ConfigMap, when=when.labels_changed)],
+                    owns=[Watch(ConfigMap, when=when.labels_changed, sharded=options.ranges)],
                     workers=8,
                 )
             ],
@@ -214,6 +215,7 @@ def main() -> None:
                 options.shard,
                 options.namespace,
                 mode=options.mode,
+                delivery="ranges" if options.ranges else "labels",
                 lease=LeaseTerms(scaled(options.lease_seconds)),
             ),
             world=_world(world),

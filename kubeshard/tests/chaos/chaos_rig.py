@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos_operator import GROUP, Errand
+from chaos_ranges import Shares
 from chaos_records import Change, Lived, Marked, Object, Record, Worked
 from chaos_scenarios import Setup
 from chaos_users import ERRANDS, MERGE, Answer, Requests, User
@@ -103,7 +104,9 @@ class Processes(RingProcesses):
 
 
 class Rig:
-    """`shards`: how many; `mode`: `service` or `in-manager`."""
+    """`shards`: how many; `mode`: `service`, `in-manager` or `ranges`. With ranges shards are their own sharders, too,
+    and one of the API servers selects hash ranges, the other one ignores them.
+    """
 
     def __init__(
         self,
@@ -147,6 +150,8 @@ class Rig:
         common = [f"--audit-policy-file={policy}", "--storage-media-type=application/json"]
         logs = [self.folder / f"audit-{number}.log" for number in (1, 2)]
         self._flags = [(*common, f"--audit-log-path={log}") for log in logs]
+        if self.mode == "ranges":
+            self._flags[0] += ("--feature-gates=ShardedListAndWatch=true",)
         async with AsyncExitStack() as stack:
             kube = self.kube = ControlPlane(arguments=self._flags[0], folder=self.folder / "control-plane")
             stack.callback(kube.stop)
@@ -164,7 +169,8 @@ class Rig:
                     servers.reverse()
                 self.ways[name] = await stack.enter_async_context(Way(servers))
             self.admin = self._requests("admin", self._ports[0])
-            self.etcd = EtcdWatch(kube.etcd_url, NAMESPACE, self.records.append)
+            shares = Shares(RING) if self.mode == "ranges" else None
+            self.etcd = EtcdWatch(kube.etcd_url, NAMESPACE, self.records.append, shares)
             self.etcd.start()
             stack.callback(self.etcd.stop)
             self._audit, self._journals = AuditLogs(logs, NAMESPACE), Journals(self.folder)
@@ -200,7 +206,7 @@ class Rig:
         else:
             options = {"ring": RING, "shard": name, "namespace": NAMESPACE, "mode": "shard"}
             options |= {"journal": str(self.folder / f"{name}.journal"), "lease-seconds": f"{self.lease:g}"}
-            if self.mode == "in-manager":
+            if self.mode != "service":
                 options["mode"] = "both"
             if self.setup.pods:
                 options["pod-uid"] = self._uids[name]
@@ -209,6 +215,7 @@ class Rig:
             words = [word for option, value in options.items() for word in (f"--{option}", value)]
             words += ["--unwatched"] * self.setup.unwatched
             words += ["--strict"] * (self.setup.strict and self.mode == "in-manager")
+            words += ["--ranges"] * (self.mode == "ranges")
             child = self.processes.start(name, OPERATOR, *words, f"--clock-off={clock_off}")
         self._known[child.pid] = name, child
 

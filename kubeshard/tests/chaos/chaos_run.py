@@ -65,6 +65,7 @@ class Row:
     repeats: int = 0
     found: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RULES, 0))
     late_creates: int = 0
+    late_writes: int = 0
     landed_unanswered: int = 0
     unattributed: int = 0
     excused_requests: int = 0
@@ -86,6 +87,7 @@ class Row:
             self.found[rule] += verdict.count(rule)
         for name in (
             "late_creates",
+            "late_writes",
             "landed_unanswered",
             "unattributed",
             "excused_requests",
@@ -245,6 +247,7 @@ class Actions:
             "etcd-2": ["etcd"],  # the way of the second API server to it
             "webhook": ["webhook"],
             "sharder": ["sharder"],
+            **dict(zip(("first", "second", "third"), ([name] for name in rig.shards), strict=False)),
         }[whom]
 
     def _leave_dead(self, name: str) -> None:
@@ -262,7 +265,7 @@ class Actions:
         kept = sorted(name for name, obj in rig.mains().items() if owner(obj) == shard)
         if not kept:
             raise NotSettled(f"{shard} has no objects any more")
-        if rig.mode == "in-manager":
+        if rig.mode != "service":
             return  # there is no ControllerRing that could be asked
         about = {
             "why": await rig.kubectl_shard("why", f"errands.{GROUP}", kept[0], "-n", NAMESPACE),
@@ -326,7 +329,10 @@ async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record
     except NotSettled as problem:
         problems.append(str(problem))
     records = rig.collected()
-    verdict = check(records, RING, scenario.bound(rig.lease), strict=rig.setup.strict)
+    by_versions = rig.mode == "ranges"
+    verdict = check(
+        records, RING, scenario.bound(rig.lease), strict=rig.setup.strict, by_versions=by_versions
+    )
     now = time.monotonic()
     if scenario.shows:
         if not verdict.count(scenario.shows):
@@ -387,6 +393,7 @@ def keep(output: Path, name: str, scenario: Scenario, rig: Rig, records: Iterabl
     folder = output / name
     folder.mkdir(parents=True, exist_ok=True)
     bound = {"bound": scenario.bound(rig.lease), "strict": rig.setup.strict, "scenario": scenario.name}
+    bound["by_versions"] = rig.mode == "ranges"
     documents = [bound, *(to_document(each) for each in records)]
     (folder / "witness.jsonl").write_text("\n".join(map(json.dumps, documents)))
     for log in rig.folder.glob("*.log"):
@@ -397,7 +404,13 @@ def keep(output: Path, name: str, scenario: Scenario, rig: Rig, records: Iterabl
 
 def judged(file: Path) -> Verdict:
     head, *documents = (json.loads(line) for line in file.read_text().splitlines())
-    return check(map(from_document, documents), RING, head["bound"], strict=head["strict"])
+    return check(
+        map(from_document, documents),
+        RING,
+        head["bound"],
+        strict=head["strict"],
+        by_versions=head["by_versions"],
+    )
 
 
 def chosen_scenarios(names: str, mode: str) -> Sequence[Scenario]:
@@ -442,7 +455,7 @@ def main() -> None:
     parser.add_argument("--scenario", default="", help="names, separated by commas; C9 means all C9-...")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
-    parser.add_argument("--mode", choices=("service", "in-manager"), default="service")
+    parser.add_argument("--mode", choices=("service", "in-manager", "ranges"), default="service")
     parser.add_argument("--shards", type=int, default=3)
     parser.add_argument("--objects", type=int, default=20)
     parser.add_argument("--lease", type=float, default=15.0, help="seconds of a Lease")

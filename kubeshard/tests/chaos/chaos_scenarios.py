@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+BY_LABELS = ("service", "in-manager")
+
 
 @dataclass(frozen=True)
 class Step:
@@ -53,7 +55,7 @@ class Scenario:
     leases: float
     seconds: float
     restarts: bool = False
-    modes: tuple[str, ...] = ("service", "in-manager")
+    modes: tuple[str, ...] = (*BY_LABELS, "ranges")
     setup: Setup = Setup()
     shows: str = ""
 
@@ -82,15 +84,14 @@ def _cut_off(name: str, what: str, faults: Mapping[str, Any], leases: float) -> 
 def _confirmed(name: str, what: str, by: Step) -> Scenario:
     """A shard is killed; its objects wait until a step tells that it has ended."""
     steps = (Step("kill", "victim"), _pause(0, 2 * DETECT), _ASKED, by, _OWNED)
-    return Scenario(name, what, steps, 3 * DETECT, 60, setup=Setup(strict=True))
+    return Scenario(name, what, steps, 3 * DETECT, 60, modes=BY_LABELS, setup=Setup(strict=True))
 
 
 def _stood_still(name: str, what: str, *then: Step, strict: bool = True, shows: str = "") -> Scenario:
     """The machine of a shard at work stands still until others may have begun with its objects."""
     steps = (Step("until busy", "victim"), Step("stop", "victim"), _pause(0, 2 * DETECT), *then)
-    return Scenario(
-        name, what, steps, 3 * DETECT, 60, setup=Setup(strict=strict, unwatched=True), shows=shows
-    )
+    setup = Setup(strict=strict, unwatched=True)
+    return Scenario(name, what, steps, 3 * DETECT, 60, modes=BY_LABELS, setup=setup, shows=shows)
 
 
 SCENARIOS = (
@@ -125,7 +126,25 @@ SCENARIOS = (
         SLACK,
     ),
     Scenario("C3", "SIGTERM of a busy shard", (Step("terminate", "victim"), _OWNED), 1, SLACK),
+    Scenario(
+        "C1-turn",
+        "SIGKILL of each shard in turn, which is started again when its objects are others'",
+        tuple(
+            step
+            for whom in ("first", "second", "third")
+            for step in (Step("kill", whom), _OWNED, Step("start", whom), _pause(0, 1))
+        ),
+        DETECT,
+        SLACK,
+    ),
     Scenario("C4", "rolling restart of all shards", (Step("roll", "shards"), _OWNED), DETECT, SLACK),
+    Scenario(
+        "C4-zero",
+        "all shards are stopped, and started again",
+        (Step("terminate", "shards"), _pause(3), Step("start", "shards"), _OWNED),
+        DETECT,
+        SLACK,
+    ),
     Scenario(
         "C5-kill",
         "SIGKILL of the leading sharder, then of a shard",
@@ -156,7 +175,7 @@ SCENARIOS = (
         (Step("kill", "leader"), _OWNED),
         2 * DETECT,
         SLACK,
-        modes=("in-manager",),
+        modes=("in-manager", "ranges"),
     ),
     Scenario(
         "C6-hole",
@@ -337,6 +356,7 @@ SCENARIOS = (
         (Step("meddle", seconds=8),),
         1,
         SLACK,
+        modes=BY_LABELS,
     ),
     _confirmed(
         "strict-kill",
@@ -354,6 +374,7 @@ SCENARIOS = (
         (Step("kill", "follower"), Step("report", "follower"), _OWNED),
         0,
         5,
+        modes=BY_LABELS,
         setup=Setup(pods=True, strict=True),
     ),
     _stood_still(

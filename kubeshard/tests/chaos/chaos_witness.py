@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from chaos_ranges import Shares
 from chaos_records import Audited, Change, Object, Worked
 
 MAIN, CHILD, LEASES = "/registry/chaos.kubeshard.test/errands/", "/registry/configmaps/", "/registry/leases/"
@@ -42,9 +43,14 @@ _AGAIN = 0.1
 
 
 class EtcdWatch:
-    """Follows objects of a namespace, and all Leases, from its start on. API servers have to store JSON."""
+    """Follows objects of a namespace, and all Leases, from its start on. API servers have to store JSON. `shares`: of a
+    ring by ranges, whose shards are put on objects as labels; a change of the assignment is one of each object then.
+    """
 
-    def __init__(self, url: str, namespace: str, heard: Callable[[Change], None]) -> None:
+    def __init__(
+        self, url: str, namespace: str, heard: Callable[[Change], None], shares: Shares | None = None
+    ) -> None:
+        self._shares = shares
         self._address = urlsplit(url)
         self._namespace = namespace
         self._heard = heard
@@ -97,11 +103,24 @@ class EtcdWatch:
             return
         before = _object(event.get("prev_kv"))
         after = None if event.get("type") == "DELETE" else _object(entry)
+        if (shares := self._shares) is not None:
+            if found == ("child", shares.assignment):
+                shares.assigned(after)
+                self._moved(at, shares)
+                return
+            before, after = (shares.labelled(found[0], each) for each in (before, after))
         if after is None:
             self.latest.pop(found, None)
         else:
             self.latest[found] = after
         self._heard(Change(at, self._revision, *found, before, after))
+
+    def _moved(self, at: float, shares: Shares) -> None:
+        for (kind, name), before in [*self.latest.items()]:
+            after = shares.labelled(kind, before)
+            if after is not None and after != before:
+                self.latest[kind, name] = after
+                self._heard(Change(at, self._revision, kind, name, before, after))
 
     def _named(self, key: str) -> tuple[str, str] | None:
         if key.startswith(LEASES):

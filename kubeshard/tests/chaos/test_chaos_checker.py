@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from chaos_checker import MARK, SHARDER_USER, Verdict, check
+from chaos_ranges import Shares
 from chaos_records import (
     Asked,
     Audited,
@@ -22,6 +23,11 @@ from chaos_records import (
     from_document,
     to_document,
 )
+
+from kubeshard.core import ObjectMeta
+from kubeshard.sharding.assignment import Assignment, Place
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.names import bucket_label
 
 SHARD, DRAIN = (f"{label}.alpha.sharding.timebertt.dev/ring" for label in ("shard", "drain"))
 CONFIRMED = "alpha.sharding.timebertt.dev/confirmed-ended"
@@ -69,10 +75,12 @@ def lease(at: float, holder: str, transitions: int = 1, confirmed: str = "", sha
     return stored(at, held, held, "lease", f"ns/{shard}")
 
 
-def judged(*records: Record, strict: bool = False) -> Verdict:
+def judged(*records: Record, strict: bool = False, by_versions: bool = False) -> Verdict:
     there = obj()
     begin = [Marked(1.0, "began"), stored(1.0, there, there), *alive("a", "b")]
-    return check([*begin, *records, Marked(50.0, "settled")], "ring", BOUND, strict=strict)
+    return check(
+        [*begin, *records, Marked(50.0, "settled")], "ring", BOUND, strict=strict, by_versions=by_versions
+    )
 
 
 def rules(*records: Record) -> list[str]:
@@ -80,7 +88,7 @@ def rules(*records: Record) -> list[str]:
 
 
 def test_who_judges_shares_no_code_with_whom_is_judged() -> None:
-    for name in ("chaos_checker", "chaos_records", "chaos_users", "chaos_witness"):
+    for name in ("chaos_checker", "chaos_ranges", "chaos_records", "chaos_users", "chaos_witness"):
         tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text())
         imported = [
             node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
@@ -99,6 +107,37 @@ def test_a_ring_at_work_is_all_right() -> None:
 def test_a_write_to_an_object_of_another_shard_is_stale() -> None:
     late = stored(5.0, obj("b"), obj("b", by="a/1/1/ended"))
     assert rules(stored(4.0, obj(), obj("b")), late, answered(late, "shard:a")) == ["stale write"]
+
+
+def test_with_ranges_a_late_write_is_stale_if_the_present_shard_has_written_since_it_has_the_object() -> None:
+    moved = stored(4.0, obj(), obj("b"))
+    first, late = stored(5.0, obj("b"), obj("b", n=1)), stored(6.0, obj("b"), obj("b", by="a/1/1/ended"))
+    verdict = judged(moved, late, answered(late, "shard:a"), by_versions=True)
+    assert (verdict.findings, verdict.late_writes) == ([], 1)
+    ours = answered(first, "shard:b")
+    verdict = judged(moved, first, ours, late, answered(late, "shard:a"), by_versions=True)
+    assert (verdict.count("stale write"), verdict.late_writes) == (1, 0)
+
+
+def test_with_ranges_the_shard_of_an_object_is_that_of_its_bucket_and_a_child_names_its_own() -> None:
+    buckets, shares = Buckets(8), Shares("ring")
+    places = {bucket: Place("a", "b" if bucket == 7 else "", 1) for bucket in range(4, 8)}
+    shares.assigned({"data": Assignment.of(buckets, places).data()})
+    for number in range(50):
+        meta = {"uid": f"uid-{number}"}
+        bucket = buckets.of(ObjectMeta(uid=meta["uid"]))
+        asked = {DRAIN: "b"} if bucket == 7 else {}
+        owned = {SHARD: "a"} if bucket >= 4 else {}
+        assert shares.labelled("main", {"metadata": meta}) == {
+            "metadata": {**meta, "labels": {**owned, **asked}}
+        }
+        named = {bucket_label("ring"): str(bucket)}
+        child = shares.labelled("child", {"metadata": {"labels": named}})
+        assert child == {"metadata": {"labels": {**named, **owned}}}
+    before = shares.labelled("main", {"metadata": {"uid": "uid-1"}})
+    for broken in (None, {"data": {"buckets": "8", "0000-0003": "c@1"}}):
+        shares.assigned(broken)
+        assert shares.labelled("main", {"metadata": {"uid": "uid-1"}}) == before
 
 
 def test_a_write_that_lands_though_its_answer_was_lost_is_known_by_its_mark() -> None:
