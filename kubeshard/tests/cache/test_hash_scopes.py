@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 from unittest.mock import patch
@@ -310,6 +310,20 @@ async def test_what_moves_from_label_to_label_is_where_its_label_says_also_while
 
 
 @virtual_time
+async def test_what_loses_its_label_while_list_watches_wait_is_gone_afterwards() -> None:
+    async with world(labelled(0, 1, 2)) as w:
+        await w.write("map-1", "first", labels={"part": "0"})
+        await w.cache.rescope(w.informer, labelled(0, 1))
+        await settle()
+        with w.informer._holding():
+            await w.write("map-1", "second", labels={"part": "2"})
+            await settle()
+            assert w.known
+        await w.is_complete()
+        assert not w.known
+
+
+@virtual_time
 async def test_without_any_hashes_nothing_is_asked_and_nothing_is_there() -> None:
     async with world(NONE) as w:
         await settle()
@@ -490,23 +504,26 @@ ACTIONS = st.one_of(
 
 
 @pytest.mark.long
-@either
+@pytest.mark.parametrize(
+    ("scope_of", "gate"), [(of, True), (of, False), (labelled, True)], ids=["filters", "ignores", "labels"]
+)
 @pytest.mark.parametrize("streaming", [True, False], ids=["streams", "pages"])
 @given(actions=st.lists(ACTIONS, min_size=10, max_size=80))
 def test_whatever_happens_the_store_is_what_the_server_has_in_the_scope_and_nothing_else_was_shown(
-    streaming: bool, gate: bool, actions: list[tuple[str, Any]]
+    streaming: bool, scope_of: Callable[..., Scope], gate: bool, actions: list[tuple[str, Any]]
 ) -> None:
     @virtual_time
     async def check() -> None:
-        async with world(LOW, gate=gate, objects=10, streaming=streaming) as w:
+        async with world(scope_of(0, 1, 2, 3), gate=gate, objects=10, streaming=streaming) as w:
             w.informer.add_index("value", lambda obj: obj.data.values())
             rescoping: set[asyncio.Task[None]] = set()
             for number, (action, what) in enumerate(actions):
                 match action:
                     case "rescope":
-                        rescoping.add(asyncio.create_task(w.cache.rescope(w.informer, of(*what))))
+                        rescoping.add(asyncio.create_task(w.cache.rescope(w.informer, scope_of(*what))))
                     case "put":
-                        await w.write(f"map-{what}", str(number))
+                        labels = {"part": str((what + number) % 9)}
+                        await w.write(f"map-{what}", str(number), labels=labels)
                     case "delete":
                         with suppress(NotFound):
                             await w.writer.delete(ConfigMap, f"map-{what}", "default")

@@ -376,10 +376,8 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
     ) -> None:
         while self._held is not None:
             await self._held.wait()
-        if self.store.parts[part].may_contain(entry.metadata):
-            step(entry, part)
-        else:  # it has left the scope meanwhile
-            self.advance(entry.metadata.resource_version, part)
+        contained = self.store.parts[part].may_contain(entry.metadata)
+        (step if contained else self.drop)(entry, part)  # or it has left the part meanwhile
 
     async def _advance_later(self, version: str, part: str) -> None:
         while self._held is not None:

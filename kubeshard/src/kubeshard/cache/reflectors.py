@@ -415,7 +415,11 @@ class Staging(CachingSink[T]):
             found.take(entries)
         for key, (version, metadata, entry) in self._heard.items():
             part = next((name for name, part in self._parts.items() if part.may_contain(metadata)), None)
-            if part is None or compare(version, versions[part]) <= 0:
+            if part is None:
+                if key in found and compare(found[key].metadata.resource_version, version) < 0:
+                    found.discard(key)  # it has moved, and its list/watch is behind
+                continue
+            if compare(version, versions[part]) <= 0:
                 continue
             if entry is not None and self._has(entry, known_before=key in found):
                 found.put(entry)

@@ -286,11 +286,11 @@ class Store(Generic[T]):
         version = entry.metadata.resource_version
         self.advance(version, part)
         key = Key(entry.metadata.namespace, entry.metadata.name)
-        there = self._objects.get(key.namespace, {}).get(key.name)
+        there = self.metadata(key)
         if there is not None:
-            if version and compare(there.metadata.resource_version, version) > 0:
+            if version and compare(there.resource_version, version) > 0:
                 return ()
-            if not self.parts[part].may_contain(there.metadata):
+            if not self.parts[part].may_contain(there):
                 return ()
         self._undecodable.pop(key, None)
         old = self._pop(key, part)
