@@ -21,9 +21,10 @@ from kubeshard.client import Client
 from kubeshard.controller import Context, Reconciler, Result
 from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta, Secret
+from kubeshard.core.grants import Grant
 from kubeshard.core.objects import Key
 from kubeshard.core.owners import controller_reference
-from kubeshard.inspection.cluster import read_cluster, read_sharder
+from kubeshard.inspection.cluster import read_cluster, read_sharder, reader_grants
 from kubeshard.inspection.counts import count
 from kubeshard.inspection.doctor import examine
 from kubeshard.inspection.live import RingWatcher
@@ -32,10 +33,18 @@ from kubeshard.inspection.planning import Seen, moves, planned, with_shards
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.inspection.shard_drain import owned_on
 from kubeshard.inspection.status import RingStatus, status_of
+from kubeshard.manager.roles import roles
 from kubeshard.shard.settings import Ranges
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.assignment import BY_LABELS, Assignment, Place, Report
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, WEIGHT_ANNOTATION, assignment_name
+from kubeshard.sharding.names import (
+    DELIVERY_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
+    SHARD_NAMESPACES_ANNOTATION,
+    WEIGHT_ANNOTATION,
+    assignment_name,
+)
 from kubeshard_apiserver.testing import KubeApi, MemoryApi
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
@@ -230,6 +239,12 @@ class Written(RingCluster):
     async def annotate(self, name: str, **annotations: str) -> None:
         await self.client.patch(Lease, name, "team", MergePatch({"metadata": {"annotations": annotations}}))
 
+    async def state(self, annotations: dict[str, str | None]) -> None:
+        """In the ControllerRing."""
+        await self.client.patch(
+            ControllerRing, RING, "", MergePatch({"metadata": {"annotations": annotations}})
+        )
+
     async def assign(self, *places: Place) -> None:
         await self.write(Assignment.of(BUCKETS, dict(enumerate(places))).data())
 
@@ -259,6 +274,7 @@ async def cluster(kube_memory: MemoryApi) -> AsyncIterator[Written]:
     async with kube_memory.client() as client:
         cluster = Written(client)
         await cluster.install(resources=[{"group": "", "resource": "secrets"}])
+        await cluster.state({DELIVERY_ANNOTATION: "Ranges uid/4", SHARD_NAMESPACES_ANNOTATION: "team"})
         yield cluster
 
 
@@ -365,6 +381,33 @@ def test_the_commands_answer_at_an_api_server(written: KubeApi, kubectl_shard: K
     assert "selection of ring r" in kubectl_shard("doctor").out
 
 
+def test_a_reader_of_a_ring_by_ranges_needs_to_list_its_configmap_only(
+    written: KubeApi, kubectl_shard: KubectlShard
+) -> None:
+    """And to watch it, for `top`."""
+    secrets = Secret.KIND.group_resource
+    place = {"namespace": "team", "name": assignment_name(RING)}
+
+    async def grant(client: Client, *more: Grant) -> None:
+        for each in roles((*reader_grants([secrets]), *more), "ranges-reader", account=("team", "ranges")):
+            await client.apply(each)
+
+    async def begin(client: Client) -> None:
+        cluster = Written(client)
+        await cluster.ring(resources=[{"group": "", "resource": "secrets"}])
+        await cluster.annotate("a", **{OWNED_RANGES_ANNOTATION: said(0, 1, 2, 3)})
+        await cluster.assign(A, A, A, A)
+        await grant(client)
+
+    written.call(begin)
+    reader = ("--as", "system:serviceaccount:team:ranges")
+    refused = kubectl_shard("status", *reader)
+    assert (refused.code, "you may not list configmaps" in refused.err) == (1, True)
+    written.call(lambda client: grant(client, Grant.on(ConfigMap, "list", "watch", **place)))
+    assert "4 buckets by uid" in kubectl_shard("status", *reader).out
+    assert kubectl_shard("top", "--once", *reader).code == 0
+
+
 async def test_by_uid_an_object_that_does_not_exist_has_no_shard_yet(cluster: Written) -> None:
     await cluster.shard_by_ranges("a", said(0, 1, 2, 3))
     await cluster.assign(A, A, A, A)
@@ -430,6 +473,17 @@ async def test_a_ring_works_by_labels_until_the_last_shard_by_labels_has_ended(c
     found = await cluster.status()
     assert found.assignment is None
     assert "b, by ranges, waits until the shards by labels have ended: a" in await cluster.troubles()
+
+
+async def test_it_is_a_trouble_if_nobody_coordinates(cluster: Written) -> None:
+    await cluster.shard_by_ranges("a", f"{BUCKETS}:")
+    await cluster.state({DELIVERY_ANNOTATION: None})
+    found = (await cluster.status()).troubles
+    (said,) = [each for each in found if "the ControllerRing does not say so" in each.problem]
+    assert (said.command, said.fixes) == (
+        "kubectl annotate controllerring r alpha.sharding.timebertt.dev/delivery=Ranges",
+        True,
+    )
 
 
 async def test_it_is_a_trouble_if_no_shard_has_a_weight(cluster: Written) -> None:

@@ -430,7 +430,7 @@ class _Doctor:
         )
         grants, account = self._standard.ring_rights(cluster.rings[name]), (self._namespace, self._account)
         await self._part(f"rights on ring {name}", self._rights, grants, account, grant)
-        if ring is not None and ring.ranges is None:
+        if ring is not None and ring.ranges is None and not ring.resource.by_ranges:
             await self._part(f"webhook of ring {name}", self._webhook, ring)
             await self._part(f"certificates of ring {name}", self._certificates, ring)
 

@@ -58,8 +58,10 @@ from kubeshard.sharding.conditions import (
     shard_problems,
 )
 from kubeshard.sharding.names import (
+    DELIVERY_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
     RING_LABEL,
+    SHARD_NAMESPACES_ANNOTATION,
     WEIGHT_ANNOTATION,
     webhook_config_name,
 )
@@ -317,6 +319,7 @@ def troubles(
         *_specification(ring, counted, do),
         *_shard_troubles(ring, do),
         *_both_deliveries(ring, do),
+        *(_uncoordinated(ring) if ring.ranges and not sharder.inside else ()),
         *(_range_troubles(ring, ring.ranges, oldest_drain, do) if ring.ranges else ()),
         *(() if sharder.inside or ring.ranges or ring.resource.by_ranges else _webhook(ring, do)),
         *_objects(ring, counted, oldest_drain, do),
@@ -495,6 +498,18 @@ def _both_deliveries(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
         "nothing, if the ring goes from one to the other; otherwise stop those that wait",
         do.leases,
     )
+
+
+def _uncoordinated(ring: SeenRing) -> Iterator[Trouble]:
+    if not ring.resource.by_ranges:
+        yield Trouble(
+            "its shards are by ranges, but the ControllerRing does not say so: no sharder gives them anything",
+            f"have the sharder coordinate them, and name the namespace of the shards in {SHARD_NAMESPACES_ANNOTATION}; "
+            'or run some of them with mode="both"',
+            f"kubectl annotate controllerring {ring.name} {DELIVERY_ANNOTATION}=Ranges",
+            "error",
+            fixes=bool(ring.resource.shard_namespaces),
+        )
 
 
 def _range_troubles(
