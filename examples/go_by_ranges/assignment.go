@@ -108,6 +108,16 @@ func parse(data map[string]string) (*assignment, error) {
 	return found, nil
 }
 
+// names says whether the shard owns anything.
+func (a *assignment) names(shard string) bool {
+	for _, here := range a.groups {
+		if here.owner == shard {
+			return true
+		}
+	}
+	return false
+}
+
 // change is a patch that gives whole groups another place; nil if `to` changes none. It fails if one of them has
 // changed since. What it writes has an epoch that was never there.
 func (a *assignment) change(to func(place) (place, bool)) []byte {

@@ -156,13 +156,22 @@ func (s *shard) reclaim(ctx context.Context) {
 			if err != nil {
 				return err
 			}
+			byLabels, byRanges := "", false
 			for _, other := range leases.Items {
 				if holder := other.Spec.HolderIdentity; holder == nil || *holder != other.Name || other.Name == s.name {
 					continue
 				}
-				if why := parseReport(other.Annotations[ownedRanges]).contradicts(says, other.Name); why != "" {
+				text, reports := other.Annotations[ownedRanges]
+				if !reports {
+					byLabels = other.Name
+				}
+				if why := parseReport(text).contradicts(says, other.Name); why != "" {
 					return fmt.Errorf("the assignment cannot be believed: %s", why)
 				}
+				byRanges = byRanges || (reports && says.names(other.Name))
+			}
+			if byLabels != "" && !byRanges {
+				return fmt.Errorf("%s takes objects by labels, and has not ended", byLabels)
 			}
 			patch := says.change(func(now place) (place, bool) { return place{owner: s.name}, now.owner == s.name })
 			if patch == nil {

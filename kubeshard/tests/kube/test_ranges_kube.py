@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -103,9 +104,17 @@ async def until(condition: Callable[[], bool], what: str) -> None:
     raise AssertionError(f"not within 20 s: {what}")
 
 
+SAID = {
+    "selects": "The API server selects this shard's objects",
+    "ignores": "The API server sends all objects, and this shard leaves out those of others",
+}
+
+
 async def test_buckets_are_handed_over_with_what_their_objects_control_and_nothing_is_written(
-    client: Client,
+    client: Client, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
+    """Each shard says once who selects its objects."""
+    caplog.set_level(logging.INFO)
     made = [
         await client.create(Secret(metadata=ObjectMeta(name=f"s{number}", namespace=PLACE)))
         for number in range(OBJECTS)
@@ -156,6 +165,8 @@ async def test_buckets_are_handed_over_with_what_their_objects_control_and_nothi
             each.stop()
         await asyncio.wait(tasks)
     assert [task.exception() for task in tasks] == [None, None]
+    said = [each.msg for each in caplog.records if each.msg in SAID.values()]
+    assert said == [SAID[request.node.callspec.params["client"]]] * 2
 
 
 VERBS: dict[str, Callable[[Client, Secret], Any]] = {
