@@ -639,6 +639,22 @@ def test_where_a_shard_has_been_seen_as_the_pod_of_its_name_only_the_shards_pod_
     assert acknowledged(pod="z")
 
 
+def test_where_shards_are_pods_a_process_of_a_pod_acknowledges_as_the_shard_with_its_number() -> None:
+    view = View("a", "pod-1")
+    handler = ShardAdmission(view.rings(), SystemClock())
+    seen = {"extra": {POD_NAME_CLAIM: ["a"]}}
+    ask(object=config_map(owner()), resource=CONFIG_MAPS, handler=handler, userInfo=seen)
+
+    def acknowledged(pod: str) -> bool:
+        old = {SHARD_LABEL: "pod-1", DRAIN_LABEL: "true"}
+        response = update(view, old=old, new={}, pod=pod, manager="pod-1", handler=handler)
+        return response["status"]["message"] != "restoring shard label"
+
+    assert acknowledged("pod")
+    assert not acknowledged("po")
+    assert not acknowledged("a")
+
+
 def test_a_shard_outside_a_pod_acknowledges_when_no_shard_is_there_any_more_that_was_seen_as_a_pod() -> None:
     view = View("a", "z")
     handler = ShardAdmission(view.rings(), SystemClock())

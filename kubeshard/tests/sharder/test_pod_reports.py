@@ -87,3 +87,20 @@ async def test_without_the_right_to_read_pods_the_namespace_is_left_alone_for_a_
     await asyncio.sleep(ASKED_AGAIN)
     assert not await reports.certify(api.client(clock), lease)
     assert len(api.requests) == 2
+
+
+@virtual_time
+@pytest.mark.parametrize(("name", "asked"), [("op-0", ["op-0", "op"]), ("op-x", ["op-x"])])
+async def test_the_pod_of_one_of_its_processes_is_found_by_the_name_without_the_number(
+    name: str, asked: list[str]
+) -> None:
+    api, clock = SmallApi(), VirtualClock()
+    api.objects["/api/v1/namespaces/ns/pods/op"] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        **msgspec.to_builtins(DEAD),
+    }
+    metadata = ObjectMeta(name=name, namespace="ns", annotations={INCARNATION_ANNOTATION: MINE})
+    lease = Lease(metadata=metadata, spec=LeaseSpec(holder_identity=name))
+    assert await PodReports(clock).certify(api.client(clock), lease) == (name == "op-0")
+    assert [path for _, path, _ in api.requests] == [f"/api/v1/namespaces/ns/pods/{each}" for each in asked]

@@ -74,7 +74,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import SHARDER_FIELD_MANAGER, ring_of_webhook_path
+from kubeshard.sharding.names import SHARDER_FIELD_MANAGER, pod_of_process, ring_of_webhook_path
 from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, NAMESPACES, Action, RingView, plan
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_resources import Belongs, ResourceNotInRing, RingEntry, belongs
@@ -267,6 +267,8 @@ class ShardAdmission:
             return True
         if pod in view.available:
             return False
+        if pod and pod == pod_of_process(shard):
+            return True
         if users := self._shard_users.get(ring.name):
             return request.user.username in users
         if self._of(ring).pods:

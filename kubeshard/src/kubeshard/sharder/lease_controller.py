@@ -60,7 +60,7 @@ from kubeshard.sharding.lease_machine import (
     Take,
     Why,
 )
-from kubeshard.sharding.names import INCARNATION_ANNOTATION, STATE_LABEL, WATCHDOG_ANNOTATION
+from kubeshard.sharding.names import INCARNATION_ANNOTATION, STATE_LABEL, WATCHDOG_ANNOTATION, pod_of_process
 from kubeshard.sharding.shard_states import Shard, ShardChange, ShardState, is_confirmed
 from kubeshard.workqueue.limits import ItemExponential
 
@@ -310,7 +310,7 @@ _log = get_logger("kubeshard.sharder")
 
 
 class PodReports:
-    """Asks for the pods of shards. A shard's pod has the name of its Lease."""
+    """Asks for the pods of shards. A shard's pod has the name of its Lease, without the number of a process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -325,7 +325,7 @@ class PodReports:
             return False
         try:
             async with asyncio.timeout(PATIENCE):
-                pod = await client.get(Pod, meta.name, meta.namespace)
+                pod = await _pod_of(client, meta.name, meta.namespace)
         except Forbidden:
             _log.debug(
                 "Pods may not be read: deaths of shards are noticed by Leases only", namespace=meta.namespace
@@ -336,6 +336,15 @@ class PodReports:
             _log.debug("The pod of a shard could not be read", pod=str(lease.key), error=error)
             return False
         return has_died(pod, incarnation)
+
+
+async def _pod_of(client: Client, shard: str, namespace: str) -> Pod:
+    try:
+        return await client.get(Pod, shard, namespace)
+    except NotFound:
+        if not (pod := pod_of_process(shard)):
+            raise
+        return await client.get(Pod, pod, namespace)
 
 
 def began(incarnation: str) -> float | None:

@@ -171,6 +171,12 @@ def bucket_label(ring: str) -> str:
     return BUCKET_LABEL_PREFIX + ring
 
 
+def pod_of_process(shard: str) -> str:
+    """The name of the pod, if the shard's is that of one of several processes in a pod, as `pod-0`; otherwise ""."""
+    pod, _, number = shard.rpartition("-")
+    return pod if number.isdecimal() else ""
+
+
 def assignment_name(ring: str) -> str:
     """Name of the ConfigMap with the ring's assignment by ranges (`assignment`), next to the shards' Leases. It has the
     label `RING_LABEL`.
