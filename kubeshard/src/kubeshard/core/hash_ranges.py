@@ -6,9 +6,9 @@ the parameter ignore it; whoever asks for a share checks what it gets with `sele
 
 An object that goes where another one is carries the first bits of the other's hash as a label (`LabelledHash`). A share
 of such objects is selected by that label, which every API server does. The label is a number, because selectors compare
-numbers (`key>341,key<683`): a share of one range is two terms, where a list of its labels would be kilobytes, and be
-compared with each object one label after the other. Several ranges are what is between the first and the last, without
-a list of what is in the gaps, or a list of what is in the ranges, whichever is shorter.
+numbers (`key>341,key<683`): a share of one range is two terms, where a list of its labels would be kilobytes. Several
+ranges are what is between the first and the last, without a list of what is in the gaps, or a list of what is in the
+ranges, whichever is shorter. API servers select by either equally fast.
 
 Of 1024 parts, the longest such selector has 2 KB, besides its keys: that of every second part. If one is longer than
 `LONGEST`, the smallest gaps are asked for as well, and left out here. Labels for coarse and fine parts beside each
