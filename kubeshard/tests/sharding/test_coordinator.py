@@ -164,6 +164,12 @@ def test_an_assignment_that_everybody_has_forgotten_is_written_anew_at_an_epoch_
     assert world.groups == {"0-7": "@1800000001"}
 
 
+def test_the_first_coordinator_takes_an_unreadable_object_for_one_that_shards_may_have_read() -> None:
+    world = Scene({**HEAD, "0-3": "a@5"})
+    world.shard("a")
+    assert Change not in map(type, world.tend())
+
+
 def test_the_first_coordinator_waits_for_what_shards_say_if_what_it_has_written_itself_is_deleted() -> None:
     world = scene("a")
     world.tend()

@@ -30,9 +30,9 @@ Leases are read (`ReadLeases`). A shard may have seen just before that it got a 
 that is late. So when every available shard has renewed its Lease `RENEWALS` times after that, the object is written
 anew, at an epoch that is greater than any (the time in seconds, if this process has seen none: all who have may be
 gone): each bucket to the available shard that says that it owns it; else to whoever owned it last, by what dead shards
-have said and this process has seen; else to nobody. Nobody is waited for if there cannot have been an assignment: no
-shard has seen one, and nobody has led before. That no shard says so is not enough: it may have got something a moment
-ago.
+have said and this process has seen; else to nobody. Nobody is waited for if there cannot have been an assignment: there
+is no object, no shard has seen one, and nobody has led before. That no shard says so is not enough: it may have got
+something a moment ago.
 
 Whoever drives the machine knows no rule:
 
@@ -305,7 +305,7 @@ class Coordinator:
         if self._renewals is None:
             yield ReadLeases()
             members = self._membership.members(self.buckets)
-            ever = not self._first or self._sound or any(m.report and m.report.seen for m in members)
+            ever = self._ever or any(m.report and m.report.seen for m in members)
             self._renewals, self._renewed = RENEWALS if ever else 0, _renewals(members)
         if not self._all_renewed():
             self.problem = f"{wrong}. It is written anew when all shards have said what they own"
@@ -330,6 +330,11 @@ class Coordinator:
         self._renewals = None
         self.wake_at = self._clock.monotonic()
 
+    @property
+    def _ever(self) -> bool:
+        """Whether there may have been an assignment: an object that is unreadable was one."""
+        return not self._first or self._sound is not None or bool(self._version)
+
     def _all_renewed(self) -> bool:
         """Whether all available shards have renewed their Leases often enough."""
         while self._renewals:
@@ -341,7 +346,7 @@ class Coordinator:
 
     def _from_claims(self, members: Iterable[Member]) -> Assignment:
         greatest = max(each.epoch if each else 0 for each in (self._sound, self._assignment))
-        if self._sound is None and not self._first:  # all who knew it may have ended, and forgotten it
+        if self._sound is None and self._ever:  # all who knew it may have ended, and forgotten it
             greatest = max(greatest, int(self._clock.wall()))
         return claimed(self.buckets, members, self._sound, greatest)
 
