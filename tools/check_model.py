@@ -50,6 +50,25 @@ OUTSIDE = {
     "stale view distrusted": "the same, and giving an object to a dead shard is no violation in the model",
     "pause before another shard": "users who change shard labels are not in the model",
     "owner read before a child": "in the model, the read of an owner and the move of its child are one step",
+    **dict.fromkeys(
+        (
+            "epochs compared",
+            "assignment doubted",
+            "renewals before it is written anew",
+            "memory of the coordinator",
+            "assignment mended",
+        ),
+        "users who edit, delete or restore the assignment are not in the model",
+    ),
+    **dict.fromkeys(
+        ("hash of the object", "filter without selector"), "a shard of the model sees only what is its own"
+    ),
+    "no run while an acknowledgement is under way": "an acknowledgement is one step, and its answer is not lost",
+    "buckets idle before acknowledgement": "for ranges what `idle before acknowledgement` is for labels",
+    "reclaiming of buckets": "for ranges what `reclaiming` is for labels",
+    "tests of the assignment": "every write to an object ends the moves that were decided before it",
+    "proof of a bucket's death": "for ranges what `proof of death` is for labels",
+    "fence by versions": "the fence of the model compares owners: a version that is compared is not in it",
 }
 """The measures of `tools/measures.py` that the model does not have, and why."""
 

@@ -18,17 +18,22 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from kubeshard.cache.deltas import Deleted, Delta, current
+from kubeshard.client import listing, watching
+from kubeshard.client.version_fence import VersionProof
 from kubeshard.controller import in_flight
 from kubeshard.controller.context import Context
-from kubeshard.core.builtin import Lease
+from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.core.patches import MergePatch
+from kubeshard.core.patches import JsonPatch, MergePatch
 from kubeshard.core.times import parse_time
-from kubeshard.listwatch import state_machine
+from kubeshard.listwatch import reflector, state_machine
 from kubeshard.manager import process_health
-from kubeshard.shard import label_restorer, reclaiming, shard_lease, stale_guard
+from kubeshard.shard import label_restorer, range_driver, reclaiming, shard_lease, stale_guard
+from kubeshard.shard.range_driver import RangeDriver
+from kubeshard.shard.range_ownership import Command, RangeOwnership, State
+from kubeshard.shard.range_runs import BucketRuns
 from kubeshard.sharder import (
     admission,
     lease_controller,
@@ -37,14 +42,17 @@ from kubeshard.sharder import (
     unassigned,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import planner, shard_states, take_overs, waiting
+from kubeshard.sharding import coordinator, planner, shard_states, take_overs, waiting
+from kubeshard.sharding.assignment import Assignment
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_machine import Job
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_lab.simulation import processes
 from kubeshard_lab.simulation.oracles import SimulationResult
 from kubeshard_lab.simulation.running import drawn, play
-from kubeshard_lab.simulation.script import Script, Sharder
+from kubeshard_lab.simulation.script import Delivery, Script, Sharder
+
+Off = tuple[tuple[Any, str, Any], ...]
 
 
 class Measure(NamedTuple):
@@ -57,10 +65,16 @@ class Measure(NamedTuple):
     summary: str
     oracle: str
     faults: tuple[str, ...]
-    off: tuple[tuple[Any, str, Any], ...]
+    off: Off
     covered_by: tuple[str, ...] = ()
     sharder: Sharder = "service"
     minutes: float = 10.0
+    delivery: Delivery = "labels"
+
+
+def by_ranges(name: str, summary: str, oracle: str, *faults: str, off: Off, **more: Any) -> Measure:
+    """A measure of a ring that is sharded by ranges, whose elected shard is the sharder."""
+    return Measure(name, summary, oracle, faults, off, sharder="in-manager", **{"delivery": "uid", **more})
 
 
 async def _at_once(*_: object, **__: object) -> bool:
@@ -130,6 +144,52 @@ async def _nothing(*_: object) -> None:
 
 async def _never(*_: object) -> None:
     await asyncio.get_running_loop().create_future()
+
+
+_see = RangeOwnership.seen
+_patch_of = Assignment._patch
+
+
+def _believing(ownership: RangeOwnership, assignment: Assignment) -> list[Command]:
+    """Takes whatever the assignment says for news."""
+    ownership._epochs = [-1] * ownership.buckets.count
+    for held in ownership._held.values():
+        held.epoch = -1
+    return _see(ownership, assignment)
+
+
+def _term_in(*states: State) -> Callable[[RangeOwnership, int], int | None]:
+    """Runs start in these states, too. What a shard does not own has no term of its own."""
+
+    def term(ownership: RangeOwnership, bucket: int) -> int | None:
+        held = ownership._held.get(bucket)
+        if held is None:
+            return 0 if State.FOREIGN in states else None
+        return held.term if held.state in (State.OWNED, *states) else None
+
+    return term
+
+
+async def _unreclaimed(driver: RangeDriver) -> Any:
+    with suppress(NotFound):
+        return await driver._client.get(ConfigMap, *driver._place)
+
+
+def _unreadable(machine: coordinator.Coordinator, _: object) -> str:
+    return machine._unreadable if machine.assignment is None else ""
+
+
+def _unremembered(machine: coordinator.Coordinator, members: Any) -> Assignment:
+    return coordinator.claimed(machine.buckets, members)
+
+
+def _untested(assignment: Assignment, groups: Any) -> JsonPatch | None:
+    patch = _patch_of(assignment, groups)
+    return None if patch is None else JsonPatch([op for op in patch.ops if op["op"] != "test"])
+
+
+def _without_proof(_: VersionProof, patch: Any, *__: object, **___: object) -> Any:
+    return patch
 
 
 MEASURES = (
@@ -348,6 +408,115 @@ MEASURES = (
         ((lease_controller.PodReports, "certify", _false),),
         minutes=3.0,
     ),
+    by_ranges(
+        "epochs compared",
+        "a shard believes of a bucket only what is newer than what it has seen",
+        "not ours",
+        "assignment_restored",
+        "scale",
+        off=((RangeOwnership, "seen", _believing),),
+    ),
+    by_ranges(
+        "hash of the object",
+        "a shard looks at the hash of each object, whatever its cache has",
+        "not ours",
+        "selectors_ignored",
+        off=((RangeOwnership, "term", _term_in(State.FOREIGN)),),
+        covered_by=("filter without selector",),
+    ),
+    by_ranges(
+        "filter without selector",
+        "what an API server sends that does not know hash ranges does not get into caches",
+        "not ours",
+        "selectors_ignored",
+        off=(
+            (listing.ListStream, "_selected", lambda *_: True),
+            (watching.WatchStream, "_selected", lambda _, event, hashes: event),
+            (reflector.Reflector, "_is_selected", lambda *_: True),
+        ),
+        covered_by=("hash of the object",),
+    ),
+    by_ranges(
+        "no run while an acknowledgement is under way",
+        "a bucket that may have been given away is not run",
+        "overlap",
+        "lost",
+        "scale",
+        off=((RangeOwnership, "term", _term_in(State.LEAVING)),),
+    ),
+    by_ranges(
+        "buckets idle before acknowledgement",
+        "a bucket is handed over when nothing acts for it",
+        "overlap",
+        "scale",
+        off=((BucketRuns, "busy", lambda *_: False),),
+    ),
+    by_ranges(
+        "reclaiming of buckets",
+        "what was decided about a shard before it began again does not take effect",
+        "taken alive",
+        "failover_late",
+        off=((RangeDriver, "_reclaimed", _unreclaimed),),
+    ),
+    by_ranges(
+        "assignment doubted",
+        "a shard that begins compares the assignment with what others say",
+        "not ours",
+        "assignment_restored",
+        "restart",
+        "scale",
+        off=((range_driver, "doubts", lambda *_: ""),),
+    ),
+    by_ranges(
+        "fence by versions",
+        "a late write lands only if nobody has written since",
+        "stale write",
+        "late",
+        "scale",
+        "hot",
+        off=((VersionProof, "patched", _without_proof),),
+    ),
+    by_ranges(
+        "tests of the assignment",
+        "a change of the assignment takes effect only where it is as it was read",
+        "not ours",
+        "failover_late",
+        off=((Assignment, "_patch", _untested),),
+        covered_by=("epochs compared",),
+    ),
+    by_ranges(
+        "proof of a bucket's death",
+        "the coordinator reads the Lease again before it takes buckets from a shard",
+        "taken alive",
+        "failover_blind",
+        off=((lease_observer.DeadShardProofs, "proven", _proven),),
+    ),
+    by_ranges(
+        "renewals before it is written anew",
+        "a lost assignment is written anew when all shards have said what they own",
+        "taken alive",
+        "assignment_deleted",
+        "flapping",
+        off=((coordinator, "RENEWALS", 0),),
+        covered_by=("memory of the coordinator",),
+    ),
+    by_ranges(
+        "memory of the coordinator",
+        "what no shard says that it owns stays with the shard at which it was seen last",
+        "taken alive",
+        "assignment_deleted",
+        "flapping",
+        off=((coordinator.Coordinator, "_from_claims", _unremembered),),
+        covered_by=("renewals before it is written anew",),
+    ),
+    by_ranges(
+        "assignment mended",
+        "an assignment that was edited or restored is written anew",
+        "not settled",
+        "assignment_restored",
+        "scale",
+        off=((coordinator.Coordinator, "_wrong", _unreadable),),
+    ),
 )
 
 
@@ -370,7 +539,14 @@ def switched_off(names: Collection[str]) -> Iterator[None]:
 def ablated(measure: Measure, seed: int) -> SimulationResult:
     """Some minutes without the measure, or until its oracle notices that, under the faults that it is there for."""
     script = drawn(
-        Script(seed=seed, minutes=measure.minutes, calm=0.7, sharder=measure.sharder), measure.faults
+        Script(
+            seed=seed,
+            minutes=measure.minutes,
+            calm=0.7,
+            sharder=measure.sharder,
+            delivery=measure.delivery,
+        ),
+        measure.faults,
     )
     with switched_off((measure.name, *measure.covered_by)):
         return play(script, until=measure.oracle)

@@ -27,6 +27,8 @@ LATE = frozenset(
         "news after a silence",
         "stale view distrusted",
         "owner read before a child",
+        "fence by versions",
+        "assignment mended",
     }
 )
 """Measures whose absence takes more than five seconds of processor time to notice."""

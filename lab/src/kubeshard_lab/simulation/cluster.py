@@ -228,7 +228,7 @@ class SimulatedCluster(Environment):
         self.ring = ring
         self.ranges = ranges
         self.namespaces = TEAMS if ranges and ranges.by == "namespace" else TEAMS[:1]
-        self.delivery = Ranged(self.server.store, ring, ranges.divided) if ranges else Labelled()
+        self.delivery = Ranged(self.server.store, ring, ranges.divided, self._alive) if ranges else Labelled()
 
     async def __aenter__(self) -> Self:
         return self
@@ -303,6 +303,9 @@ class SimulatedCluster(Environment):
     def home_of(self, name: str) -> str:
         """The namespace of a Thing, or of its child."""
         return self.namespaces[sum(name.removeprefix("c-").encode()) % len(self.namespaces)]
+
+    def _alive(self) -> set[str]:
+        return {name for name, process in self.processes.items() if not process.dead}
 
     def stored(self, resource: GroupResource, key: Key) -> Any:
         """The object as it is delivered; None without it, and while its kind does not exist."""

@@ -6,13 +6,14 @@ with the labels that its bucket amounts to, and a change of the assignment as on
 buckets that it concerns.
 
 What a bucket amounts to follows from the protocol (`kubeshard.sharding.assignment`): a place at a greater epoch is
-news, and nothing else is, so while the assignment is deleted, unreadable or an older one, everything stays.
+news, and nothing else is, so while the assignment is deleted, unreadable or an older one, everything stays. That is so
+as long as a process lives that may remember it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -21,7 +22,7 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.sharding.assignment import Assignment, Place, Unreadable
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import assignment_name, drain_label, shard_label
+from kubeshard.sharding.names import assignment_name, bucket_label, drain_label, shard_label
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
 
@@ -42,9 +43,18 @@ class Labelled:
     by_version = False
     """Whether a shard's late write is refused because of what was written since, and not because of whose it is."""
 
+    @property
+    def anew(self) -> bool:
+        """Whether what was changed last says again whose everything was, the dead included."""
+        return False
+
     def shown(self, obj: Any) -> Any:
         """The object with the labels of its shard."""
         return obj
+
+    def finds(self, child: Any) -> bool:
+        """Whether the shard of its owner finds the child by what it carries."""
+        return True
 
     def changes(self, store: Store, resource: GroupResource) -> Changes:
         """What was changed last, for those that are told that the resource was."""
@@ -63,14 +73,19 @@ class Labelled:
 
 
 class Ranged(Labelled):
-    """A ring that is sharded by ranges."""
+    """A ring that is sharded by ranges. `alive`: the processes that are."""
 
     by_version = True
 
-    def __init__(self, store: Store, ring: str, buckets: Buckets) -> None:
+    def __init__(
+        self, store: Store, ring: str, buckets: Buckets, alive: Callable[[], Collection[str]]
+    ) -> None:
+        self._alive = alive
+        self._witnesses: frozenset[str] = frozenset()
+        """The processes that lived when the assignment ceased to be what they had seen."""
         self._store = store
         self._key = Key("ops", assignment_name(ring))
-        self._labels = shard_label(ring), drain_label(ring)
+        self._labels, self._bucket_label = (shard_label(ring), drain_label(ring)), bucket_label(ring)
         self._buckets = buckets
         self._places = (Place(),) * buckets.count
         self._bucket_of: dict[str, int] = {}
@@ -85,8 +100,17 @@ class Ranged(Labelled):
             return None if found is None else Assignment.parse(found["data"])
         return None
 
+    @property
+    def anew(self) -> bool:
+        return len({place.epoch for place in self._places}) == 1
+
     def shown(self, obj: Any) -> Any:
         return self._shown(obj, self._places)
+
+    def finds(self, child: Any) -> bool:
+        """A user who gives it to another owner does not change its label: the coordinator does, later."""
+        label = (child["metadata"].get("labels") or {}).get(self._bucket_label)
+        return self._buckets.by == "namespace" or label == str(self._bucket(child["metadata"]))
 
     def changes(self, store: Store, resource: GroupResource) -> Changes:
         return self._changes if store is self._store else super().changes(store, resource)
@@ -118,10 +142,16 @@ class Ranged(Labelled):
 
     def _moved(self, revision: int) -> Iterator[tuple[GroupResource, Event]]:
         assignment, before = self.stored, self._places
+        if not self._witnesses:
+            self._witnesses = frozenset(self._alive())
         if assignment is None or assignment.buckets != self._buckets:
             return
+        if self._witnesses and self._witnesses.isdisjoint(self._alive()):
+            before = self._places = (Place(epoch=-1),) * self._buckets.count
         pairs = zip(before, assignment.places, strict=True)
         self._places = tuple(new if new.epoch > old.epoch else old for old, new in pairs)
+        if assignment.places == self._places:
+            self._witnesses = frozenset()
         for resource in THINGS, CHILDREN:
             objects = self._store.objects(resource) if self._store.has(resource) else {}
             for key, obj in tuple(objects.items()):

@@ -250,7 +250,7 @@ class RingOracles(Oracles):
         if main is None or child is None or self._owner_uid(child) != main["metadata"]["uid"]:
             return
         shard = name_of(process.name)
-        if _age(main, process) < MISSED_CHILD.bound:
+        if _age(main, process) < MISSED_CHILD.bound or not self._world.delivery.finds(child):
             return
         # A shard that made the child itself may not have got the answer.
         if self._owner(main) == shard != child["data"].get("by") and not self._excused(thing):
@@ -313,8 +313,8 @@ class RingOracles(Oracles):
             return
         who = "a webhook" if sender is None else sender[0].name
         _, sent = self._sent.get(id(sender[1]), (None, self._now)) if sender else (None, self._now)
-        free = self._free.get(after)
-        if after and free is not None and sent - free > DEAD_TARGET.bound and not self._since_restore:
+        free = None if self._world.delivery.anew or self._since_restore else self._free.get(after)
+        if after and free is not None and sent - free > DEAD_TARGET.bound:
             self.broken(DEAD_TARGET, f"{who} gives {event.key.name} to {after}, dead for {sent - free:.1f} s")
         if event.old is None or event.new is None or (self._excused(name) and name not in self._dropped):
             return

@@ -14,6 +14,7 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.dependents import ensure
 from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.manager.config_file import Duration
@@ -216,6 +217,26 @@ class Things(Workload):
         await asyncio.sleep(20)
         await self.world.make_things(self.count, v=0)
         await asyncio.sleep(10)
+
+    async def respawn(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(super().respawn(), name="respawn")
+            if self.world.ranges is not None:
+                tasks.create_task(self._collect_garbage(), name="garbage")
+
+    async def _collect_garbage(self) -> None:
+        """Deletes children without owners. Only by labels is a child found by the name of its owner, and taken over by
+        the next object of that name.
+        """
+        while True:
+            await asyncio.sleep(1)
+            things = self.world.objects("sim.example", "things").values()
+            uids = {thing["metadata"]["uid"] for thing in things}
+            for key, child in self.world.objects("", "configmaps").items():
+                owners = child["metadata"].get("ownerReferences") or ()
+                if any(owner["uid"] not in uids for owner in owners):
+                    with suppress(ApiError):
+                        await self.admin.delete(ConfigMap, key.name, key.namespace)
 
     def unowned(self) -> dict[str, str]:
         shards = self.living("s")
