@@ -1,12 +1,11 @@
 """The sharder controller: keeps every object of every ring on the shard that the hash ring names.
 
-A reconcile of a ring is short: it starts a `ResourceSync` for each new resource of the ring. Its tasks scan the objects
-on its `Schedule`, watch those that are unassigned, and retry. Runs only in the leader.
+A reconcile of a ring is short: it starts a `ResourceSync` for each new resource of the ring. One task of it does what
+its machine says is due (`sharding.ring_machine`), scans included, another one watches the objects that are unassigned.
+Runs only in the leader.
 
 Isolation: a list that hangs, or a resource that cannot be read, blocks only its own sync, until its deadline.
-Other rings, and other resources of the same ring, do not wait for it. In a sync an urgent scan (a shard was lost)
-does not wait for a running normal one, which may take minutes; they may run concurrently, because
-every change is a compare-and-swap.
+Other rings, and other resources of the same ring, do not wait for it.
 
 Limits on memory and requests: each priority of a sync has one page of one list at a time in memory, or of one list for
 each of a few namespaces, and `concurrent_moves` patches in flight. At most `AT_ONCE` scans of a priority start within
@@ -16,8 +15,8 @@ is paced: it uses a few connections for each resource, however slow the API serv
 
 Guaranteed: triggers that arrive during a scan lead to one scan afterwards, even if a shard left and
 returned in between; after a restore of etcd that is visible in the Leases, all objects are scanned, because their
-labels may be old; failures of one ring do not affect another; an exception ends only
-the work that raised it (`supervised`), and a scan is retried like after any failure.
+labels may be old; an exception ends only the work that raised it (`supervised`), and a scan is retried like after any
+failure.
 
 RBAC: get, list, watch on controllerrings and namespaces; list on leases; per ring list, watch, get, patch
 on its resources.

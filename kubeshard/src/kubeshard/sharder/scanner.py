@@ -4,7 +4,6 @@ namespaces that a ring begins to select.
 Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it
 is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, or
 unknown, so a main resource that cannot be read blocks the objects that it controls, and nothing else.
-A main object without a shard that is not new waits a moment, as one that the watch shows (`ResourceSync.delayed`).
 While a drain is pending, the resources that its object may control are scanned again even if nothing waits: the
 shard may create a child until it releases the object. A scan ends after `STALLED` seconds without progress. A resource
 that cannot be found or read is reported, and does not affect others. Never lists at resourceVersion 0.
