@@ -221,6 +221,21 @@ async def test_a_new_ring_has_all_its_shards_at_once_also_those_whose_leases_are
 
 
 @virtual_time
+async def test_a_ring_that_is_made_anew_while_the_watch_is_late_has_no_shard_whose_lease_is_gone() -> None:
+    held = Lease(
+        metadata=ObjectMeta(name="s0", namespace="n", resource_version="102", labels={RING_LABEL: "r"}),
+        spec=LeaseSpec(holder_identity="s0", lease_duration_seconds=15, renew_time="1"),
+    )
+    observer = LeaseObserver(cast(Client, _Listing([], "105")), VirtualClock())
+    observer.follow("r")
+    await observer.relist()
+    observer._informer = cast(Any, SimpleNamespace(store=SimpleNamespace(list=lambda: [held])))
+    observer.leave("r")
+    observer.follow("r")
+    assert observer.states.available("r", VirtualClock().monotonic()) == ()
+
+
+@virtual_time
 async def test_a_sharder_that_saw_too_many_leases_before_it_knew_their_rings_decides_nothing_before_it_has_all(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -236,6 +236,8 @@ class LeaseObserver:
         self._informer: Informer[Lease] | None = None
         self._followed: set[str] = set()
         """The rings that exist."""
+        self._left: set[str] = set()
+        """Those that have gone since all Leases were listed."""
         self._kept = KeptLeases(self._followed, clock)
 
     @property
@@ -270,14 +272,15 @@ class LeaseObserver:
                 self.states.miss(self._clock.monotonic())
             for lease in self._informer.store.list() if self._informer is not None else ():
                 if lease.metadata.label(RING_LABEL) == ring:
-                    # The last list has passed over those of the ring, so one that is older than it is no late echo.
-                    asked = None if lease.key in self.states else -math.inf
+                    # If the last list has passed over those of the ring, one that is older is no late echo.
+                    asked = None if ring in self._left or lease.key in self.states else -math.inf
                     self._tell(self.states.observe(lease, self._clock.monotonic(), asked))
         self._confine(ring, namespaces)
 
     def leave(self, ring: str) -> None:
         """The ring is gone."""
         self._followed.discard(ring)
+        self._left.add(ring)
         self._confine(ring, None)
 
     def _confine(self, ring: str, namespaces: frozenset[str] | None) -> None:
@@ -327,6 +330,7 @@ class LeaseObserver:
             self._kept.only(lambda key: key in listed or key in self.states or self._has(key))
         if self._kept.left_out:
             self._kept.listed(asked)
+        self._left.clear()
         self.states.confirm(asked, self._clock.monotonic(), stream.resource_version)
 
     def _has(self, key: Key) -> bool:
