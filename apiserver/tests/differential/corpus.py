@@ -280,7 +280,7 @@ class Comparison:
                 await self._try_object(self.outcomes[name], obj, number, changes)
 
         await self._each(there, objects)
-        await self._published([self.corpus.definitions[name] for name in there])
+        await self.compare_published([self.corpus.definitions[name] for name in there])
 
     async def _each(self, names: Iterable[str], do: Callable[[str], Awaitable[T]]) -> list[T | None]:
         """A failure is noted, and does not end the others."""
@@ -387,7 +387,7 @@ class Comparison:
             except _FAILURES:
                 continue
 
-    async def _published(self, definitions: Sequence[Object]) -> None:
+    async def compare_published(self, definitions: Sequence[Object]) -> None:
         """Compares what the documents say of the kinds. On the real server they follow a moment later."""
         kinds = {
             (d["spec"]["group"], version, d["spec"]["names"]["kind"]): d["metadata"]["name"]
@@ -399,7 +399,9 @@ class Comparison:
             for schema, name in names.items():
                 if schema not in ours or schema not in real:
                     lacking = " and ".join(
-                        who for who, its in (("us", ours), ("it", real)) if schema not in its
+                        who
+                        for who, its in (("the embedded server", ours), ("the real server", real))
+                        if schema not in its
                     )
                     self.outcomes[name].left.append(
                         f"published {document}: {schema} is not in that of {lacking}"
