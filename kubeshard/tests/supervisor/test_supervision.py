@@ -66,7 +66,9 @@ def test_a_mistake_of_the_user_ends_all_with_its_code() -> None:
     assert machine.exit_code == 2
 
 
-@pytest.mark.parametrize(("codes", "together"), [((0, 0), 0), ((0, 1), 1), ((-9, 0), 1), ((2, 0), 1)])
+@pytest.mark.parametrize(
+    ("codes", "together"), [((0, 0), 0), ((0, -15), 0), ((0, 1), 1), ((-9, 0), 1), ((2, 0), 1)]
+)
 def test_a_stop_ends_all_in_order(codes: tuple[int, int], together: int) -> None:
     machine = begun()
     assert done(machine.stop()) == [Stop(0), Stop(1)]
@@ -127,7 +129,9 @@ def test_a_process_is_ready_when_it_says_so() -> None:
     machine = Supervision(1, Least())
     machine.begin()
     assert machine.unready(0) == "process 0 is starting"
+    assert not machine.is_up(0)
     machine.answered(0, 1.0, alive=True, ready=False)
+    assert machine.is_up(0)
     assert machine.unready(0) == "process 0 is not ready"
     machine.answered(0, 2.0, alive=True, ready=True)
     assert machine.unready(0) is None

@@ -23,6 +23,7 @@ is gained by trying again. Not guaranteed: an end of a process that hangs while 
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
@@ -36,6 +37,9 @@ usually faster.
 """
 
 RESTARTS = BackoffPolicy(initial=1.0, factor=2.0, cap=60.0, jitter=0.5, reset_after=600.0)
+
+IN_ORDER = (0, -signal.SIGTERM)
+"""How a process ends that was asked to stop; the latter before it could do anything."""
 
 MISTAKE = 2
 """The exit code of a program that refuses what it was told (`kubeshard.manager.program`)."""
@@ -104,7 +108,7 @@ class Supervision:
         process.ready = False
         if self._stopping:
             process.state = State.ENDED
-            self._code = self._code or min(abs(code), 1)
+            self._code = self._code or int(code not in IN_ORDER)
         elif code == MISTAKE:
             process.state = State.ENDED
             commands = list(self.stop())
@@ -145,6 +149,9 @@ class Supervision:
 
     def runs(self, number: int) -> bool:
         return self._processes[number].state in (State.STARTING, State.UP)
+
+    def is_up(self, number: int) -> bool:
+        return self._processes[number].state is State.UP
 
     def starts_in(self, number: int, now: float) -> float | None:
         """The seconds until the process is started again, if it is."""

@@ -110,8 +110,9 @@ class Supervisor:
         self._changed.set()
 
     def _show(self) -> None:
-        for program in self._programs:
-            program.signal(signal.SIGUSR1)
+        for number, program in enumerate(self._programs):
+            if self._machine.is_up(number):  # before, the signal would end it
+                program.signal(signal.SIGUSR1)
 
     async def _ask(self) -> NoReturn:
         while True:
