@@ -1,15 +1,15 @@
 """What a rolling update moves, and for how long an object has no owner, where no processor is the limit.
 
-    python benchmarks/rollout.py [--objects 400] [--latency 0.01] [--pause 15]
+    python benchmarks/rollout.py [--objects 400] [--latency 0.01] [--pause 15] [--delivery labels | ranges]
 
 Two sharders, three shards, and an API server run on virtual time: only latencies and limits of requests take time. All
 three shards are replaced, one after the other: another one is started, and the old one is stopped that long after the
 other one holds its Lease. Printed are
 
-* the moves, beside the sum of those that the ring demands at each change of its members;
+* the moves, by labels beside the sum of those that the ring demands at each change of its members;
 * without an owner: from the order to stop until the object has another owner; an object that is drained names its
   new owner in the same write, so it is never without one;
-* the drain: from the label until the new owner is named;
+* the drain: from the request to hand it over until the new owner is named;
 * the queue of the new owner: until its first reconcile of the object.
 """
 
@@ -21,21 +21,24 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
+from kubeshard.shard.settings import Ranges
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
+from kubeshard_lab.simulation.deliveries import THINGS
 
-THINGS = GroupResource("sim.example", "things")
 WORKERS = 15
 
 
 class Moves:
-    """Follows the labels of the objects, and when their shards begin to work on them."""
+    """Follows whose the objects are, and when their shards begin to work on them."""
 
     def __init__(self, world: SimulatedCluster) -> None:
         self.stopped: dict[str, float] = {}
@@ -59,12 +62,11 @@ class Moves:
         return self._world.loop.time()
 
     def _changed(self, resource: GroupResource) -> None:
-        store = self._world.server.store
-        if (
-            resource != THINGS
-            or (obj := store.history(resource).after(store.revision - 1)[0].event.new) is None
-        ):
-            return
+        for which, event in self._world.delivery.changes(self._world.server.store, resource):
+            if which == THINGS and event.new is not None:
+                self._note(event.new)
+
+    def _note(self, obj: Any) -> None:
         name, labels = obj["metadata"]["name"], obj["metadata"].get("labels") or {}
         owner, former = labels.get(self._label, ""), self._owners.get(name, "")
         if self._drain in labels:
@@ -92,8 +94,9 @@ class Seen(Touch):
         return await super().reconcile(ctx, obj)
 
 
-async def rolled(objects: int, latency: float, pause: float) -> None:
-    async with SimulatedCluster(seed=3, latency=(latency, latency)) as world:
+async def rolled(objects: int, latency: float, pause: float, ranges: Ranges | None) -> None:
+    gates = (SHARDED_LIST_AND_WATCH,)
+    async with SimulatedCluster(3, latency=(latency, latency), feature_gates=gates, ranges=ranges) as world:
         following: list[Moves] = []
         await world.install()
         await world.make_ring()
@@ -121,7 +124,9 @@ async def rolled(objects: int, latency: float, pause: float) -> None:
             await processes[old].stop()
         await asyncio.sleep(60)
         print(f"{objects} objects, {2 * latency:g} s for a request, {WORKERS} workers")
-        print(f"moves: {moves.count}; the ring demands, change by change: {demanded(rings, world.owners())}")
+        print(f"moves: {moves.count}")
+        if ranges is None:
+            print(f"the ring demands, change by change: {demanded(rings, world.owners())}")
         for what, times in sorted(moves.times.items()):
             print(f"{what}: {spread(times)}")
 
@@ -153,9 +158,11 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=400)
     parser.add_argument("--latency", type=float, default=0.01, help="seconds, one way")
     parser.add_argument("--pause", type=float, default=15.0, help="in seconds")
+    parser.add_argument("--delivery", choices=("labels", "ranges"), default="labels")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    simulate(lambda: rolled(options.objects, options.latency, options.pause))
+    ranges = Ranges() if options.delivery == "ranges" else None
+    simulate(lambda: rolled(options.objects, options.latency, options.pause, ranges))
 
 
 if __name__ == "__main__":

@@ -57,10 +57,17 @@ def test_the_same_holds_where_an_elected_shard_is_the_sharder(seed: int, sharder
 
 
 @pytest.mark.parametrize(
-    ("seed", "delivery"), [(1, "uid"), (2, "namespace"), *further((1, "namespace"), (2, "uid"), (3, "uid"))]
+    ("seed", "delivery", "sharder"),
+    [
+        (1, "uid", "in-manager"),
+        (2, "namespace", "service"),
+        *further((1, "namespace", "in-manager"), (2, "uid", "both"), (3, "uid", "service")),
+    ],
 )
-def test_the_same_holds_where_objects_are_shared_out_by_ranges(seed: int, delivery: str) -> None:
-    result = explore(seed, 3, objects=20, sharder="in-manager", delivery=delivery)
+def test_the_same_holds_where_objects_are_shared_out_by_ranges(
+    seed: int, delivery: str, sharder: str
+) -> None:
+    result = explore(seed, 3, objects=20, sharder=sharder, delivery=delivery)
     assert result.counts["writes"] > 50
     assert result.breaks == []
 

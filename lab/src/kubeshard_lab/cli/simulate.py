@@ -166,8 +166,6 @@ def run(
             "--sharder and --delivery are for rings without an operator: a manager says where its sharder is, and how "
             "it shares out objects"
         )
-    if delivery != "labels" and sharder == "service":
-        raise ConfigurationError("no service shares out objects by ranges: write --sharder in-manager")
     allowed = _faults_of(operator) if operator else tuple(sorted(apply_to(delivery)))
     kinds = () if faults in ("all", "none") else _kinds(faults, allowed)
     clock, numbers, totals = SystemClock(), _numbers(seeds), Counter[str]()

@@ -48,7 +48,12 @@ from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.sharding.names import (
+    DELIVERY_ANNOTATION,
+    SHARD_NAMESPACES_ANNOTATION,
+    drain_label,
+    shard_label,
+)
 from kubeshard.webhook.app import AdmissionApp
 from kubeshard.webhook.metrics import WebhookMetrics
 from kubeshard.webhook.server import WebhookServer
@@ -283,8 +288,15 @@ class SimulatedCluster(Environment):
         selector: LabelSelector | None = None,
     ) -> None:
         spec = ControllerRingSpec(resources=tuple(resources), namespace_selector=selector)
+        annotations = {}
+        if self.ranges is not None:
+            annotations = {
+                DELIVERY_ANNOTATION: f"Ranges {self.ranges.divided}",
+                SHARD_NAMESPACES_ANNOTATION: "ops",
+            }
+        meta = ObjectMeta(name=name or self.ring, annotations=annotations)
         async with self.admin() as client:
-            await client.create(ControllerRing(metadata=ObjectMeta(name=name or self.ring), spec=spec))
+            await client.create(ControllerRing(metadata=meta, spec=spec))
 
     async def make_things(self, count: int, *, prefix: str = "t", **spec: Any) -> None:
         async with self.admin() as client:
