@@ -284,6 +284,9 @@ def test_modes_and_selectors_that_cannot_work_are_refused_at_once() -> None:
     wrong = LabelSelector(match_labels={"a b": "c"})
     with pytest.raises(ConfigurationError, match="namespace_selector: "):
         DeclaredRing("ring", namespace_selector=wrong)
+    selected = DeclaredRing("ring", namespace_selector=LabelSelector(match_labels={"team": "a"}))
+    with pytest.raises(ConfigurationError, match="a hash range has objects of all namespaces: leave it out"):
+        Sharding(selected, delivery="ranges")
 
 
 @virtual_time

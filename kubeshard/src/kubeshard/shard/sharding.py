@@ -152,6 +152,11 @@ class Sharding(ArgumentHints):
             raise ConfigurationError(f"delivery {delivery!r} is neither labels nor ranges nor Ranges(...)")
         self.ranges = Ranges() if delivery == "ranges" else delivery if isinstance(delivery, Ranges) else None
         """How objects are divided, unless they are delivered by labels."""
+        if self.ranges is not None and self._declares.namespace_selector is not None:
+            raise ConfigurationError(
+                "namespace_selector: a hash range has objects of all namespaces: leave it out, and let the manager "
+                "watch certain namespaces, or reconcile what a predicate selects"
+            )
         self._delivery: Delivery = Labels() if self.ranges is None else RangeDelivery(self.ranges)
         self._prepared: _Prepared | None = None
         self._held: HeldShardLease | None = None

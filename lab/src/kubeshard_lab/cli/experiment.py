@@ -85,10 +85,10 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
 @click.option(
     "--setup",
     "setup_kind",
-    type=click.Choice(("singleton", "in-manager", "external")),
+    type=click.Choice(("singleton", "in-manager", "ranges", "external")),
     default=None,
     show_default="external, with --operator singleton",
-    help="One instance; instances one of which is the sharder; or instances and two sharders.",
+    help="One instance; instances one of which is the sharder, by labels or by ranges; or instances and two sharders.",
 )
 @click.option(
     "--on",

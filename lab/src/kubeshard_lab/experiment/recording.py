@@ -143,7 +143,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     id: str
     scenario: str
     setup: str
-    """singleton, in-manager or external."""
+    """singleton, in-manager, ranges or external."""
     program: str
     """kubeshard, go, or sharder and operator apart: `go+kubeshard`."""
     server: str

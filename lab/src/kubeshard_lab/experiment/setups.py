@@ -4,6 +4,7 @@
 |---|---|
 | `singleton` | one instance of the webhosting operator, elected, without sharding |
 | `in-manager` | instances of the operator, one of which is elected to be the sharder as well |
+| `ranges` | the same, by hash ranges in place of labels |
 | `external` | instances of the operator, and two sharders |
 
 Either role can be taken by the Go project's program. Its operator takes its name from the host and its namespace from a
@@ -20,7 +21,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.manager.config_file import election_document
@@ -33,8 +34,8 @@ from kubeshard_lab.examples.webhosting import config as operator_config
 from kubeshard_lab.examples.webhosting.api import NAMESPACE
 from kubeshard_lab.experiment.launches import Launch
 
-Kind = Literal["singleton", "in-manager", "external"]
-KINDS: tuple[Kind, ...] = ("singleton", "in-manager", "external")
+Kind = Literal["singleton", "in-manager", "ranges", "external"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 GO_WEBHOOK_PORT = 9443
 SHARDERS = 2
@@ -43,6 +44,7 @@ _OWN_NAMESPACE = "default"
 MODES: Mapping[Kind, Literal["off", "both", "shard"]] = {
     "singleton": "off",
     "in-manager": "both",
+    "ranges": "both",
     "external": "shard",
 }
 """What an operator is in each set-up."""
@@ -71,9 +73,9 @@ class Setup(NamedTuple):
         """Raises ConfigurationError if it cannot be run."""
         if self.kind == "singleton" and self.instances != 1:
             raise ConfigurationError("--setup singleton has one instance: leave out --instances")
-        if self.kind == "in-manager" and self.operator:
+        if MODES[self.kind] == "both" and self.operator:
             raise ConfigurationError(
-                "--setup in-manager needs kubeshard's operator: the Go project's has no sharder any more"
+                f"--setup {self.kind} needs kubeshard's operator: the Go project's has no sharder any more"
             )
         for program in (self.operator, self.sharder):
             if program and not program.is_file():
@@ -122,6 +124,7 @@ class Programs:
         if setup.operator is None:
             command = [*_WEBHOSTING, "operator", "--config", config, "--shard-name", name]
             command += ["--sharding", MODES[setup.kind]]
+            command += ["--delivery", "ranges"] if setup.kind == "ranges" else []
         elif setup.kind == "singleton":
             command = [str(setup.operator), "--config", config]
         else:

@@ -184,6 +184,7 @@ class SimulatedProcesses(Processes):
         settings = OperatorSettings(
             config=config,
             sharding=None if mode == "off" else mode,
+            ranges=setup.kind == "ranges",
             workers=setup.workers,
             shard_name=shard,
             namespace=NAMESPACE,

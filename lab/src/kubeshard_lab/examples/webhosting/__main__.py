@@ -69,6 +69,13 @@ def webhosting() -> None:
     "its sharder where it is elected, both. Default: see Environment.",
 )
 @click.option(
+    "--delivery",
+    type=click.Choice(("labels", "ranges")),
+    default="labels",
+    show_default=True,
+    help="How the ring shares out Websites: by labels on them, or by hash ranges, with nothing written to them.",
+)
+@click.option(
     "--shard-name",
     metavar="NAME",
     help="This shard's name (default: SHARD_NAME, SHARD_ID, the pod's or the host's name).",
@@ -86,6 +93,7 @@ def operator(
     path: str | None,
     strict_config: bool,
     sharding: str | None,
+    delivery: str,
     shard_name: str | None,
     namespace: str | None,
     kubeconfig: str | None,
@@ -110,6 +118,7 @@ def operator(
     settings, unknown = load_settings(path, os.environ)
     report_unknown(unknown, strict=strict_config)
     changes = {"shard_name": shard_name, "namespace": namespace, "sharding": sharding}
+    settings = msgspec.structs.replace(settings, ranges=delivery == "ranges")
     settings = msgspec.structs.replace(settings, **{name: value for name, value in changes.items() if value})
     if sharding == "off":
         settings = msgspec.structs.replace(settings, sharding=None)

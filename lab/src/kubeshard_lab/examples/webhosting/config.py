@@ -40,6 +40,8 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     config: OperatorConfig
     sharding: Mode | None
     """This process's role in the ring; None means a singleton with leader election."""
+    ranges: bool = False
+    """Whether the ring shares out hash ranges, in place of labels."""
     workers: int
     shard_name: str
     """The shard's name; `""` means the pod's or the host's name."""

@@ -157,9 +157,8 @@ async def _report_failure(ctx: Context, website: Website, error: Exception) -> N
 
 
 async def _write_status(ctx: Context, website: Website, phase: str) -> None:
-    """Sends one JSON Patch of the whole status, and only if something changed. It has no resourceVersion: the
-    precondition that matters is the shard label, which the fenced client tests, and observedGeneration says which spec
-    the status describes.
+    """Sends one JSON Patch of the whole status, and only if something changed. What it has to prove is the fence's
+    business: the shard's label, or the version that was read.
     """
     current = website.status
     status = msgspec.structs.replace(current, observed_generation=website.metadata.generation, phase=phase)
@@ -172,4 +171,5 @@ async def _write_status(ctx: Context, website: Website, phase: str) -> None:
         website.metadata.namespace,
         JsonPatch([add("/status", msgspec.to_builtins(status))]),
         subresource="status",
+        base=website,
     )

@@ -86,11 +86,13 @@ async def connected_operator(
 
 
 def _membership(settings: OperatorSettings, mode: Mode) -> Sharding:
+    projects = None if settings.ranges else LabelSelector(match_labels={PROJECT_LABEL: "true"})
     return Sharding(
-        DeclaredRing(RING, namespace_selector=LabelSelector(match_labels={PROJECT_LABEL: "true"})),
+        DeclaredRing(RING, namespace_selector=projects),
         settings.shard_name or None,
         settings.namespace or None,
         mode=mode,
+        delivery="ranges" if settings.ranges else "labels",
         lease=LeaseTerms(scaled(settings.config.leader_election.lease_duration)),
     )
 

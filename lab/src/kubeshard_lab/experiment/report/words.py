@@ -121,6 +121,7 @@ def what(run: RunRecord) -> str:
     made_of = {
         "singleton": f"{operator}'s operator as a singleton with {workers}",
         "in-manager": f"{instances}, one of which is also the sharder",
+        "ranges": f"{instances}, one of which shares out hash ranges",
         "external": f"{instances} and {whose} external sharder",
     }.get(run.setup, f"{instances}, set up as {run.setup}")
     rates = "at its full rates" if run.scale == 1 else f"at {digits(run.scale)} of its rates"
