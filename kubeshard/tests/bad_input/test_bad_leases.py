@@ -20,8 +20,8 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.ring_controller import ControllerRings
 from kubeshard.sharder.webhook_registration import Settled
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.conditions import RingReport
-from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.conditions import RingReport, shard_problems
+from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL, STATE_LABEL
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import ShardState, ShardStates
 
@@ -34,6 +34,7 @@ def lease(
     namespace: str = "ns",
     ring: str = "ring",
     labels: dict[str, str] | None = None,
+    owned: str = "",
     **spec: Any,
 ) -> Lease:
     given = {
@@ -49,6 +50,7 @@ def lease(
         uid=name,
         resource_version="1",
         labels={RING_LABEL: ring, **(labels or {})},
+        annotations={OWNED_RANGES_ANNOTATION: owned} if owned else None,
     )
     return Lease(metadata=meta, spec=LeaseSpec(**given))
 
@@ -184,3 +186,18 @@ async def test_a_name_in_two_namespaces_is_told_once_by_an_event_and_a_condition
     assert "one, two" in message
     assert [c.type for c in ring.status.conditions] == ["Ready", "ShardsAccepted"]
     assert len(written) == 1
+
+
+def test_rings_of_one_name_in_two_namespaces_are_told_to_work_on_each_object_several_times_if_they_do() -> (
+    None
+):
+    def problem(owned: str) -> str:
+        states = ShardStates()
+        states.observe(lease("a", namespace="one", owned="uid/1024:0-1023@1/1"), 0.0)
+        states.observe(lease("b", namespace="two", owned=owned), 0.0)
+        (found,) = shard_problems(list(states.shards("ring", 0.0)), 10)
+        return found
+
+    assert "several times" not in problem("uid/1024:")
+    told = "the shards in each of the namespaces one, two share out all objects by ranges"
+    assert told in problem("uid/1024:0-1023@1/1")

@@ -450,7 +450,11 @@ async def test_an_assignment_that_cannot_be_used_is_a_trouble_and_what_shards_re
     ("lease", "annotations", "problem"),
     [
         (said(2), {}, "b does not say that it works on buckets that it owns: 3-3"),
-        ("namespace/4:/1", {}, "b gets nothing: its program divides objects by namespace/4"),
+        (
+            "namespace/4:/1",
+            {},
+            f"b gets nothing: its program divides objects by namespace/4, and the ring by {BUCKETS}",
+        ),
         ("", {}, "b takes objects by labels, beside shards by ranges: an object may be on two"),
         (BY_LABELS, {}, "b, by labels, waits until the shards by ranges have ended: a"),
         (said(2, 3), {WEIGHT_ANNOTATION: "much"}, "b: the weight 'much' is not a number"),

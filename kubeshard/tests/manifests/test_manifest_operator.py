@@ -17,6 +17,7 @@ from kubeshard.manifests.ring import is_ring, ring_objects
 from kubeshard.manifests.values import OperatorValues, chosen
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.names import DELIVERY_ANNOTATION
 from kubeshard.webhook import Webhooks, converts, validates
 from kubeshard_apiserver.testing import MemoryApi
 from kubeshard_lab.examples import webhosting
@@ -168,23 +169,39 @@ async def test_an_api_server_takes_what_is_made_of_an_operator(kube_memory: Memo
         assert await client.raw("GET", "/apis/apps/v1/namespaces/pages/deployments/pages")
 
 
+SECRETS = {"group": "", "resource": "secrets"}
+
+
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "delivery", "says"),
     [
-        ({}, "shards nothing"),
-        ({"resources": [{"group": "", "resource": "events"}]}, "cannot be sharded"),
-        ({"resources": "all"}, "not a ControllerRing"),
+        ({}, "", "shards nothing"),
+        ({"resources": [{"group": "", "resource": "events"}]}, "", "cannot be sharded"),
+        ({"resources": "all"}, "", "not a ControllerRing"),
+        ({"resources": [SECRETS]}, "ranges", "'ranges': write Ranges"),
+        ({"resources": [SECRETS]}, "Ranges", "in which one namespace the shards are"),
     ],
 )
-def test_a_ring_that_cannot_work_is_refused(spec: Any, says: str) -> None:
+def test_a_ring_that_cannot_work_is_refused(spec: Any, delivery: str, says: str) -> None:
     ring = {
         "apiVersion": "sharding.timebertt.dev/v1alpha1",
         "kind": "ControllerRing",
-        "metadata": {"name": "r"},
+        "metadata": {"name": "r", "annotations": {DELIVERY_ANNOTATION: delivery}},
         "spec": spec,
     }
     with pytest.raises(ConfigurationError, match=says):
         list(ring_objects(ring, ("sharding-system", "sharder")))
+
+
+def test_the_sharder_gets_the_assignment_where_the_accounts_of_the_shards_are() -> None:
+    ring = {
+        "apiVersion": "sharding.timebertt.dev/v1alpha1",
+        "kind": "ControllerRing",
+        "metadata": {"name": "r", "annotations": {DELIVERY_ANNOTATION: "Ranges"}},
+        "spec": {"resources": [SECRETS]},
+    }
+    made = list(ring_objects(ring, ("sharding-system", "sharder"), shards=[("web", "shard")]))
+    assert "web" in {each["metadata"].get("namespace") for each in made if each["kind"] == "Role"}
 
 
 def test_the_ring_that_watches_declare_comes_with_the_sharders_role_and_policies() -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from range_world import VirtualClock
 
+from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError, Forbidden, PatchTestFailed
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import apply_json_patch
 from kubeshard.sharding.assignment import Report
 from kubeshard.sharding.buckets import Buckets
@@ -27,7 +29,9 @@ from kubeshard.sharding.coordinator import (
     Member,
     Prove,
     ReadLeases,
+    member_of,
 )
+from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION
 
 HEAD = {"by": "uid", "buckets": "8"}
 BUCKETS = Buckets(8)
@@ -481,3 +485,11 @@ def test_no_assignment_is_written_beside_a_shard_that_divides_objects_differentl
     assert "before b has ended" in world.machine.problem
     world.leases["b"] = other._replace(available=False)
     assert Create in map(type, world.tend())
+
+
+@pytest.mark.parametrize(("available", "problem"), [(True, "a gets nothing: its program"), (False, "")])
+def test_nothing_is_wrong_with_what_a_shard_says_that_has_ended(available: bool, problem: str) -> None:
+    meta = ObjectMeta(name="a", annotations={OWNED_RANGES_ANNOTATION: "uid/512:0-3@1/1"})
+    _, said = member_of(Lease(metadata=meta), BUCKETS, available=available)
+    assert said.startswith(problem)
+    assert bool(said) == bool(problem)

@@ -283,7 +283,7 @@ def test_a_report_says_how_the_shard_divides_objects() -> None:
     report = Report({0: 3}, 7)
     assert Report.parse(report.text(BUCKETS), BUCKETS) == report
     assert Report({}, 0).text(Buckets(64, "namespace")) == "namespace/64:/0"
-    with pytest.raises(ValueError, match="divides objects by namespace/64, and this one by uid/16"):
+    with pytest.raises(ValueError, match="divides objects by namespace/64, and the ring by uid/16"):
         Report.parse(report.text(Buckets(64, "namespace")), BUCKETS)
 
 

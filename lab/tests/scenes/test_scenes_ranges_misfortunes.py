@@ -151,7 +151,7 @@ def test_a_program_that_divides_objects_differently_gets_nothing(caplog: pytest.
             assert fleet.settled("s0", "s1")
 
     simulate(scene)
-    assert "s2 gets nothing: its program divides objects by uid/32, and this one by uid/64" in caplog.text
+    assert "s2 gets nothing: its program divides objects by uid/32, and the ring by uid/64" in caplog.text
 
 
 def test_a_shard_that_may_not_read_the_assignment_gets_nothing_and_tells_it(

@@ -525,7 +525,9 @@ def _range_troubles(
             "error",
         )
     for note in ranges.notes:
-        yield Trouble(note, "give its program, or its Lease, what the others have", do.leases)
+        yield Trouble(
+            note, "correct the annotation of its Lease, or what its program states of `delivery`", do.leases
+        )
     alive = {each.name for each in ring.members if each.held and each.state is ShardState.READY}
     for name in sorted(alive & ranges.reported.keys()):
         if (unseen := ranges.unreported(name)) and not ranges.problem:

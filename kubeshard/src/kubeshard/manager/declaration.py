@@ -128,8 +128,8 @@ class Declaration:
         for name, parts in (("servers", self.servers), ("runnables", self.runnables), ("opens", self.opens)):
             if not isinstance(parts, Iterable):
                 raise TypeError(f"{name} takes a list: {name}=[{type(parts).__name__}(...)]")
-        if self.processes != "auto" and self.processes < 1:
-            raise ValueError(f"processes={self.processes}: give a number from 1, or 'auto'")
+        if self.processes != "auto" and not (isinstance(self.processes, int) and self.processes >= 1):
+            raise ValueError(f"processes={self.processes!r}: give a number from 1, or 'auto'")
         opens: tuple[Any, ...] = tuple(self.opens)
         self.opens = opens
         # One made by `asynccontextmanager` can be called, too: as a decorator.

@@ -73,8 +73,8 @@ def ring_objects(
     the ring says in which namespaces they are, and policies restrict each shard to its own objects; with `labels_only`,
     a policy restricts the sharder to its labels.
 
-    Raises ConfigurationError if it is not a ControllerRing, if it shards nothing, if it shards what no ring may, or if
-    it has fields that no ring has.
+    Raises ConfigurationError if it is not a ControllerRing, if it shards nothing, if it shards what no ring may, if it
+    has fields that no ring has, or if its annotations do not say how it is delivered.
     """
     ring = _ring(manifest)
     resources = RingResources(ring.spec.resources)
@@ -82,7 +82,13 @@ def ring_objects(
         raise ConfigurationError(f"ControllerRing {ring.name}: {'; '.join(problems)}")
     if not resources.entries:
         raise ConfigurationError(f"ControllerRing {ring.name}: spec.resources is empty, so it shards nothing")
-    yield _confined(manifest, shards) if shards else dict(manifest)
+    confined = _confined(manifest, shards) if shards else dict(manifest)
+    ring = _ring(confined)
+    try:
+        _ = ring.ranges
+    except ValueError as error:
+        raise ConfigurationError(f"ControllerRing {ring.name}: {error}") from None
+    yield confined
     for role in roles(ring_grants(ring), f"sharding:controllerring:{ring.name}", account=sharder):
         yield {**role, "metadata": {**role["metadata"], "labels": {APP_LABEL: APP_NAME}}}
     if shards:

@@ -39,7 +39,12 @@ from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOw
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable
 from kubeshard.sharding.coordinator import doubts
-from kubeshard.sharding.names import DELIVERY_ANNOTATION, RING_LABEL, assignment_name
+from kubeshard.sharding.names import (
+    DELIVERY_ANNOTATION,
+    RING_LABEL,
+    SHARD_NAMESPACES_ANNOTATION,
+    assignment_name,
+)
 
 RETRY, MISSED_AGAIN = 1.0, 0.1
 PARTLY = 2.0
@@ -133,7 +138,8 @@ class RangeDriver:
                     "The ring has no assignment yet, so this shard works on nothing",
                     ring=self._ring,
                     advice='nobody shares out its objects: some instances of the program need mode="both", or the '
-                    f"ControllerRing the annotation {DELIVERY_ANNOTATION}",
+                    f"ControllerRing the annotations {DELIVERY_ANNOTATION} and, with the namespace of this "
+                    f"shard, {SHARD_NAMESPACES_ANNOTATION}",
                 )
             await asyncio.get_running_loop().create_future()
 

@@ -89,7 +89,7 @@ class ControllerRing(
             return None
         if delivery != "Ranges":
             raise ValueError(
-                f"{DELIVERY_ANNOTATION}: {delivery!r} is not Ranges, the only one besides labels"
+                f"{DELIVERY_ANNOTATION}: {delivery!r}: write Ranges, or leave it out in a ring by labels"
             )
         namespaces = self.shard_namespaces or frozenset()
         if len(namespaces) != 1:

@@ -259,7 +259,7 @@ class Report(NamedTuple):
         divided, _, rest = text.rpartition(":")
         if divided and divided != str(buckets):
             raise DividedDifferently(
-                f"its program divides objects by {divided[:200]}, and this one by {buckets}"
+                f"its program divides objects by {divided[:200]}, and the ring by {buckets}"
             )
         if divided and not rest:
             return None

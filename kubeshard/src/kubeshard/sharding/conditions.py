@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from kubeshard.core.conditions import Condition, for_people
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharding.api import READY
+from kubeshard.sharding.assignment import owns_some
 from kubeshard.sharding.names import (
+    OWNED_RANGES_ANNOTATION,
     SHARD_NAMESPACES_ANNOTATION,
     STRICT_HANDOVER_ANNOTATION,
     SYSTEM_NAMESPACES_ANNOTATION,
@@ -246,7 +248,13 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
         if shard.allowed is False
     ]
     namespaces = sorted({shard.key.namespace for shard in shards if shard.member and shard.allowed is None})
-    if len(namespaces) > 1:
+    sharing = sorted({shard.key.namespace for shard in shards if shard.member and _owns_buckets(shard)})
+    if len(sharing) > 1:
+        problems.append(
+            f"the shards in each of the namespaces {', '.join(sharing)} share out all objects by ranges, so each object"
+            " is worked on several times: give all but one another ring, by its name, or stop them"
+        )
+    elif len(namespaces) > 1:
         problems.append(
             f"the shards are in several namespaces ({', '.join(namespaces)}): if not all of these are meant, somebody"
             f" has created Leases to get objects; say which in the ring's annotation {SHARD_NAMESPACES_ANNOTATION}"
@@ -261,6 +269,10 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
             f"{count} shards are available, only {max_shards} are used, the oldest of each namespace"
         )
     return problems[:10]
+
+
+def _owns_buckets(shard: Shard) -> bool:
+    return owns_some(shard.lease.metadata.annotation(OWNED_RANGES_ANNOTATION))
 
 
 def _unresolved(report: RingReport, resources: RingResources) -> str:

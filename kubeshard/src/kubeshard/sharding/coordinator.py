@@ -434,7 +434,7 @@ def contradiction(assignment: Assignment, members: Iterable[Member]) -> str:
 
 
 def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Member, str]:
-    """What a shard's Lease says of it, and what is wrong with that."""
+    """What a shard's Lease says of it, and what is wrong with that while it is available."""
     meta, spec = lease.metadata, lease.spec
     said, problems = meta.annotation(OWNED_RANGES_ANNOTATION), list[str]()
     by_labels, said = not said, "" if said == BY_LABELS else said
@@ -452,7 +452,7 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Membe
     keys = filter(None, (key.strip() for key in meta.annotation(PINNED_ANNOTATION).split(",")))
     pinned = frozenset(buckets.of(ObjectMeta(namespace=key, uid=key)) for key in keys)
     found = Member(meta.name, available, weight, report, renewed, by_labels, differs, pinned)
-    return found, "; ".join(problems)
+    return found, "; ".join(problems if available else ())
 
 
 def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:

@@ -117,8 +117,8 @@ def _print_status(
             say(
                 f"{name}: there are Leases of its shards, but no ControllerRing, and no sharder inside the operator:"
                 " nobody assigns its objects\n"
-                "  if it was deleted, create it again, or stop its shards and delete their Leases; objects keep their"
-                " shard label"
+                '  run some of its shards with mode="both", or create the ControllerRing; if the ring was given up,'
+                " stop its shards and delete their Leases"
             )
         else:
             say(
