@@ -30,7 +30,7 @@ from kubeshard.manager.pages import StatusPages, StatusPagesServer
 from kubeshard.manager.roles import manager_grants
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.servers import AnyServer, BehindService, Called, Converting
-from kubeshard.manager.settings import Processes
+from kubeshard.manager.settings import Processes, processes_of
 from kubeshard.runtime.processors import processor_limit, processors
 from kubeshard.runtime.world import World
 
@@ -128,8 +128,7 @@ class Declaration:
         for name, parts in (("servers", self.servers), ("runnables", self.runnables), ("opens", self.opens)):
             if not isinstance(parts, Iterable):
                 raise TypeError(f"{name} takes a list: {name}=[{type(parts).__name__}(...)]")
-        if self.processes != "auto" and not (isinstance(self.processes, int) and self.processes >= 1):
-            raise ValueError(f"processes={self.processes!r}: give a number from 1, or 'auto'")
+        processes_of(str(self.processes))
         opens: tuple[Any, ...] = tuple(self.opens)
         self.opens = opens
         # One made by `asynccontextmanager` can be called, too: as a decorator.
