@@ -18,7 +18,7 @@ from typing import Any
 from kubeshard.core.errors import AlreadyExists, ApiError, Invalid, NotFound, PatchTestFailed, Timeout
 from kubeshard.core.patches import JsonPatch, apply_json_patch
 from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read
-from kubeshard.sharding.assignment import Assignment, Report, Unreadable
+from kubeshard.sharding.assignment import Assignment, Report, Unreadable, owns_some
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.coordinator import (
     Change,
@@ -236,14 +236,20 @@ class Shard:
         self._begun: int | None = None
         """The version with which it began; None: it does not act yet."""
         self._retrying = False
-        world.lease(name, held=True, report=str(Report({}, 0)), weight=weight, renewed=world.clock.now)
+        world.lease(name, held=True, report=self._said, weight=weight, renewed=world.clock.now)
         world.after(RENEWAL, self._renew)
         world.after(0.0, self._begin)
 
     @property
     def has_said(self) -> bool:
         """Whether what it owns is on its Lease."""
-        return self.world.leases[self.name].report == str(self.ownership.report)
+        return self.world.leases[self.name].report == self._said
+
+    @property
+    def _said(self) -> str:
+        if self._begun is None:
+            return f"{self.world.buckets}:"
+        return self.ownership.report.text(self.world.buckets)
 
     @property
     def _lives(self) -> bool:
@@ -253,8 +259,7 @@ class Shard:
         if not self._lives:
             return
         assert self.world.leases[self.name].held
-        report = str(self.ownership.report)
-        self.world.lease(self.name, report=report, renewed=self.world.clock.now)
+        self.world.lease(self.name, report=self._said, renewed=self.world.clock.now)
         self.world.after(RENEWAL, self._renew)
 
     def _begin(self) -> None:
@@ -364,7 +369,8 @@ class Leases:
 
 def read(shard: str, lease: Lease, buckets: Buckets) -> Member:
     report = Report.parse(lease.report, buckets) if lease.report else None
-    return Member(shard, lease.held, lease.weight, report, str(lease.renewed))
+    idle = report is None and not owns_some(lease.report)
+    return Member(shard, lease.held, lease.weight, report, str(lease.renewed), idle=idle)
 
 
 class Leader:

@@ -493,3 +493,34 @@ def test_nothing_is_wrong_with_what_a_shard_says_that_has_ended(available: bool,
     _, said = member_of(Lease(metadata=meta), BUCKETS, available=available)
     assert said.startswith(problem)
     assert bool(said) == bool(problem)
+
+
+@pytest.mark.parametrize("by_labels", [False, True])
+def test_what_a_shard_has_that_lives_and_says_that_it_works_on_nothing_goes_to_the_others(
+    by_labels: bool,
+) -> None:
+    """It divides objects differently, may not read the assignment, or takes them by labels."""
+    world = scene("a", "b", _0_3="a@1", _4_7="b@1")
+
+    def says_nothing() -> None:
+        world.shard("b", "")
+        world.leases["b"] = world.leases["b"]._replace(idle=True, by_labels=by_labels)
+
+    says_nothing()
+    assert [type(each) for each in world.tend()] == [Look, ReadLeases]
+    says_nothing()
+    assert world.tend(1) == [], "what it said may be older than what was seen"
+    says_nothing()
+    world.tend(1)
+    assert world.groups == {"0-7": "a@2"}
+
+
+def test_a_shard_that_has_said_nothing_yet_keeps_what_it_reclaims() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@1")
+    for renewal in range(3):
+        world.shard("b", "")
+        world.leases["b"] = world.leases["b"]._replace(idle=True)
+        if renewal == 1:
+            world.edit(_4_7="b@2")
+            world.heard()
+        assert changes(world.tend(1)) == 0

@@ -14,7 +14,8 @@ Of 1024 parts, the longest such selector has 2 KB, besides its keys: that of eve
 `LONGEST`, the smallest gaps are asked for as well, and left out here. Labels for coarse and fine parts beside each
 other would not make it shorter: the terms of a selector are connected by "and", so each of these labels would need a
 list/watch of its own.
-: sets of ranges that contain the same hashes are equal. Not guaranteed: that names spread evenly. FNV-1a
+
+Guaranteed: sets of ranges that contain the same hashes are equal. Not guaranteed: that names spread evenly. FNV-1a
 mixes the last characters of a text only into the middle of the hash, so namespaces that are numbered are neighbours;
 uids are random.
 """

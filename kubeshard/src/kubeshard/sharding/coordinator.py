@@ -7,6 +7,7 @@ Each bucket is decided about like an object that carries labels (`planner.place`
 |---|---|---|---|
 | none | | a shard | the shard as its owner, when no shard joins any more |
 | not available, and proven dead (`Prove`) | any | a shard | the shard as its owner, at once |
+| available, and works on nothing (`_work_on_nothing`) | any | a shard | the shard as its owner, at once |
 | available | none | another one | the other one as its target, when no shard joins any more |
 | available | another one | another one | that one as its target |
 | available | some | its owner | no target |
@@ -45,8 +46,13 @@ It calls `seen` with every answer before it goes on, and tends once at a time.
 A ring begins with ranges when no shard that takes objects by labels is left, and one by labels does not begin before
 all by ranges have ended (`label_delivery`): the two know nothing of each other.
 
-Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease after the bucket was seen there, by a
-patch that fails if the shard has begun again since; every other change needs the owner. Shards that join within
+A process may have the name of a shard, and never work on what is that shard's: it takes objects by labels, divides them
+differently, or may not read the assignment. While it lives, nobody else gets its Lease. So what it says counts, if it
+has said so since.
+
+Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease after the bucket was seen there, or has
+said after that that it works on nothing, by a patch that fails if the shard has begun again since; every other change
+needs the owner. Shards that join within
 `SETTLE` seconds of each other are one change. Not guaranteed: that an edit at a greater epoch is noticed: it looks like
 a change by the rules; that nobody works on a bucket twice after an edit that a shard sees more than a renewal late, or
 within a renewal after the bucket has changed hands, if the shard that it names begins just then.
@@ -67,7 +73,16 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import JsonPatch, add, test
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharding.assignment import BY_LABELS, Assignment, DividedDifferently, Place, Report, Unreadable
+from kubeshard.sharding.assignment import (
+    BY_LABELS,
+    Assignment,
+    DividedDifferently,
+    Group,
+    Place,
+    Report,
+    Unreadable,
+    owns_some,
+)
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, PINNED_ANNOTATION, WEIGHT_ANNOTATION
 from kubeshard.sharding.planner import Action, place
@@ -101,6 +116,8 @@ class Member(NamedTuple):
     """Whether its program divides objects differently."""
     pinned: frozenset[int] = frozenset()
     """The buckets that it gets whatever its weight."""
+    idle: bool = False
+    """Whether it says that it works on nothing, and has not read the assignment."""
 
 
 class Membership(Protocol):
@@ -155,6 +172,13 @@ Command = Look | ReadLeases | Prove | Create | Change
 Steps = Generator[Command, Any, None]
 
 
+class _Idle(NamedTuple):
+    groups: tuple[Group, ...]
+    renewed: str
+    left: int
+    """How often it has to renew its Lease until it is believed."""
+
+
 class _Move(NamedTuple):
     owner: str
     target: str
@@ -194,6 +218,8 @@ class Coordinator:
         """The last renewals that do not count."""
         self._unclaimed: dict[tuple[int, Place], tuple[float, str]] = {}
         """Since when, and since which renewal, the owners of buckets do not say that they own them."""
+        self._idle: dict[str, _Idle] = {}
+        """The shards that say that they work on nothing, with the groups that name them."""
         self._failures = 0
         self._retry_at = -math.inf
 
@@ -205,7 +231,7 @@ class Coordinator:
     @property
     def awaits_renewals(self) -> bool:
         """Whether each renewal of a Lease is news."""
-        return self._renewals is not None
+        return self._renewals is not None or bool(self._idle)
 
     # Events
 
@@ -362,6 +388,8 @@ class Coordinator:
                 "ended"
             )
             return
+        idle = yield from self._work_on_nothing(assignment)
+        members = [each for each in self._membership.members(self.buckets) if each.shard not in idle]
         alive = frozenset(member.shard for member in members if member.available)
         weights = weights_of(assignment, members)
         now, settled = self._clock.monotonic(), self._settled(assignment, weights)
@@ -370,7 +398,7 @@ class Coordinator:
             if len(moves) > (urgent := sum(move.urgent for move in moves.values())):
                 self.wake_at = settled
             moves = {bucket: move for bucket, move in moves.items() if move.urgent} if urgent else {}
-        if dead := frozenset(move.taken_from for move in moves.values()) - {""}:
+        if dead := frozenset(move.taken_from for move in moves.values()) - {"", *idle}:
             version = self._version
             proven = yield Prove(dead)
             if self._version != version:  # they were asked about what was seen before
@@ -378,7 +406,8 @@ class Coordinator:
                 return
             if proven != dead:
                 self.wake_at = min(self.wake_at, now + UNPROVEN)
-            moves = {b: move for b, move in moves.items() if not move.taken_from or move.taken_from in proven}
+            believed = {"", *idle, *proven}
+            moves = {bucket: move for bucket, move in moves.items() if move.taken_from in believed}
         moves = {**self._repeated(assignment, members), **moves}
         places = {bucket: (move.owner, move.target) for bucket, move in moves.items()}
         if moves and (patch := assignment.change(places, join=True)):
@@ -387,6 +416,26 @@ class Coordinator:
             asked = sum(move.target not in ("", last.target) for last, move in each)
             why = "shards have joined, left, or changed their weights"
             yield Change(patch, why, len(moves), given, asked)
+
+    def _work_on_nothing(self, assignment: Assignment) -> Generator[Command, Any, frozenset[str]]:
+        """The shards that are named, live, and have said since that they work on nothing."""
+        groups = {
+            shard: tuple(group for group in assignment.groups if shard in group.place[:2])
+            for shard in self._named_idle(assignment)
+        }
+        self._idle = {shard: each for shard, each in self._idle.items() if each.groups == groups.get(shard)}
+        if groups.keys() - self._idle.keys():
+            yield ReadLeases()  # what a watch brings may have been said long before
+        for shard, renewed in self._named_idle(assignment).items():
+            if shard in groups:
+                last = self._idle.get(shard, _Idle(groups[shard], renewed, RENEWALS))
+                self._idle[shard] = _Idle(last.groups, renewed, last.left - (renewed != last.renewed))
+        return frozenset(shard for shard, each in self._idle.items() if each.left <= 0)
+
+    def _named_idle(self, assignment: Assignment) -> dict[str, str]:
+        """Their renewals."""
+        members = self._membership.members(self.buckets)
+        return _renewals(each for each in members if each.idle and each.shard in assignment.shards)
 
     def _repeated(self, assignment: Assignment, members: Iterable[Member]) -> dict[int, _Move]:
         """What shards own, and do not say so: they may have seen it at a greater epoch, before it was edited."""
@@ -451,7 +500,8 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Membe
     renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
     keys = filter(None, (key.strip() for key in meta.annotation(PINNED_ANNOTATION).split(",")))
     pinned = frozenset(buckets.of(ObjectMeta(namespace=key, uid=key)) for key in keys)
-    found = Member(meta.name, available, weight, report, renewed, by_labels, differs, pinned)
+    idle = report is None and not owns_some(said)
+    found = Member(meta.name, available, weight, report, renewed, by_labels, differs, pinned, idle)
     return found, "; ".join(problems if available else ())
 
 
