@@ -777,3 +777,37 @@ async def test_the_sign_of_a_quantity_is_a_function_and_no_method(api, group, ru
             DEFINITIONS, defined(group, {}, schema={"openAPIV3Schema": schema}), dryRun="All"
         )
     assert tried.status == (201 if rule.startswith("sign") else 422)
+
+
+RBAC = "rbac.authorization.k8s.io"
+APPROVED = {"api-approved.kubernetes.io": "https://example.com/approved"}
+
+
+@pytest.mark.parametrize(
+    ("plural", "kind", "code"), [("rolebindings", "RoleBinding", 422), ("bindinggroups", "BindingGroup", 404)]
+)
+async def test_a_definition_in_a_group_of_the_server_is_accepted_but_never_served(
+    api, ns, plural, kind, code
+):
+    definition = defined(RBAC, OPEN)
+    definition["metadata"] = {"name": f"{plural}.{RBAC}", "annotations": APPROVED}
+    definition["spec"]["names"] = {"plural": plural, "kind": kind}
+    at, objects = f"{DEFINITIONS}/{plural}.{RBAC}", f"/apis/{RBAC}/v1/namespaces/{ns}/{plural}"
+    built_in = {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": {"name": "kept"}}
+    built_in["roleRef"] = {"apiGroup": RBAC, "kind": "Role", "name": "a"}
+    bindings = f"/apis/{RBAC}/v1/namespaces/{ns}/rolebindings"
+    assert (await api.create(bindings, built_in)).status == 201
+
+    async def established():
+        conditions = (await api.get(at))["status"].get("conditions") or ()
+        return ("Established", "True") in {(each["type"], each["status"]) for each in conditions}
+
+    with aside():
+        assert (await api.create(DEFINITIONS, definition)).status == 201
+    await until(established)
+    body = {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": {"name": "a"}, "spec": {"a": 1}}
+    assert (await api.create(objects, body)).status == code
+    served = [each["name"] for each in (await api.get(f"/apis/{RBAC}/v1"))["resources"]]
+    assert served == ["clusterrolebindings", "clusterroles", "rolebindings", "roles"]
+    assert (await api.delete(at)).status == 200
+    assert (await api.get(f"{bindings}/kept")).status == 200

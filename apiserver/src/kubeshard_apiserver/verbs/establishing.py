@@ -74,9 +74,13 @@ class Definitions:
         live, new, _ = finish(self._updates.updating(target, mutate, _OPTIONS))
         return live if is_same(new, live) else self._store.put(DEFINITIONS, target.key, new)
 
+    def _is_served(self, definition: Object) -> bool:
+        """An established definition in one of the server's own groups changes nothing about what is served there."""
+        return is_established(definition) and not self._registry.is_builtin(definition["spec"]["group"])
+
     def serve(self, definition: Object) -> None:
-        """Serves the kind of the definition from now on if the definition is established."""
-        if not is_established(definition):
+        """Serves the kind of the definition from now on, unless nothing of it is to be served."""
+        if not self._is_served(definition):
             return
         resource = resource_of(definition)
         self._registry.remove(resource)
@@ -92,7 +96,7 @@ class Definitions:
     def doom_objects(self, definition: Object) -> None:
         """Deletes the objects of a definition that is being deleted. Objects with finalizers delay its removal."""
         resource = resource_of(definition)
-        if is_established(definition):
+        if self._is_served(definition):
             now = self._model.now()
             for key, obj in list(self._store.objects(resource).items()):
                 if not obj["metadata"].get("finalizers"):
@@ -120,7 +124,7 @@ class Definitions:
 
     def _vanish(self, definition: Object) -> None:
         resource, key = resource_of(definition), Key("", definition["metadata"]["name"])
-        if is_established(definition):
+        if self._is_served(definition):
             self._registry.remove(resource)
             self._store.close(resource)
             self._served.pop(resource, None)
