@@ -32,7 +32,15 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.leases.held_lease import HeldLease
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.shard import DeclaredRing, Ranges, SharderSettings, ShardFence, ShardIdentity, Sharding
+from kubeshard.shard import (
+    DeclaredRing,
+    LeaseTerms,
+    Ranges,
+    SharderSettings,
+    ShardFence,
+    ShardIdentity,
+    Sharding,
+)
 from kubeshard.shard.handover import shard_predicate
 from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.shard_lease import HeldShardLease
@@ -467,3 +475,20 @@ def test_the_fence_covers_the_rings_resources_in_every_version() -> None:
     assert fence.covers(SiteV2.KIND)
     assert not fence.covers(ConfigMap.KIND)
     assert (fence.label_key, fence.shard) == (SHARD, "me")
+
+
+@pytest.mark.parametrize(
+    ("delivery", "terms", "says"),
+    [
+        ("labels", {"weight": 0}, 'weight and pinned: shares are those of rings by delivery="ranges"'),
+        ("ranges", {"weight": 0, "pinned": ["team-a"]}, "team-a is pinned, which is no uid"),
+        (Ranges(by="namespace"), {"pinned": "team-a"}, "pinned: 'team-a': give a list"),
+    ],
+)
+def test_what_a_shard_cannot_be_given_is_refused(delivery: Any, terms: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        Sharding("ring", delivery=delivery, lease=LeaseTerms(**terms))
+
+
+def test_a_namespace_is_pinned_in_a_ring_by_namespaces() -> None:
+    Sharding("ring", delivery=Ranges(by="namespace"), lease=LeaseTerms(weight=0, pinned=["team-a"]))

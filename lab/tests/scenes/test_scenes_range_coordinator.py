@@ -219,7 +219,8 @@ def test_a_canary_gets_nothing_but_what_is_pinned_to_it_and_nothing_else_moves_f
             async with fleet.world.admin("home") as client:
                 (thing, *_) = await client.list_all(Thing, ALL)
                 pinned = fleet.ranges.divided.of(thing.metadata)
-                says = {WEIGHT_ANNOTATION: "0", PINNED_ANNOTATION: f"{thing.metadata.uid}, no-such-uid"}
+                pins = f"{thing.metadata.uid}, 00000000-0000-4000-8000-000000000001, team-a"
+                says = {WEIGHT_ANNOTATION: "0", PINNED_ANNOTATION: pins}
                 fleet.start("s1")
                 await fleet.until_settled(*SHARDS)
                 await client.patch(Lease, "s1", "ops", MergePatch({"metadata": {"annotations": says}}))

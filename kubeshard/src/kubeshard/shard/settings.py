@@ -94,6 +94,8 @@ class LeaseTerms:
     pinned: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.pinned, str):
+            raise ConfigurationError(f"pinned: {self.pinned!r}: give a list")
         try:
             weight_of(self.says.get(WEIGHT_ANNOTATION, ""))
         except ValueError as error:

@@ -68,6 +68,7 @@ from kubeshard.shard.settings import DeclaredRing, LeaseTerms, Ranges, SharderSe
 from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import (
+    PINNED_ANNOTATION,
     RING_LABEL,
     STRICT_HANDOVER_ANNOTATION,
     inside_election,
@@ -157,6 +158,11 @@ class Sharding(ArgumentHints):
                 "namespace_selector: a hash range has objects of all namespaces: leave it out, and let the manager "
                 "watch certain namespaces, or reconcile what a predicate selects"
             )
+        if says := self._terms.says:
+            if self.ranges is None:
+                raise ConfigurationError('weight and pinned: shares are those of rings by delivery="ranges"')
+            if wrong := self.ranges.divided.pinned(says.get(PINNED_ANNOTATION, ""))[1]:
+                raise ConfigurationError(f'{wrong}: name uids, or write delivery=Ranges(by="namespace")')
         self._delivery: Delivery = Labels() if self.ranges is None else RangeDelivery(self.ranges)
         self._prepared: _Prepared | None = None
         self._held: HeldShardLease | None = None

@@ -129,8 +129,7 @@ class InManagerSharder:
     """A candidate (`kubeshard.manager.runnable.Work`), run once. `declared` is the ring if there is no ControllerRing;
     None means that there is nothing to do then. `looks_for_ring` False: `declared` is always used. `client` is for the
     cluster with Leases and ControllerRing, `objects` for the one with the ring's objects and their Namespaces, called
-    `objects_in` in logs. `ranges`: how objects are divided if they are not labelled; none of them is read or written
-    then.
+    `objects_in` in logs. `ranges`: how objects are divided in a ring by ranges, and None in one by labels.
     """
 
     name = "sharder"

@@ -24,7 +24,6 @@ from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import ApiError, NotFound
-from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
@@ -57,8 +56,6 @@ from kubeshard.sharding.names import (
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import ShardChange
 
-BUCKET = GroupResource("", "buckets")
-"""Beside the resources of objects because of which shards are evicted."""
 OVERDUE_AGAIN = 10.0
 """Seconds, less than `take_overs.RECENT`."""
 
@@ -168,7 +165,7 @@ class RangeCoordination:
         """Which buckets have not been released in time, for evictions. Returns when to tell it again."""
         now, asked = self._clock.monotonic(), self._machine.asked.items()
         late = [(bucket, owner) for bucket, (owner, since) in asked if now - since >= ring.evictions.timeout]
-        ring.evictions.overdue(((BUCKET, str(bucket)), owner, now) for bucket, owner in late)
+        ring.evictions.overdue(((BUCKETS, str(bucket)), owner, now) for bucket, owner in late)
         if late:
             return now + OVERDUE_AGAIN
         return min((since + ring.evictions.timeout for _, (_, since) in asked), default=math.inf)

@@ -27,6 +27,7 @@ BUCKETS = GroupResource("", "buckets")
 MOST_BUCKETS = 2048
 """A change of all of them at once is still one patch: the API server takes 10 000 operations."""
 
+_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RUN = re.compile(r"([0-9]{1,4})-([0-9]{1,4})")
 
 
@@ -86,6 +87,16 @@ class Buckets:
     def of(self, metadata: ObjectMeta) -> int:
         """The object's bucket."""
         return HashRanges(self.by).hash_of(metadata) * self.count // HASHES
+
+    def pinned(self, text: str) -> tuple[frozenset[int], str]:
+        """The buckets of what the annotation names, and what is wrong with that, which is left out."""
+        keys = {key for each in text.split(",") if (key := each.strip())}
+        wrong = sorted(key for key in keys if self.by == "uid" and _UID.fullmatch(key) is None)
+        found = frozenset(self.of(ObjectMeta(namespace=key, uid=key)) for key in keys.difference(wrong))
+        return (
+            found,
+            f"{', '.join(wrong)[:200]} is pinned, which is no uid, in a ring by uids" if wrong else "",
+        )
 
     def ranges(self, buckets: Iterable[int], *, label: str = "") -> HashRanges:
         """The hashes of these buckets; with a label, of the objects that it says to be in one of them."""

@@ -69,7 +69,6 @@ from typing import Any, NamedTuple, Protocol
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import AlreadyExists, ApiError, NotFound, PatchTestFailed
-from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import JsonPatch, add, test
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.clock import Clock
@@ -498,8 +497,8 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Membe
         problems.append(f"{meta.name} gets nothing: {error}")
         differs = isinstance(error, DividedDifferently)
     renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
-    keys = filter(None, (key.strip() for key in meta.annotation(PINNED_ANNOTATION).split(",")))
-    pinned = frozenset(buckets.of(ObjectMeta(namespace=key, uid=key)) for key in keys)
+    pinned, wrong = buckets.pinned(meta.annotation(PINNED_ANNOTATION))
+    problems += [f"{meta.name}: {wrong}"] if wrong else []
     idle = report is None and not owns_some(said)
     found = Member(meta.name, available, weight, report, renewed, by_labels, differs, pinned, idle)
     return found, "; ".join(problems if available else ())
