@@ -34,7 +34,7 @@ def takes(breaker: CircuitBreaker, shards: Iterable[Shard], now: float, *, fresh
     """The shards that are due and may be taken over now; they are."""
     shards = list(shards)
     breaker.update(shards, now, fresh=fresh)
-    taken = [s for s in shards if s.state is ShardState.UNCERTAIN and breaker.may_take(s)]
+    taken = [s for s in shards if s.state is ShardState.UNCERTAIN and breaker.may_take(s, now)]
     for each in taken:
         breaker.taken(each, now)
     return [each.name for each in taken]
@@ -82,6 +82,17 @@ def test_shards_that_do_not_return_are_given_up_a_fifth_at_a_time_after_the_grac
         dead = [each for each in dead if each.name not in gone]
     assert when == [45, 45, 55, 55, 65, 65, 75, 75, 85, 85]
     assert not breaker.is_open
+
+
+def test_a_take_over_that_is_seen_before_it_is_told_does_not_begin_the_grace_period_anew() -> None:
+    breaker = CircuitBreaker(GRACE)
+    dead = ring(1, due=3)
+    assert takes(breaker, dead, 0) == []
+    breaker.update(dead, GRACE, fresh=True)
+    assert breaker.may_take(dead[1], GRACE)
+    breaker.update([dead[0], *dead[2:]], GRACE, fresh=True)
+    breaker.taken(dead[1], GRACE)
+    assert takes(breaker, [dead[0], *dead[2:]], GRACE + EVERY) == ["u1"]
 
 
 def test_a_stale_view_begins_the_grace_period_anew_even_between_two_batches() -> None:
@@ -134,7 +145,7 @@ def test_a_shard_that_may_be_taken_does_not_use_up_the_batch_twice() -> None:
     for now in (0, 45, 46):
         breaker.update(dead, now, fresh=True)
         allowed = [
-            each.name for each in dead if each.state is ShardState.UNCERTAIN and breaker.may_take(each)
+            each.name for each in dead if each.state is ShardState.UNCERTAIN and breaker.may_take(each, now)
         ]
     assert allowed == ["u0", "u1"]
 
@@ -153,7 +164,7 @@ def test_deleted_leases_count_from_the_time_at_which_they_would_have_expired() -
     assert not breaker.is_open
     breaker.update([*ring(1), *(each._replace(state=ShardState.DEAD) for each in gone)], 1, fresh=True)
     assert breaker.is_open
-    assert not breaker.may_take(gone[0]._replace(state=ShardState.DEAD))
+    assert not breaker.may_take(gone[0]._replace(state=ShardState.DEAD), 1)
 
 
 def test_without_a_grace_period_nothing_is_ever_held_back() -> None:

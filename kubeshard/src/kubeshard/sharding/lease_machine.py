@@ -472,7 +472,7 @@ class LeaseMachine:
         if breaker.is_open and not was_open:
             yield ReadAll()
             breaker = self._judge(ring)
-        return not breaker.may_take(shard)
+        return not breaker.may_take(shard, self._clock.monotonic())
 
     def _judge(self, ring: LeasesOfRing) -> CircuitBreaker:
         breaker = self._breakers.setdefault(ring, CircuitBreaker(self._grace))

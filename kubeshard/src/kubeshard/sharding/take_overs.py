@@ -142,13 +142,16 @@ class CircuitBreaker:
         elif self.state is BreakerState.RELEASING and now - self._since >= EVERY:
             self._since, self._left = now, self._size
 
-    def may_take(self, shard: Shard) -> bool:
-        """Whether the Lease, or the tombstone of one, may be taken over. Call `update` before."""
+    def may_take(self, shard: Shard, now: float) -> bool:
+        """Whether the Lease, or the tombstone of one, may be taken over. Call `update` before. One that was held back
+        counts as taken from now on: a watch may show that before `taken` is called.
+        """
         if shard.valid and shard.allowed is not False and self.is_open and shard.key not in self._granted:
             if self.state is BreakerState.WAITING or not self._left:
                 return False
             self._left -= 1
             self._granted.add(shard.key)
+            self.taken(shard, now)
         return True
 
     def taken(self, shard: Shard, now: float) -> None:
