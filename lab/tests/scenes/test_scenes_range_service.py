@@ -133,7 +133,7 @@ def test_the_ring_says_what_is_wrong_with_its_assignment_until_it_is_mended() ->
 @pytest.mark.parametrize(
     ("delivery", "namespaces", "problem"),
     [
-        ("Ringes", "ops", "'Ringes' is not Ranges"),
+        ("Ringes", "ops", "'Ringes': write Ranges"),
         ("Ranges", "", "in which one namespace"),
         ("Ranges name/64", "ops", "by 'name': not one of"),
         ("Ranges uid/63", "ops", "63 buckets: not a power of two"),
