@@ -811,3 +811,15 @@ async def test_a_definition_in_a_group_of_the_server_is_accepted_but_never_serve
     assert served == ["clusterrolebindings", "clusterroles", "rolebindings", "roles"]
     assert (await api.delete(at)).status == 200
     assert (await api.get(f"{bindings}/kept")).status == 200
+
+
+def named(*names):
+    return {"properties": {"a": {"enum": list(names)}}}
+
+
+@pytest.mark.parametrize("alternatives", [{"not": named("y")}, {"oneOf": [named("x"), named("y")]}])
+async def test_alternatives_are_judged_anew_where_an_update_changes_nothing(api, group, ns, alternatives):
+    spec = {**fields(a=STRING, b=STRING), **alternatives}
+    things, thing = await kind(api, group, ns, fields(spec=spec))
+    assert (await api.create(things, thing(spec={"a": "x"}))).status == 201
+    assert (await api.merge(f"{things}/a", {"spec": {"b": "c"}})).status == 200

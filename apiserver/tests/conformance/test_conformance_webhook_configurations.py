@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from conformance_kinds import DEFINITIONS, definition
 from conformance_registration import CONFIG_MAPS, REGISTRATION
 
 MUTATING = f"{REGISTRATION}/mutatingwebhookconfigurations"
@@ -70,6 +71,18 @@ async def test_names_of_webhooks_are_unique(api, name):
     assert answer.causes == {
         ("webhooks[1].name", "FieldValueDuplicate", 'Duplicate value: "a.example.com"'),
     }
+
+
+async def test_a_version_of_reviews_that_is_no_name_is_none_that_the_server_knows_either(api, name):
+    answer = await api.create(MUTATING, configuration(name, {**WEBHOOK, "admissionReviewVersions": ["A"]}))
+    place = "webhooks[0].admissionReviewVersions"
+    assert {field for field, _, _ in answer.causes} == {place, f"{place}[0]"}
+    webhook = {"conversionReviewVersions": ["A"], "clientConfig": {"url": "https://example.com/convert"}}
+    made = definition("reviews.example.com")
+    made["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    refused = await api.create(DEFINITIONS, made)
+    place = "spec.conversion.conversionReviewVersions"
+    assert {field for field, _, _ in refused.causes} == {place, f"{place}[0]"}
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def review_version_errors(path: str, versions: list[str]) -> list[FieldError]:
         errors += wrong(f"{path}[{index}]", version, dns_1035_label)
         if version in versions[:index]:
             errors.append(invalid_value(f"{path}[{index}]", version, "duplicate version"))
-    if not errors and not set(versions) & set(_KNOWN_VERSIONS):
+    if not set(versions) & set(_KNOWN_VERSIONS):
         problem = f"must include at least one of {', '.join(_KNOWN_VERSIONS)}"
         errors.append(invalid_value(path, versions, problem))
     return errors

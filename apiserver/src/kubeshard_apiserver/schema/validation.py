@@ -2,7 +2,7 @@
 
 A schema is compiled once into a function that walks a value and returns its errors; of `allOf`, `anyOf`, `oneOf` and
 `not` it selects the alternative whose errors are reported. On updates it gets the old value as well, and ignores errors
-in unchanged parts (ratcheting, KEP-4008).
+in unchanged parts (ratcheting, KEP-4008), but not within these four.
 
 Source: k8s.io/kube-openapi `pkg/validation/validate`, k8s.io/apiextensions-apiserver `pkg/apiserver/validation`.
 """
@@ -30,10 +30,11 @@ from kubeshard_apiserver.status import (
 )
 
 Check = Callable[[Any, str, Any, list[FieldError]], int]
+Combination = Callable[[Any, str, list[FieldError]], int]
 _NONE: list[FieldError] = []
 
 
-def combined(schema: Mapping[str, Any], compiled: Callable[[Mapping[str, Any]], Check]) -> Check | None:
+def combined(schema: Mapping[str, Any], compiled: Callable[[Mapping[str, Any]], Check]) -> Combination | None:
     """Returns a check, or None if the schema has none of them."""
     any_of, one_of, all_of = (
         [compiled(inner) for inner in schema.get(name) or ()] for name in ("anyOf", "oneOf", "allOf")
@@ -42,18 +43,18 @@ def combined(schema: Mapping[str, Any], compiled: Callable[[Mapping[str, Any]], 
     if not (any_of or one_of or all_of or negated):
         return None
 
-    def check(value: Any, path: str, old: Any, errors: list[FieldError]) -> int:
+    def check(value: Any, path: str, errors: list[FieldError]) -> int:
         matches = 1
         named = json.dumps(path, ensure_ascii=False)
         if any_of:
-            matches += _any(any_of, value, path, old, errors, named)
+            matches += _any(any_of, value, path, errors, named)
         if one_of:
-            matches += _one(one_of, value, path, old, errors, named)
+            matches += _one(one_of, value, path, errors, named)
         if all_of:
-            matches += _all(all_of, value, path, old, errors, named)
+            matches += _all(all_of, value, path, errors, named)
         if negated is not None:
             found: list[FieldError] = []
-            negated(value, path, old, found)
+            negated(value, path, NOTHING, found)
             if not found:
                 errors.append(_problem(f"{named} must not validate the schema (not)"))
         return matches
@@ -61,11 +62,11 @@ def combined(schema: Mapping[str, Any], compiled: Callable[[Mapping[str, Any]], 
     return check
 
 
-def _any(checks: list[Check], value: Any, path: str, old: Any, errors: list[FieldError], named: str) -> int:
+def _any(checks: list[Check], value: Any, path: str, errors: list[FieldError], named: str) -> int:
     best, fewest = -1, _NONE
     for check in checks:
         found: list[FieldError] = []
-        matches = check(value, path, old, found)
+        matches = check(value, path, NOTHING, found)
         if not found:
             return matches
         if matches > best:
@@ -75,11 +76,11 @@ def _any(checks: list[Check], value: Any, path: str, old: Any, errors: list[Fiel
     return best
 
 
-def _one(checks: list[Check], value: Any, path: str, old: Any, errors: list[FieldError], named: str) -> int:
+def _one(checks: list[Check], value: Any, path: str, errors: list[FieldError], named: str) -> int:
     valid, first, best, nearest = 0, 0, -1, _NONE
     for check in checks:
         found: list[FieldError] = []
-        matches = check(value, path, old, found)
+        matches = check(value, path, NOTHING, found)
         if not found:
             valid += 1
             first = first or matches
@@ -95,11 +96,11 @@ def _one(checks: list[Check], value: Any, path: str, old: Any, errors: list[Fiel
     return best
 
 
-def _all(checks: list[Check], value: Any, path: str, old: Any, errors: list[FieldError], named: str) -> int:
+def _all(checks: list[Check], value: Any, path: str, errors: list[FieldError], named: str) -> int:
     matches, valid = 0, 0
     for check in checks:
         found: list[FieldError] = []
-        matches += check(value, path, old, found)
+        matches += check(value, path, NOTHING, found)
         valid += not found
         errors += found
     if valid != len(checks):
@@ -196,7 +197,7 @@ def compiled(schema: Schema) -> Check:
             matches += 1 + _check_type(value, _KINDS[kind], types, format_, path, errors)
         matches += 1
         if combinations is not None:
-            matches += combinations(value, path, old, errors)
+            matches += combinations(value, path, errors)
         check = of_kind.get(kind)
         if check is not None:
             matches += 1 + check(value, path, old, errors)
