@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 from tiers import further
 
-from kubeshard.controller.in_flight import InFlight
-from kubeshard.core import GroupKind, Key
 from kubeshard.core.errors import ConfigurationError
 from kubeshard_lab.simulation.faults.injection import AIMED, KINDS
 from kubeshard_lab.simulation.running import drawn, explore, play
@@ -70,17 +68,6 @@ def test_the_same_holds_where_objects_are_shared_out_by_ranges(
     result = explore(seed, 3, objects=20, sharder=sharder, delivery=delivery)
     assert result.counts["writes"] > 50
     assert result.breaks == []
-
-
-def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def at_once(self: InFlight, kind: GroupKind, key: Key) -> None:
-        pass
-
-    monkeypatch.setattr(InFlight, "idle", at_once)
-    result = explore(3, 1, ["scale", "drain", "kill"], objects=20)
-    assert result.broken["overlap"]
 
 
 @pytest.mark.quick
