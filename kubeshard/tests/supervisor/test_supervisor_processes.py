@@ -39,12 +39,13 @@ OPERATOR = """
             await ctx.client.patch(ConfigMap, obj.key.name, obj.key.namespace, MergePatch(change), base=obj)
 
     here = LabelSelector(match_labels={{"kubernetes.io/metadata.name": "{namespace}"}})
+    delivery = "{delivery}"
     manager = Manager(
         [Controller(name="maps", reconciler=reconcile, primary=Watch(ConfigMap, sharded=True))],
         cache=CacheSettings(default_scope=Scope(frozenset({{"{namespace}"}}))),
         sharding=Sharding(
-            DeclaredRing("{namespace}", namespace_selector=here), "op", "{namespace}",
-            mode="both", delivery="{delivery}",
+            DeclaredRing("{namespace}", namespace_selector=here if delivery == "labels" else None), "op",
+            "{namespace}", mode="both", delivery=delivery,
         ),
         status_pages=StatusPages(metrics_address="127.0.0.1:{metrics}", health_address="127.0.0.1:{health}"),
         processes=2,
