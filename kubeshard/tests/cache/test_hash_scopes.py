@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 
 from kubeshard import ALL
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Scope, Updated
+from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.cache.reflectors import MOST_PARTS
 from kubeshard.client import Client, ClusterConfig
+from kubeshard.client.write_records import record_of
 from kubeshard.core import ConfigMap, Key, ObjectMeta
 from kubeshard.core.errors import NotFound
 from kubeshard.core.hash_ranges import HASHES, HashRanges, LabelledHash
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpStream, TransportError
 from kubeshard_apiserver import ApiServer, InMemoryTransport
-from kubeshard_lab.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
 from kubeshard_lab.virtual_world import virtual_world
 
 GATE = "ShardedListAndWatch"
@@ -321,6 +323,26 @@ async def test_what_loses_its_label_while_list_watches_wait_is_gone_afterwards()
             assert w.known
         await w.is_complete()
         assert not w.known
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    "scopes", [(labelled(0, 1), labelled(0, 1, 2, 3)), (LOW, ALL_OF_THEM)], ids=["labels", "uids"]
+)
+async def test_a_reader_does_not_wait_for_idle_list_watches_to_see_what_it_wrote(
+    scopes: Sequence[Scope],
+) -> None:
+    before, after = scopes
+    async with world(before, objects=0) as w:
+        await w.cache.rescope(w.informer, after)
+        assert len(w.informer.store.versions) == 2
+        for part in range(4):
+            writes = OwnWrites(VirtualClock())
+            obj = await w.write(f"of-{part}", "written", labels={"part": str(part)})
+            writes.record(record_of(ConfigMap.KIND, obj.metadata))
+            await settle()
+            await writes.settled(w.cache, ConfigMap, timeout=0)
+        await w.is_complete()
 
 
 @virtual_time

@@ -16,9 +16,12 @@ class Time(SystemClock):
         return self.now
 
 
-PAUSES = st.lists(
-    st.one_of(st.floats(0, 2), st.floats(0, 2 * EVERY), st.floats(0, 2 * QUIET)), min_size=1, max_size=300
-)
+def up_to(seconds: float) -> st.SearchStrategy[float]:
+    """In steps of which floats have exact sums."""
+    return st.integers(0, int(seconds * 1024)).map(lambda steps: steps / 1024)
+
+
+PAUSES = st.lists(st.one_of(up_to(2), up_to(2 * EVERY), up_to(2 * QUIET)), min_size=1, max_size=300)
 
 
 @given(PAUSES)

@@ -4,9 +4,10 @@ An `OwnWrites` belongs to one reconciled key: it remembers what reconciles of th
 the next one must not act on a cache from before the last one's writes. Only its readers wait. An informer has seen a
 write when
 
-* the store is complete up to the written version: by its event, by any later event, by a bookmark or by a full
-  list. This covers a write that moved the object out of the selector (it shows as a DELETED event, or not at
-  all) and one that changed nothing;
+* the store has the object at the written version or a newer one;
+* or the store is complete up to the written version: by any later event, by a bookmark or by a full list. This covers a
+  write that moved the object out of the selector (it shows as a DELETED event, or not at all). It is not enough: of
+  list/watches that the object may be in, all have to get that far, and idle ones take a minute;
 * or a full list was requested after the write's response. Versions may then even be lower than before: an API
   server that was restored from a backup never reaches the written version again;
 * or the store lacks the object, and no pending write put it into the scope: it will never show;
@@ -38,6 +39,7 @@ from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of, metadata_only
 from kubeshard.core.selectors import FieldSelector
+from kubeshard.core.versions import at_least
 from kubeshard.runtime.clock import Clock
 
 K = TypeVar("K")
@@ -178,8 +180,11 @@ def has_seen(informer: Informer[Any], key: Key, writes: list[WriteRecord]) -> bo
     stored = informer.store.metadata(key)
     kept = [write for write in writes if not write.deleted]
     may_show = stored is not None or any(_in_scope(informer, write) for write in kept)
+    version = "" if stored is None else stored.resource_version
     if may_show and not all(
-        informer.store.reached(key.namespace, write.resource_version, write.uid) for write in kept
+        at_least(version, write.resource_version)
+        or informer.store.reached(key.namespace, write.resource_version, write.uid)
+        for write in kept
     ):
         return False
     return all(_gone(stored, write.uid) for write in writes if write.deleted)
