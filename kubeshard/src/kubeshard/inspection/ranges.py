@@ -25,7 +25,7 @@ from kubeshard.core.times import parse_time
 from kubeshard.inspection.cluster import ClusterSnapshot
 from kubeshard.inspection.errors import needing
 from kubeshard.inspection.stats import Located
-from kubeshard.sharding.assignment import BY_LABELS, Assignment, Place, Unreadable, owns_some
+from kubeshard.sharding.assignment import Assignment, Place, Unreadable, owns_some, takes_by_labels
 from kubeshard.sharding.buckets import Buckets, runs_of
 from kubeshard.sharding.coordinator import Member, claimed, contradiction, due, member_of, pins_of, weights_of
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL, assignment_name
@@ -181,7 +181,7 @@ async def read_ranges(client: Client, cluster: ClusterSnapshot, ring: str) -> Se
 def _by_ranges(leases: Iterable[Lease], available: Collection[str]) -> list[Lease]:
     """The Leases of the shards by ranges, if the ring works by them: one owns something, or none is by labels."""
     said = {lease.key: lease.metadata.annotation(OWNED_RANGES_ANNOTATION) for lease in leases}
-    found = [lease for lease in leases if said[lease.key] not in ("", BY_LABELS)]
+    found = [lease for lease in leases if not takes_by_labels(said[lease.key])]
     there = [lease for lease in leases if lease.metadata.name in available]
     works = any(lease in there and owns_some(said[lease.key]) for lease in found)
     return found if works or not any(lease not in found for lease in there) else []

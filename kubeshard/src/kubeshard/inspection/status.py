@@ -38,7 +38,7 @@ from kubeshard.inspection.drain_age import oldest_drain
 from kubeshard.inspection.ranges import SeenRanges
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharding.api import READY
-from kubeshard.sharding.assignment import BY_LABELS
+from kubeshard.sharding.assignment import takes_by_labels
 from kubeshard.sharding.conditions import (
     ASSIGNMENT_STUCK,
     CLEANED_UP,
@@ -57,9 +57,9 @@ from kubeshard.sharding.conditions import (
     WEBHOOK_REACHED,
     shard_problems,
 )
+from kubeshard.sharding.coordinator import said_by
 from kubeshard.sharding.names import (
     DELIVERY_ANNOTATION,
-    OWNED_RANGES_ANNOTATION,
     RING_LABEL,
     SHARD_NAMESPACES_ANNOTATION,
     WEIGHT_ANNOTATION,
@@ -474,12 +474,8 @@ def _shard_troubles(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
 
 def _both_deliveries(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
     """Shards by ranges beside shards by labels: those of one kind wait, unless they are programs that cannot."""
-    said = {
-        lease.metadata.name: lease.metadata.annotation(OWNED_RANGES_ANNOTATION)
-        for lease in ring.cluster.leases
-        if lease.metadata.label(RING_LABEL) == ring.name and lease.spec.holder_identity == lease.metadata.name
-    }
-    by_labels = sorted(name for name, text in said.items() if text in ("", BY_LABELS))
+    said = said_by(each for each in ring.cluster.leases if each.metadata.label(RING_LABEL) == ring.name)
+    by_labels = sorted(name for name, text in said.items() if takes_by_labels(text))
     by_ranges = sorted(said.keys() - set(by_labels))
     if not by_labels or not by_ranges:
         return

@@ -41,8 +41,9 @@ from kubeshard.shard.handover import Handovers, shard_predicate
 from kubeshard.shard.label_restorer import LabelRestorer
 from kubeshard.shard.reclaiming import Reclaiming, clear
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence
-from kubeshard.sharding.assignment import BY_LABELS
-from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL
+from kubeshard.sharding.assignment import BY_LABELS, takes_by_labels
+from kubeshard.sharding.coordinator import said_by
+from kubeshard.sharding.names import RING_LABEL
 
 RETRY = 1.0
 """Seconds between looks at who works by ranges."""
@@ -149,13 +150,8 @@ class LabelledShare:
             except ApiError as error:
                 _log.debug("Cannot list the Leases of the ring", ring=shard.ring, error=error)
             else:
-                names = ((each.metadata.name, each) for each in leases)
-                said = {
-                    name: each.metadata.annotation(OWNED_RANGES_ANNOTATION)
-                    for name, each in names
-                    if each.spec.holder_identity == name
-                }
-                by_ranges = sorted(name for name, text in said.items() if text not in ("", BY_LABELS))
+                said = said_by(leases)
+                by_ranges = sorted(name for name, text in said.items() if not takes_by_labels(text))
                 if not by_ranges and not said.get(shard.name):
                     return
                 held.works_on(BY_LABELS if by_ranges else "")

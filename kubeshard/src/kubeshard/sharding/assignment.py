@@ -281,6 +281,11 @@ BY_LABELS = "labels:"
 """What a shard that takes objects by labels reports while it waits for the end of all that work by ranges."""
 
 
+def takes_by_labels(text: str) -> bool:
+    """Whether a shard that reports this takes objects by labels, or waits for that."""
+    return text in ("", BY_LABELS)
+
+
 def owns_some(text: str) -> bool:
     """Whether a report, however the shard divides objects, says that it owns something."""
     return text.rpartition(":")[2].partition("/")[0] != ""

@@ -52,10 +52,10 @@ has said so since.
 
 Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease after the bucket was seen there, or has
 said after that that it works on nothing, by a patch that fails if the shard has begun again since; every other change
-needs the owner. Shards that join within
-`SETTLE` seconds of each other are one change. Not guaranteed: that an edit at a greater epoch is noticed: it looks like
-a change by the rules; that nobody works on a bucket twice after an edit that a shard sees more than a renewal late, or
-within a renewal after the bucket has changed hands, if the shard that it names begins just then.
+needs the owner. Shards that join within `SETTLE` seconds of each other are one change. Not guaranteed: that an edit at
+a greater epoch is noticed: it looks like a change by the rules; that nobody works on a bucket twice after an edit that
+a shard sees more than a renewal late, or within a renewal after the bucket has changed hands, if the shard that it
+names begins just then.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ import math
 from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from kubeshard.core.builtin import Lease
@@ -387,8 +386,9 @@ class Coordinator:
                 "ended"
             )
             return
-        idle = yield from self._work_on_nothing(assignment)
-        members = [each for each in self._membership.members(self.buckets) if each.shard not in idle]
+        members = self._membership.members(self.buckets)  # an answer may have been waited for
+        members, idle = yield from self._work_on_nothing(assignment, members)
+        members = [each for each in members if each.shard not in idle]
         alive = frozenset(member.shard for member in members if member.available)
         weights = weights_of(assignment, members)
         now, settled = self._clock.monotonic(), self._settled(assignment, weights)
@@ -416,25 +416,25 @@ class Coordinator:
             why = "shards have joined, left, or changed their weights"
             yield Change(patch, why, len(moves), given, asked)
 
-    def _work_on_nothing(self, assignment: Assignment) -> Generator[Command, Any, frozenset[str]]:
-        """The shards that are named, live, and have said since that they work on nothing."""
+    def _work_on_nothing(
+        self, assignment: Assignment, members: Collection[Member]
+    ) -> Generator[Command, Any, tuple[Collection[Member], frozenset[str]]]:
+        """The shards that are named, live, and have said since that they work on nothing, beside the members as they
+        are then.
+        """
         groups = {
             shard: tuple(group for group in assignment.groups if shard in group.place[:2])
-            for shard in self._named_idle(assignment)
+            for shard in _named_idle(assignment, members)
         }
         self._idle = {shard: each for shard, each in self._idle.items() if each.groups == groups.get(shard)}
         if groups.keys() - self._idle.keys():
             yield ReadLeases()  # what a watch brings may have been said long before
-        for shard, renewed in self._named_idle(assignment).items():
+            members = self._membership.members(self.buckets)
+        for shard, renewed in _named_idle(assignment, members).items():
             if shard in groups:
                 last = self._idle.get(shard, _Idle(groups[shard], renewed, RENEWALS))
                 self._idle[shard] = _Idle(last.groups, renewed, last.left - (renewed != last.renewed))
-        return frozenset(shard for shard, each in self._idle.items() if each.left <= 0)
-
-    def _named_idle(self, assignment: Assignment) -> dict[str, str]:
-        """Their renewals."""
-        members = self._membership.members(self.buckets)
-        return _renewals(each for each in members if each.idle and each.shard in assignment.shards)
+        return members, frozenset(shard for shard, each in self._idle.items() if each.left <= 0)
 
     def _repeated(self, assignment: Assignment, members: Iterable[Member]) -> dict[int, _Move]:
         """What shards own, and do not say so: they may have seen it at a greater epoch, before it was edited."""
@@ -519,6 +519,15 @@ def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
     return f"{by_labels} takes objects by labels, and has not ended" if by_labels else ""
 
 
+def said_by(leases: Iterable[Lease]) -> dict[str, str]:
+    """What the shards that hold these Leases say that they work on, by name (`assignment.takes_by_labels`)."""
+    return {
+        lease.metadata.name: lease.metadata.annotation(OWNED_RANGES_ANNOTATION)
+        for lease in leases
+        if lease.spec.holder_identity == lease.metadata.name
+    }
+
+
 def claimed(
     buckets: Buckets, members: Iterable[Member], last: Assignment | None = None, greatest: int = 0
 ) -> Assignment:
@@ -559,14 +568,17 @@ def pins_of(members: Iterable[Member], weights: Mapping[str, Fraction]) -> dict[
     return {bucket: shard for shard, pinned in reversed(ordered) for bucket in pinned}
 
 
-def due(
-    assignment: Assignment, weights: Mapping[str, Fraction], pins: Mapping[int, str] = MappingProxyType({})
-) -> list[str]:
+def due(assignment: Assignment, weights: Mapping[str, Fraction], pins: Mapping[int, str]) -> list[str]:
     """Who should have each bucket. What somebody is asked to hand over counts as handed over: the next shard that joins
     does not stop it. Who would have a bucket that is in `pins` gets nothing in its place, so no others move for it.
     """
     present = [target if weights.get(target, 0) else owner for owner, target, _ in assignment.places]
     return [pins.get(bucket, shard) for bucket, shard in enumerate(divide(present, weights))]
+
+
+def _named_idle(assignment: Assignment, members: Iterable[Member]) -> dict[str, str]:
+    """The shards that are named, and say that they work on nothing, with their renewals."""
+    return _renewals(each for each in members if each.idle and each.shard in assignment.shards)
 
 
 def _by_labels_only(assignment: Assignment, members: Collection[Member]) -> list[str]:
