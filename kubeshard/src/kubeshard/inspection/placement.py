@@ -293,13 +293,7 @@ def _why_by_ranges(ring: SeenRing, ranges: SeenRanges, bucket: BucketPlace, deci
     if source not in ring.available:
         gone = state_of(ring, source)
         if source in ring.unconfirmed:
-            return _Why(
-                "NotConfirmed",
-                f"its shard {source} is {gone}, and {target} gets it when it is confirmed that {source} has ended",
-                "if you know that it has, confirm it",
-                f"kubectl shard release {source} --ring {ring.name}",
-                fixes=True,
-            )
+            return _not_confirmed(ring, source, target, gone)
         return _Why("ShardGone", f"its shard {source} is {gone}, and {target} should get it", soon, status)
     if bucket.target:
         since = "" if bucket.since_seconds is None else f" at least {bucket.since_seconds:.0f} s ago"
@@ -322,6 +316,16 @@ def _why_by_ranges(ring: SeenRing, ranges: SeenRanges, bucket: BucketPlace, deci
         )
     pinned = f"; the bucket is pinned to {source}" if bucket.pinned else ""
     return _Why("Placed", f"{source} owns its bucket, and says that it works on it{pinned}")
+
+
+def _not_confirmed(ring: SeenRing, source: str, target: str, gone: str) -> _Why:
+    return _Why(
+        "NotConfirmed",
+        f"its shard {source} is {gone}, and {target} gets it when it is confirmed that {source} has ended",
+        "if you know that it has, confirm it",
+        f"kubectl shard release {source} --ring {ring.name}",
+        fixes=True,
+    )
 
 
 def state_of(ring: SeenRing, shard: str) -> str:
@@ -399,13 +403,7 @@ def _why(
     if source not in ring.available:
         gone = state_of(ring, source)
         if source in ring.unconfirmed or (ring.strict_handover and gone == "gone"):
-            return _Why(
-                "NotConfirmed",
-                f"its shard {source} is {gone}, and {target} gets it when it is confirmed that {source} has ended",
-                "if you know that it has, confirm it",
-                f"kubectl shard release {source} --ring {ring.name}",
-                fixes=True,
-            )
+            return _not_confirmed(ring, source, target, gone)
         remedy, command = waits
         if gone == "gone" and not blocked:
             remedy = (

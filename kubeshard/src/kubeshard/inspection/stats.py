@@ -188,7 +188,8 @@ class RingStats:
             for resource, known in objects.items():
                 for id_, old in known.items():
                     point = old >> _NAME_BITS + 1
-                    if (new := self._value(point, where(point).shard, where(point).draining)) != old:
+                    at = where(point)
+                    if (new := self._value(point, at.shard, at.draining)) != old:
                         known[id_] = new
                         self._take(resource, old, now)
                         self._moved(old, new, now)

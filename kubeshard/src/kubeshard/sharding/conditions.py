@@ -8,6 +8,7 @@ refused or not permitted, is not `Ready`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
 
 from kubeshard.core.conditions import Condition, for_people
 from kubeshard.core.kinds import GroupResource
@@ -23,6 +24,9 @@ from kubeshard.sharding.names import (
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import MAX_DURATION, Shard, duplicates
 from kubeshard.sharding.waiting import MENTIONED, Objects, by_answer
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 CONFLICT = "Conflict"
 RESOURCES_ACCEPTED = "ResourcesAccepted"
@@ -151,8 +155,7 @@ class RingReport:
 
     def resolved(self, resource: GroupResource, problem: str = "") -> None:
         """A resource could be found and read, or why not."""
-        others = {r: text for r, text in self.unresolved.items() if r != resource}
-        self.unresolved = {**others, resource: problem} if problem else others
+        self.unresolved = _with(self.unresolved, resource, problem)
 
     def permitted(self, resource: GroupResource, verb: str, allowed: bool, in_: tuple[str, ...] = ()) -> None:
         """A request with this verb was allowed or forbidden, everywhere or in these namespaces."""
@@ -160,8 +163,7 @@ class RingReport:
         missing = {other: places for other, places in before.items() if other != verb}
         if not allowed:
             missing[verb] = in_
-        others = {r: verbs for r, verbs in self.missing_verbs.items() if r != resource}
-        self.missing_verbs = {**others, resource: missing} if missing else others
+        self.missing_verbs = _with(self.missing_verbs, resource, missing)
 
     def waiting(
         self,
@@ -176,12 +178,17 @@ class RingReport:
 
     def lease(self, lease: str, refused: str = "") -> None:
         """The API server refuses what the sharder has to write to a shard's Lease, or does not any more."""
-        others = {each: why for each, why in self.refused_leases.items() if each != lease}
-        self.refused_leases = {**others, lease: refused} if refused else others
+        self.refused_leases = _with(self.refused_leases, lease, refused)
 
     def keys_differ(self, resource: GroupResource, which: str) -> None:
         """Some objects of the resource have another key than in Go."""
         self.keys_differing = {resource: which, **self.keys_differing}
+
+
+def _with(known: Mapping[K, V], key: K, value: V) -> dict[K, V]:
+    """With this value, or without the key if it is empty."""
+    others = {each: other for each, other in known.items() if each != key}
+    return {**others, key: value} if value else others
 
 
 def findings(
