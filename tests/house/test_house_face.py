@@ -44,6 +44,14 @@ def test_a_shard_of_a_service_loads_no_sharder_and_an_operator_that_is_its_own_n
     assert not loaded & {"httptools", "cryptography"}
 
 
+@pytest.mark.system
+def test_a_program_loads_what_is_large_only_where_it_uses_it() -> None:
+    """libcurl to connect, YAML for a file, the rest for commands, certificates, pages and a faster event loop."""
+    large = {"pycurl", "yaml", "click", "cryptography", "httptools", "uvloop", "multiprocessing", "unittest"}
+    program = "from kubeshard import *; import kubeshard_lab.examples.webhosting.operator"
+    assert not _loaded_after(program) & large
+
+
 def test_every_public_name_is_there() -> None:
     assert not [public for public in kubeshard.__all__ if getattr(kubeshard, public) is None]
     assert {*kubeshard.__all__} <= {*dir(kubeshard)}

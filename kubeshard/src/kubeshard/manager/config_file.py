@@ -22,7 +22,6 @@ import msgspec
 from kubeshard.client.limiter import TokenBucketLimiter
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
-from kubeshard.core.yaml_input import Unreadable, documents_in
 from kubeshard.manager.debug_page import DebugAccess
 from kubeshard.manager.http import check_bind_address
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
@@ -215,6 +214,11 @@ def load_config_file(
 
 def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> tuple[C, tuple[str, ...]]:
     """Like `load_config_file`, for a document in memory."""
+    from kubeshard.core.yaml_input import (
+        Unreadable,
+        documents_in,
+    )  # 1.2 MiB, which a program without a file saves
+
     try:
         documents = documents_in(text.encode())
     except Unreadable as error:

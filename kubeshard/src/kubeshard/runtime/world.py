@@ -18,7 +18,6 @@ from typing import Protocol
 from kubeshard.runtime import environ, pod, processes
 from kubeshard.runtime.blocking_calls import CallRunner, Threads
 from kubeshard.runtime.clock import Clock, SystemClock
-from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.loop_thread import LoopRunner, LoopThread
 from kubeshard.runtime.rng import Rng, SystemRng
 from kubeshard.runtime.tls import Tls
@@ -98,12 +97,18 @@ class World:
     host: Host
 
 
+def _connect(server: str, tls: Tls, /, *, proxy: str | None = None) -> Transport:
+    from kubeshard.runtime.http import HttpTransport  # libcurl: 6 MiB, until it connects
+
+    return HttpTransport(server, tls, proxy=proxy)
+
+
 _CLOCK = SystemClock()
 
 REAL_WORLD = World(
     clock=_CLOCK,
     rng=SystemRng(),
-    connect=HttpTransport,
+    connect=_connect,
     thread=LoopThread,
     threads=Threads,
     watchdog=lambda: default_watchdog(_CLOCK),
