@@ -55,14 +55,19 @@ ALLOWED = {
 REAL = {
     f"kubeshard.runtime.{name}"
     for name in (
-        "clock.SystemClock", "rng.SystemRng", "http.HttpTransport", "loop_thread.LoopThread", "blocking_calls.Threads",
+        "clock.SystemClock", "alarm.KernelAlarm", "alarm.default_alarm",
+        "rng.SystemRng", "http.HttpTransport", "loop_thread.LoopThread", "blocking_calls.Threads",
         "watchdog.ExitWatchdog", "watchdog.KernelWatchdog", "watchdog.default_watchdog", "environ.hostname",
         "environ.pod_namespace", "pod.boot_id", "pod.this_pod", "processes.this_process", "processes.has_ended",
         "world.REAL_WORLD", "world.SystemHost",
     )
 }  # fmt: skip
 """The parts of a World on a real machine."""
-IN_PLACE_OF_REAL = {"kubeshard.runtime.watchdog.NoWatchdog", "kubeshard.runtime.loop_thread.SameLoop"}
+IN_PLACE_OF_REAL = {
+    "kubeshard.runtime.alarm.SleepAlarm",
+    "kubeshard.runtime.watchdog.NoWatchdog",
+    "kubeshard.runtime.loop_thread.SameLoop",
+}
 """Parts that may be chosen, but must not be defaults."""
 
 OUTERMOST = {

@@ -289,6 +289,7 @@ class Process:
             watches=self.watches,
             watchdog=self.watchdog,
             clock=self.clock,
+            alarm=self.world.alarm,
             metrics=self.metrics,
             rewound=self.rewound,
         )

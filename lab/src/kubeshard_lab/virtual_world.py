@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kubeshard.runtime.alarm import SleepAlarm
 from kubeshard.runtime.blocking_calls import Threads
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.loop_thread import SameLoop
@@ -85,6 +86,7 @@ def virtual_world(
     """
     return World(
         clock=clock or VirtualClock(),
+        alarm=SleepAlarm,
         rng=SeededRng(seed),
         connect=connect or _nowhere,
         thread=lambda name: SameLoop(),

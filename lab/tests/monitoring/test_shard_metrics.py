@@ -10,9 +10,9 @@ import pytest
 from kubeshard.controller import Context, Result
 from kubeshard.core import ConfigMap, Conflict, NotOurs, ObjectMeta
 from kubeshard.core.patches import MergePatch
-from kubeshard.leases.renewer import LONGEST_SLEEP
 from kubeshard.manager.debug_page import as_text
 from kubeshard.manager.metrics import MAX_TASKS, OTHER_TASKS, Metrics
+from kubeshard.runtime.alarm import LONGEST_SLEEP
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from typing import Literal, Protocol, assert_never, get_args
 
 from kubeshard.client.client import Client
@@ -42,6 +42,7 @@ from kubeshard.leases.state_machine import (
     State,
     Wait,
 )
+from kubeshard.runtime.alarm import SHORTEST_SLEEP, Alarm
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import error_line, get_logger
 from kubeshard.runtime.loop import set_within
@@ -50,15 +51,6 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.watchdog import EXIT_CODE, Watchdog
 
 _log = get_logger("kubeshard.leases")
-
-LONGEST_SLEEP = 0.5
-"""The longest sleep of a holder: sleeps do not count the time of a suspended machine, and the deadline does. So a
-machine that resumes renews its Lease, or stops its work, within this time. A timer that counts it (`timerfd_create`,
-from Python 3.13 on) would only save three turns of this thread in two seconds.
-"""
-
-_SHORTEST_SLEEP = 0.001
-"""Timers are inexact: without it, waiting for a moment that is almost reached would spin."""
 
 _FORBIDDEN_WATCH_PAUSE = 60.0
 
@@ -119,6 +111,7 @@ class LeaseRenewer:
         watches: bool,
         watchdog: Watchdog,
         clock: Clock,
+        alarm: Callable[[Clock], Alarm],
         metrics: LeaseMetrics,
         rewound: Callable[[], None],
         refused: Callable[[str], None] = lambda why: None,
@@ -131,6 +124,7 @@ class LeaseRenewer:
         self._watches = watches
         self._watchdog = watchdog
         self._clock = clock
+        self._alarm = alarm
         self._metrics = metrics
         self._rewound = rewound
         self._refused = refused
@@ -188,7 +182,8 @@ class LeaseRenewer:
         async with self._connect() as client:
             watching = asyncio.create_task(self._watch(client), name="own lease") if self._watches else None
             try:
-                await self._drive(client)
+                with closing(self._alarm(self._clock)) as alarm:
+                    await self._drive(client, alarm)
             except Exception as error:
                 if not self._granted:
                     raise
@@ -202,7 +197,7 @@ class LeaseRenewer:
 
     # Driving the state machine
 
-    async def _drive(self, client: Client) -> None:
+    async def _drive(self, client: Client, alarm: Alarm) -> None:
         machine = self._machine
         self._metrics.holding(self._claim.name, False)
         while True:
@@ -212,7 +207,7 @@ class LeaseRenewer:
                 case Done():
                     return
                 case Wait(until):
-                    await self._pause(until - now)
+                    await self._pause(alarm, until)
                 case Get() | Create() | Replace():
                     if machine.holds and isinstance(action, Get):
                         self._metrics.slow_path(self._claim.name)
@@ -290,7 +285,7 @@ class LeaseRenewer:
         except (KubeshardError, TimeoutError):
             return False
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, alarm: Alarm, until: float) -> None:
         machine = self._machine
         waiting = machine.reason if machine.state is State.WAITING else ""
         if not waiting:
@@ -302,13 +297,10 @@ class LeaseRenewer:
         elif self._notices.due("unfit"):
             self._log.warning("Not renewing the Lease until this process works again", reason=machine.unfit)
             self._metrics.not_renewed(self._claim.name, "unfit")
-        if not machine.holds:
-            await set_within(self._news, max(seconds, _SHORTEST_SLEEP))
-        else:
-            until = self._clock.boottime() + seconds
-            while not await set_within(self._news, min(max(seconds, _SHORTEST_SLEEP), LONGEST_SLEEP)):
-                if (seconds := until - self._clock.boottime()) <= 0:
-                    break
+        if machine.holds:
+            await alarm.set_before(self._news, until)
+        else:  # there is no deadline yet
+            await set_within(self._news, max(until - self._clock.boottime(), SHORTEST_SLEEP))
         self._news.clear()
 
     async def _watch(self, client: Client) -> None:

@@ -160,6 +160,7 @@ class LeaderElection:
             watches=False,
             watchdog=NoWatchdog(),
             clock=world.clock,
+            alarm=world.alarm,
             metrics=NoLeaseMetrics(),
             rewound=lambda: None,
         )
@@ -273,6 +274,7 @@ class LeaderElector:
             watches=self._watches,
             watchdog=self._watchdog(),
             clock=self._clock,
+            alarm=world.alarm,
             metrics=self._metrics,
             rewound=partial(in_this_loop, rewound),
         )

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.init_process import is_init
+from kubeshard.runtime.kernel_timers import ABSOLUTE, CLOCK_BOOTTIME, TimerSpec
 from kubeshard.runtime.logs import get_logger
 
 EXIT_CODE = 137
@@ -123,22 +124,20 @@ class KernelWatchdog:
         self._libc = _libc_with_timers()
         self._timer = ctypes.c_void_p()
         event = _SigEvent(sigev_signo=_SIGKILL, sigev_notify=_SIGEV_SIGNAL)
-        self._check(self._libc.timer_create(_CLOCK_BOOTTIME, ctypes.byref(event), ctypes.byref(self._timer)))
+        self._check(self._libc.timer_create(CLOCK_BOOTTIME, ctypes.byref(event), ctypes.byref(self._timer)))
 
     def arm(self, deadline: float) -> None:
-        self._set(max(deadline, 1e-9))
+        self._set(TimerSpec.at(deadline))
 
     def disarm(self) -> None:
-        self._set(0.0)
+        self._set(TimerSpec())
 
     def bite(self) -> None:
         os._exit(EXIT_CODE)
 
-    def _set(self, deadline: float) -> None:
-        """An absolute time that has passed fires at once; zero disarms (timer_settime(2))."""
-        nanoseconds = int(deadline * 1e9)
-        spec = _TimerSpec(it_value=_TimeSpec(nanoseconds // 10**9, nanoseconds % 10**9))
-        self._check(self._libc.timer_settime(self._timer, _TIMER_ABSTIME, ctypes.byref(spec), None))
+    def _set(self, spec: TimerSpec) -> None:
+        """An absolute time that has passed fires at once (timer_settime(2))."""
+        self._check(self._libc.timer_settime(self._timer, ABSOLUTE, ctypes.byref(spec), None))
 
     def _check(self, result: int) -> None:
         if result != 0:
@@ -168,9 +167,7 @@ def default_watchdog(clock: Clock) -> Watchdog:
 
 
 _SIGKILL = 9
-_CLOCK_BOOTTIME = 7
 _SIGEV_SIGNAL = 0
-_TIMER_ABSTIME = 1
 
 
 class _SigEvent(ctypes.Structure):
@@ -182,14 +179,6 @@ class _SigEvent(ctypes.Structure):
         ("sigev_notify", ctypes.c_int),
         ("padding", ctypes.c_byte * 48),
     ]
-
-
-class _TimeSpec(ctypes.Structure):
-    _fields_ = [("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long)]
-
-
-class _TimerSpec(ctypes.Structure):
-    _fields_ = [("it_interval", _TimeSpec), ("it_value", _TimeSpec)]
 
 
 def _libc_with_timers() -> Any:

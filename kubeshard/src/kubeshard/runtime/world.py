@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kubeshard.runtime import environ, pod, processes
+from kubeshard.runtime.alarm import Alarm, default_alarm
 from kubeshard.runtime.blocking_calls import CallRunner, Threads
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.runtime.loop_thread import LoopRunner, LoopThread
@@ -86,6 +87,8 @@ class World:
     """The differences between a real process and the same program in a simulation."""
 
     clock: Clock
+    alarm: Callable[[Clock], Alarm]
+    """Makes an alarm for a task."""
     rng: Rng
     connect: Connect
     thread: Callable[[str], LoopRunner]
@@ -107,6 +110,7 @@ _CLOCK = SystemClock()
 
 REAL_WORLD = World(
     clock=_CLOCK,
+    alarm=default_alarm,
     rng=SystemRng(),
     connect=_connect,
     thread=LoopThread,

@@ -389,6 +389,7 @@ class ShardLease:
             watches=True,
             watchdog=watchdog,
             clock=world.clock,
+            alarm=world.alarm,
             metrics=self._metrics,
             rewound=rewound,
             refused=refused,

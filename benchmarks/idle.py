@@ -1,0 +1,223 @@
+"""How often processes wake up that have nothing to do.
+
+    python benchmarks/idle.py [--seconds 60] [--subjects manager,elected] [--who]
+
+| subject | a process with |
+|---|---|
+| manager | a `Manager` with one controller |
+| elected | the same with leader election, which it has won |
+| labels | a shard whose objects are delivered by labels |
+| ranges | a shard whose objects are delivered by ranges, and which is not the elected one |
+| assigning | the elected one, which assigns them |
+| sharder | `kubeshard sharder`, for the shard by labels |
+
+All run at the same time, each as a whole program (`kubeshard.run`), next to the embedded API server in this process;
+nothing changes. Counted is what the kernel says of their threads: "wake-ups" are voluntary context switches, one for
+each time that a thread had waited and went on. "Moments" is how often the process began to run after all its threads
+had slept for some 20 ms: what keeps a processor awake is the moment, not the number of threads that share it.
+
+With `--who`, each says which of their event loops were woken for what (asyncio's own loop, whatever is installed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+import time
+from asyncio import base_events, events
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from fleet import Program, Results, cost_of, progress
+from msgspec.structs import replace
+
+from kubeshard import ConfigMap, Context, Controller, LeaderElection, Manager, Settings, Sharding, Watch, run
+from kubeshard.core import Namespace, ObjectMeta
+from kubeshard.manager import program
+from kubeshard.sharder.app import run_sharder
+from kubeshard.sharder.config import SharderConfig
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.names import SYSTEM_NAMESPACE
+from kubeshard_apiserver.testing import EmbeddedApi
+from kubeshard_apiserver.testing.child import Child
+
+SUBJECTS = ("manager", "elected", "sharder", "labels", "assigning", "ranges")
+RING = "by-labels"
+SETTLED = 30.0
+"""Seconds after which what a start leaves to be done is over."""
+STEP = 0.01
+PROGRAM = Program("kubeshard")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--subjects", type=lambda text: text.split(","), default=SUBJECTS)
+    parser.add_argument("--who", action="store_true")
+    parser.add_argument("--be", metavar="SUBJECT", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.be:
+        return be(given.be, who=given.who)
+    api = EmbeddedApi()
+    try:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Results({"wake-ups": "/min", "moments": "/min", "CPU": "ms/min"}) as results,
+        ):
+            measure(api, Path(folder), given.subjects, given.seconds, results, who=given.who)
+    finally:
+        api.stop()
+
+
+def measure(
+    api: EmbeddedApi, folder: Path, subjects: list[str], seconds: float, results: Results, *, who: bool
+) -> None:
+    api.install(controller_ring_crd())
+    maps = RingResource(group="", resource="configmaps")
+    ring = ControllerRing(metadata=ObjectMeta(name=RING), spec=ControllerRingSpec(resources=(maps,)))
+    for wanted in Namespace(metadata=ObjectMeta(name=SYSTEM_NAMESPACE)), ring:
+        api.call(lambda client, wanted=wanted: client.create(wanted))
+    environment = {**os.environ, "KUBECONFIG": str(api.kubeconfig), "POD_NAMESPACE": SYSTEM_NAMESPACE}
+    children = dict[str, Child]()
+    for subject in subjects:
+        command = [sys.executable, __file__, "--be", subject, *(["--who"] if who else [])]
+        children[subject] = Child(subject, command, folder / f"{subject}.log", environment)
+        time.sleep(2.0)  # the first of two that can be elected is
+    progress(f"{SETTLED:.0f} s until nothing is left to be done, then {seconds:.0f} s")
+    time.sleep(SETTLED)
+    for child in children.values():
+        child.signal(signal.SIGUSR2 if who else 0)
+    watched = [Watched(child) for child in children.values()]
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(STEP)
+        for each in watched:
+            each.look()
+    for each in watched:
+        per_minute = 60 / seconds
+        figures = {name: count * per_minute for name, count in each.figures().items()}
+        results.add(each.child.name, PROGRAM, **figures)
+        each.child.stop()
+        if who:
+            print(each.child.name, each.child.tail(30), sep="\n", flush=True)
+
+
+class Watched:
+    def __init__(self, child: Child) -> None:
+        assert child.running, child.tail()
+        self.child = child
+        self._first = self._last = self._switches()
+        self._cpu = cost_of(child).cpu
+        self._moments = self._quiet = 0
+
+    def look(self) -> None:
+        now = self._switches()
+        if now == self._last:
+            self._quiet += 1
+            return
+        self._moments += self._quiet > 1
+        self._last, self._quiet = now, 0
+
+    def figures(self) -> dict[str, float]:
+        cpu = (cost_of(self.child).cpu - self._cpu) * 1000
+        return {"wake-ups": self._last - self._first, "moments": self._moments, "CPU": cpu}
+
+    def _switches(self) -> int:
+        """Of all threads so far, as long as none ends."""
+        return sum(
+            int((thread / "status").read_text().rpartition("\nvoluntary_ctxt_switches:")[2].split()[0])
+            for thread in Path("/proc", str(self.child.pid), "task").iterdir()
+        )
+
+
+def be(subject: str, *, who: bool) -> None:
+    if who:
+        told = Woken()
+        signal.signal(signal.SIGUSR2, lambda *_: told.begin())
+        program.loop_factory = lambda: asyncio.new_event_loop
+    if subject == "sharder":
+        config = SharderConfig()
+        nowhere = replace(config.health, bind_address="0")
+        run_sharder(
+            replace(config, health=nowhere, metrics=replace(config.metrics, bind_address="0")), None, None
+        )
+    else:
+        run(manager_of(subject), settings=Settings(metrics_address="0", health_address="0"))
+    if who:
+        told.tell()
+
+
+def manager_of(subject: str) -> Manager:
+    async def nothing(ctx: Context, obj: ConfigMap) -> None: ...
+
+    controller = Controller(name=subject, reconciler=nothing, primary=Watch(ConfigMap, sharded=True))
+    match subject:
+        case "elected":
+            return Manager([controller], leader_election=LeaderElection(name="idle"))
+        case "labels":
+            return Manager([controller], sharding=Sharding(RING, subject))
+        case "ranges" | "assigning":
+            member = Sharding("by-ranges", subject, mode="both", delivery="ranges")
+            return Manager([controller], sharding=member)
+    return Manager([Controller(name=subject, reconciler=nothing, primary=ConfigMap)])
+
+
+class Woken:
+    """What the event loops of this process were woken for."""
+
+    def __init__(self) -> None:
+        self._causes = Counter[str]()
+        turn, handle = base_events.BaseEventLoop._run_once, events.Handle._run
+
+        def run_once(loop: Any) -> None:
+            waits = not loop._ready
+            loop._woken = waits
+            turn(loop)
+
+        def run_handle(self_: Any) -> None:
+            if getattr(self_._loop, "_woken", False):
+                self_._loop._woken = False
+                self._causes[cause(self_)] += 1
+            handle(self_)
+
+        base_events.BaseEventLoop._run_once = run_once
+        events.Handle._run = run_handle
+
+    def begin(self) -> None:
+        self._causes.clear()
+
+    def tell(self) -> None:
+        for name, count in self._causes.most_common(25):
+            print(f"{count:6} {name}")
+
+
+def cause(handle: Any) -> str:
+    callback, args = handle._callback, handle._args or ()
+    owner = getattr(callback, "__self__", None)
+    if owner is None and args and isinstance(args[0], asyncio.Future):  # a sleep
+        waiting = [getattr(each, "__self__", None) for each, _ in args[0]._callbacks or ()]
+        owner = next((each for each in waiting if isinstance(each, asyncio.Task)), None)
+    kind = "timer" if isinstance(handle, asyncio.TimerHandle) else "event"
+    where = getattr(callback, "__qualname__", repr(callback))
+    if isinstance(owner, asyncio.Task):
+        return f"{kind} {where} of {owner.get_name()}: {innermost(owner.get_coro())}"
+    if where.startswith("Timeout"):
+        return f"{kind} {where} of {owner._task.get_name()}: {innermost(owner._task.get_coro())}"
+    return f"{kind} {where}"
+
+
+def innermost(coroutine: Any) -> str:
+    name = ""
+    while coroutine is not None and hasattr(coroutine, "cr_await"):
+        name, coroutine = coroutine.__qualname__, coroutine.cr_await
+    return name
+
+
+if __name__ == "__main__":
+    main()
