@@ -78,6 +78,7 @@ class Cache:
         """User counts of informers that were not declared permanently."""
         self.declarations = 0
         """Incremented with every change of the declarations, which invalidates remembered informers."""
+        self._redeclared: asyncio.Future[None] | None = None
         self._quiet = False
         self._tasks: asyncio.TaskGroup | None = None
         self._running: dict[Informer[Any], asyncio.Task[None]] = {}
@@ -204,7 +205,7 @@ class Cache:
         def exchanging() -> None:
             if (form, scope) in self._informers:
                 raise ConfigurationError(f"{form} has an informer in that scope already: use that one")
-            self.declarations += 1
+            self._declarations_changed()
             del self._informers[form, old]
             self._informers[form, scope] = informer
             if (form, old) in self._asked:
@@ -220,6 +221,18 @@ class Cache:
     def scope_of(self, kind: Kind) -> Scope:
         """The scope in which the kind is cached unless `declare` says otherwise."""
         return self._scopes.get(kind) or self._scopes.get(kind.group_kind) or self._default_scope
+
+    def redeclared(self) -> asyncio.Future[None]:
+        """Done at the next change of the declarations. Shared: wait with `asyncio.wait`, never cancel it."""
+        if self._redeclared is None:
+            self._redeclared = asyncio.get_running_loop().create_future()
+        return self._redeclared
+
+    def _declarations_changed(self) -> None:
+        self.declarations += 1
+        if self._redeclared is not None:
+            self._redeclared.set_result(None)
+            self._redeclared = None
 
     # Reading
 
@@ -379,13 +392,13 @@ class Cache:
         )
         informer.quiet = self._quiet
         self._moved.pop((form, scope), None)
-        self.declarations += 1
+        self._declarations_changed()
         if self._tasks is not None:
             self._start(informer, self._tasks)
         return informer
 
     def _forget(self, informer: Informer[Any]) -> None:
-        self.declarations += 1
+        self._declarations_changed()
         self._users.pop(informer, None)
         for places in (self._informers, self._moved):
             for place in [place for place, known in places.items() if known is informer]:

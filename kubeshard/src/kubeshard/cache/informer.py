@@ -104,6 +104,7 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         self._exchanging = asyncio.Lock()
         """Locked until all handlers have been called with the changes of a full list."""
         self._progress: asyncio.Future[None] | None = None
+        self._failure: asyncio.Future[None] | None = None
         self._held: asyncio.Event | None = None
         """Set when list/watches may write again; None while they may."""
 
@@ -218,6 +219,12 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         if self._progress is None:
             self._progress = asyncio.get_running_loop().create_future()
         return self._progress
+
+    def failure(self) -> asyncio.Future[None]:
+        """Done when a list or watch fails next. Shared like `progress`."""
+        if self._failure is None:
+            self._failure = asyncio.get_running_loop().create_future()
+        return self._failure
 
     # Running
 
@@ -385,6 +392,9 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         self.advance(version, part)
 
     async def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> None:
+        if self._failure is not None:
+            self._failure.set_result(None)
+            self._failure = None
         quiet = quiet or (self.quiet and not self.has_synced)
         namespace = namespace_of_part(part)
         self._notices.interrupted(interruption, namespace, quiet=quiet, optional=self.optional)

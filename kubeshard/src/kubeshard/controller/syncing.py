@@ -23,6 +23,7 @@ when that list is in the store; so a controller that resumes sees nothing older 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -47,8 +48,7 @@ SILENCE = 90.0
 CHECK = 1.0
 """Seconds between two checks while some informer is not live."""
 
-CHECK_LIVE = 5.0
-"""Seconds between two checks while all informers are live."""
+_SHORTEST_WAIT = 0.1
 
 Cause = Literal["unanswered", "not served", "forbidden", "refused", "rejected", "crashed", "unavailable"]
 
@@ -96,6 +96,23 @@ async def until_any_filled(informers: Collection[Informer[Any]]) -> None:
         await _next_check(informers)
 
 
+async def until_doubtful(
+    informers: Collection[Informer[Any]],
+    clock: Clock,
+    *besides: asyncio.Future[None],
+    until: float = math.inf,
+) -> None:
+    """Waits while all informers are live: until a list or watch of one fails, or one has been silent for too long; or
+    until something `besides` happens, or that moment.
+    """
+    heard = [each.last_heard for each in informers if each.last_heard is not None]
+    seconds = min([until, *(at + SILENCE for at in heard)]) - clock.monotonic()
+    failures = [each.failure() for each in informers]
+    await asyncio.wait(
+        [*failures, *besides], timeout=max(_SHORTEST_WAIT, seconds) if seconds < math.inf else None
+    )
+
+
 def _is_filled(informer: Informer[Any]) -> bool:
     return informer.has_synced or not is_served(informer)
 
@@ -125,12 +142,12 @@ class Inputs:
             raise KindsMissing(f"waiting for {', '.join(self.problems())}")
 
     async def follow(self, resume: Callable[[], Awaitable[None]]) -> NoReturn:
-        """Checks periodically, and calls `resume` whenever all are live."""
+        """Checks when one may not be live any more, periodically until all are again, and then calls `resume`."""
         while True:
             self._complete = not self.problems()
             if self._complete:
                 await resume()
-                await asyncio.sleep(CHECK_LIVE)
+                await until_doubtful(self.informers, self._clock)
             else:
                 await _next_check([each for each in self.informers if not each.has_synced])
 

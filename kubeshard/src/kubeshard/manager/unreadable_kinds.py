@@ -28,13 +28,13 @@ from kubeshard.controller.remote_watches import RemoteWatches
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import (
     CHECK,
-    CHECK_LIVE,
     SyncProblem,
     explained,
     is_served,
     sync_problem,
     until_answered,
     until_any_filled,
+    until_doubtful,
     until_filled,
 )
 from kubeshard.core.clusters import HOME_CLUSTER
@@ -192,8 +192,13 @@ class Kinds:
             if problems:
                 await self._look_up([each for each, found in problems.items() if found.cause == "not served"])
             self._check(problems)
-            quiet = not (self._since or self._notices or self._hanging or self._outage)
-            await asyncio.sleep(CHECK_LIVE if quiet else CHECK)
+            cache = self._cache()
+            if cache is None or self._since or self._notices or self._hanging or self._outage:
+                await asyncio.sleep(CHECK)
+            else:
+                busy = [since for _, _, since in self._busy()]
+                until = min(busy, default=self._clock.monotonic()) + HANDLER_PATIENCE
+                await until_doubtful(cache.informers, self._clock, cache.redeclared(), until=until)
 
     # For the pages.
 
@@ -349,9 +354,13 @@ class Kinds:
 
     def _overdue(self, now: float) -> Iterator[tuple[Informer[Any], Registration[Any], float]]:
         """Handlers that do not return, and when they were called."""
+        return (each for each in self._busy() if now - each[2] >= HANDLER_PATIENCE)
+
+    def _busy(self) -> Iterator[tuple[Informer[Any], Registration[Any], float]]:
+        """Handlers that have not returned yet, and when they were called."""
         for informer in self.informers():
             for handler in informer.handlers:
-                if handler.busy_since is not None and now - handler.busy_since >= HANDLER_PATIENCE:
+                if handler.busy_since is not None:
                     yield informer, handler, handler.busy_since
 
     def _report_hanging(self, now: float) -> None:

@@ -320,7 +320,8 @@ class Transfers:
             ended(code, words)
 
     def _forget(self, curl: pycurl.Curl) -> Ended | None:
-        self._late_at.pop(curl, None)
+        if self._late_at.pop(curl, None) is not None and not self._late_at:
+            self._check_at(math.inf)  # nothing wakes the loop for what has ended
         return self._running.pop(curl, None)
 
 
