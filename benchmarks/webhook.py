@@ -45,6 +45,7 @@ from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
 from kubeshard.sharding.ring import RingInputs
+from kubeshard.sharding.shard_states import Availability
 from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.certificates import ServingCertificate
 from kubeshard.webhook.selfsigned import renewed
@@ -56,7 +57,9 @@ RING = "benchmark"
 def rings(shards: int) -> Rings:
     """A ring with the given number of shards that never changes."""
     names = tuple(sorted(f"operator-{number}" for number in range(shards)))
-    known: Any = SimpleNamespace(labelled=lambda ring, now: names, fresh=lambda now: True)
+    known: Any = SimpleNamespace(
+        availability=lambda ring, now: Availability(names, names), fresh=lambda now: True
+    )
     kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
     found = Rings(
         RingInputs(

@@ -25,6 +25,7 @@ from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.hash_ring import HashRing, main_key
 from kubeshard.sharding.ring import RingInputs
+from kubeshard.sharding.shard_states import Availability
 from kubeshard.webhook import AdmissionApp
 from kubeshard_apiserver import ApiServer, Front, InMemoryTransport
 from kubeshard_apiserver.admission.caller import AppCaller, HttpCaller
@@ -39,7 +40,8 @@ RING = ControllerRing(
 
 def rings() -> Rings:
     """Returns a ring with the shards a, b and c."""
-    shards: Any = SimpleNamespace(labelled=lambda *_: ("a", "b", "c"), fresh=lambda _: True)
+    available = Availability(("a", "b", "c"), ("a", "b", "c"))
+    shards: Any = SimpleNamespace(availability=lambda *_: available, fresh=lambda _: True)
     kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
     found = Rings(
         RingInputs(

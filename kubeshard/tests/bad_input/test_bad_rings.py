@@ -30,7 +30,7 @@ from kubeshard.sharding.conditions import MAX_MESSAGE, RingReport, findings
 from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACES_ANNOTATION, webhook_path
 from kubeshard.sharding.ring import RingInputs
 from kubeshard.sharding.ring_resources import RingResources
-from kubeshard.sharding.shard_states import ShardStates
+from kubeshard.sharding.shard_states import Availability, ShardStates
 from kubeshard.webhook.review import decode_review
 
 GOOD = RingResource(group="apps", resource="deployments")
@@ -98,8 +98,7 @@ def rings_in(
         for name in NAMESPACES
     }
     shards: Any = SimpleNamespace(
-        available=lambda ring, now: available(ring),
-        labelled=lambda ring, now: available(ring),
+        availability=lambda ring, now: Availability(available(ring), available(ring), now),
         fresh=lambda now: True,
     )
     kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})

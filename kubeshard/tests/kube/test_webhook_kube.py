@@ -32,6 +32,7 @@ from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import APP_NAME, WEBHOOK_PATH_PREFIX
 from kubeshard.sharding.ring import RingInputs
 from kubeshard.sharding.ring_resources import PossibleOwners, RingResources
+from kubeshard.sharding.shard_states import Availability
 from kubeshard.webhook import WebhookServer
 from kubeshard.webhook.shared_certificate import SharedCertificate
 
@@ -62,14 +63,8 @@ class View:
     def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, PossibleOwners]:
         return {}
 
-    def available(self, ring: str, now: float) -> tuple[str, ...]:
-        return self.shards
-
-    def labelled(self, ring: str, now: float) -> tuple[str, ...]:
-        return self.available(ring, now)
-
-    def availability_ends(self, ring: str, now: float) -> float:
-        return float("inf")
+    def availability(self, ring: str, now: float) -> Availability:
+        return Availability(self.shards, self.shards, now)
 
     def fresh(self, now: float) -> bool:
         return True

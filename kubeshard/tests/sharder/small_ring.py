@@ -15,7 +15,7 @@ from small_api import SmallApi
 from kubeshard.cache import Added, Deleted, Updated
 from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.sharder.assignment_controller import JITTER, LONGEST_RETRY, Assignments
@@ -30,6 +30,7 @@ from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring import OnDeletion, Ring, RingInputs
 from kubeshard.sharding.ring_machine import RingMachine
 from kubeshard.sharding.ring_resources import PossibleOwners, RingResources
+from kubeshard.sharding.shard_states import Availability, ShardChange
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf
 from kubeshard_lab.virtual_world import SeededRng
 
@@ -48,7 +49,7 @@ class SmallRing:
         registry: CollectorRegistry | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.shards = shards
+        self._available = shards
         self.is_fresh = True
         self.leases: dict[str, list[Lease]] = {}
         """By shard, for rings with strict hand-over."""
@@ -145,14 +146,19 @@ class SmallRing:
 
     # Views of the ring
 
-    def available(self, ring: str, now: float) -> tuple[str, ...]:
-        return self.shards
+    @property
+    def shards(self) -> tuple[str, ...]:
+        return self._available
 
-    def labelled(self, ring: str, now: float) -> tuple[str, ...]:
-        return self.available(ring, now)
+    @shards.setter
+    def shards(self, shards: tuple[str, ...]) -> None:
+        self._available = shards
+        rings = frozenset(ring.name for ring in self.rings)
+        news = ShardChange(Key("", ""), rings, None, None, availability=True, presence=False, news=True)
+        self.rings.shard_changed(news)
 
-    def availability_ends(self, ring: str, now: float) -> float:
-        return float("inf")
+    def availability(self, ring: str, now: float) -> Availability:
+        return Availability(self._available, self._available)
 
     def fresh(self, now: float) -> bool:
         return self.is_fresh

@@ -29,6 +29,7 @@ from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroup
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.ring import Ring, RingInputs
 from kubeshard.sharding.ring_resources import OwnerKind, PossibleOwners, RingResources
+from kubeshard.sharding.shard_states import Availability
 from kubeshard.webhook.review import UserInfo, decode_review, encode_review
 
 SHARD_LABEL = "shard.alpha.sharding.timebertt.dev/operator"
@@ -63,14 +64,8 @@ class View:
     def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, PossibleOwners]:
         return self.kinds
 
-    def available(self, ring: str, now: float) -> tuple[str, ...]:
-        return self.shards
-
-    def labelled(self, ring: str, now: float) -> tuple[str, ...]:
-        return self.available(ring, now)
-
-    def availability_ends(self, ring: str, now: float) -> float:
-        return float("inf")
+    def availability(self, ring: str, now: float) -> Availability:
+        return Availability(self.shards, self.shards, now)
 
     def fresh(self, now: float) -> bool:
         return self.is_fresh

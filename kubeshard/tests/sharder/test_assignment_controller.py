@@ -34,8 +34,8 @@ class World:
         self.observer = LeaseObserver(SmallApi().client(self.clock), self.clock)
         self.observer.follow("ring")
         self.small = SmallRing(clock=self.clock)
-        self.small.available = self.observer.states.available  # type: ignore[method-assign]
-        self.small.availability_ends = self.observer.states.availability_ends  # type: ignore[method-assign]
+        self.small.availability = self.observer.states.availability  # type: ignore[method-assign]
+        self.observer.subscribe(self.small.rings.shard_changed)
         self.observer.states.fresh = lambda now: True  # type: ignore[method-assign]
         self.assignments = small_assignments(
             self.small, self.observer, self._scan, lambda _: asyncio.sleep(3600)

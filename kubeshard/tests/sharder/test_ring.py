@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
+import random
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +17,11 @@ from small_api import SmallApi
 from small_ring import SmallRing
 
 from kubeshard.cache import Added, Deleted, Updated
-from kubeshard.core.builtin import Lease, Namespace
+from kubeshard.core.builtin import Lease, LeaseSpec, Namespace
 from kubeshard.core.conditions import Condition
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
-from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder.config import WebhookConfig
@@ -29,11 +31,19 @@ from kubeshard.sharding import waiting
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK, CLEANED_UP, LEASES_WRITTEN, findings
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, STRICT_HANDOVER_ANNOTATION
+from kubeshard.sharding.names import (
+    CLEAN_UP_FINALIZER,
+    EVICTED_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
+    RING_LABEL,
+    SHARDER_IDENTITY,
+    STRICT_HANDOVER_ANNOTATION,
+)
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.sharding.ring_machine import ANY_OWNER, Job
 from kubeshard.sharding.ring_resources import OwnerKind
 from kubeshard.sharding.scans import ScanScope
+from kubeshard.sharding.shard_states import Availability, ShardChange, ShardStates
 from kubeshard.sharding.waiting import REMEMBERED, Objects, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
@@ -142,6 +152,96 @@ def test_a_namespace_is_the_business_of_the_rings_that_may_select_it_only() -> N
     small.rings.apply(Deleted(small.rings.get("either").resource))  # type: ignore[union-attr]
     assert affected(Deleted(nine)) == {"ring-9", "all"}
     assert affected(Added(seven)) == {"ring-7", "ring-9", "all"}
+
+
+class Followed:
+    """The rings `one` and `two`, which are told of what happens to Leases."""
+
+    def __init__(self) -> None:
+        self.now, self.version, self.looks = 0.0, 0, 0
+        clock: Any = SimpleNamespace(monotonic=lambda: self.now)
+        self.small = SmallRing(name="one", clock=clock)
+        self.small.add("two", SECRETS)
+        self.states = ShardStates(max_shards=3)
+        self.small.availability = self._look  # type: ignore[method-assign]
+        self.small.shards = ()
+
+    def _look(self, ring: str, now: float) -> Availability:
+        self.looks += 1
+        return self.states.availability(ring, now)
+
+    def hold(self, name: str, ring: str = "one", *, namespace: str = "ops", **annotations: str) -> None:
+        """The Lease is held by its shard, or, for the name of another holder, by that."""
+        self.version += 1
+        name, _, holder = name.partition("/")
+        meta = ObjectMeta(
+            name=name,
+            namespace=namespace,
+            resource_version=str(self.version),
+            labels={RING_LABEL: ring},
+            annotations=annotations,
+        )
+        spec = LeaseSpec(
+            holder_identity=holder or name,
+            lease_duration_seconds=15,
+            acquire_time="a",
+            renew_time=str(self.version),
+            lease_transitions=1,
+        )
+        self.told(self.states.observe(Lease(metadata=meta, spec=spec), self.now))
+
+    def delete(self, name: str) -> None:
+        self.version += 1
+        self.told(self.states.forget(Key("ops", name), self.now, str(self.version)))
+
+    def told(self, change: ShardChange | None) -> None:
+        if change is not None:
+            self.small.rings.shard_changed(change)
+
+
+def test_which_shards_a_ring_has_is_looked_at_once_until_it_is_told_of_news_or_loses_one_by_itself() -> None:
+    """All Leases of the ring are looked at, and the view is asked for with each object."""
+    world = Followed()
+    ring, looks = world.small.ring, list[int]()
+    for what in ("a", "a", "b", "a", "b/nobody"):  # appears, is renewed ...
+        world.looks = 0
+        world.hold(what)
+        assert len({id(ring.view) for _ in range(100)}) == 1
+        looks.append(world.looks)
+    assert looks == [1, 0, 1, 0, 1]
+    world.delete("a")
+    assert ring.available == ("a",)
+    world.now += 30.0
+    assert (ring.available, ring.shards.until) == ((), math.inf)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_ring_is_told_of_its_shards_equals_what_the_leases_say_now(seed: int) -> None:
+    draw, world = random.Random(seed), Followed()
+    names = ("a", "b", "c", "d")
+    for _ in range(300):
+        world.now += draw.choice([0.0, 0.5, 2.0, 5.0, 16.0])
+        name, ring = draw.choice(names), draw.choice(["one", "one", "two"])
+        match draw.choice(["hold", "hold", "hold", "take", "evict", "delete", "confine", "ranges"]):
+            case "hold":
+                world.hold(name, ring, namespace=draw.choice(["ops", "ops", "dev"]))
+            case "take":
+                world.hold(f"{name}/{SHARDER_IDENTITY}", ring)
+            case "evict":
+                world.hold(f"{name}/{SHARDER_IDENTITY}", ring, **{EVICTED_ANNOTATION: "1"})
+            case "delete":
+                world.delete(name)
+            case "confine":
+                for change in world.states.confine(ring, draw.choice([None, frozenset({"ops"})]), world.now):
+                    world.told(change)
+            case "ranges":
+                world.hold(name, ring, **{OWNED_RANGES_ANNOTATION: "uid/1024:0-3@2/7"})
+        if draw.random() < 0.5:
+            continue  # nobody asks for a while
+        for each in world.small.rings:
+            assert each.shards == world.states.availability(each.name, world.now)
+            assert each.view is not None
+            assert each.view.hashring.shards == each.shards.labelled
 
 
 @pytest.mark.parametrize("few", [1, 5])

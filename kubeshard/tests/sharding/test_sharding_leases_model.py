@@ -34,9 +34,7 @@ def _lease(name: str, ring: str, version: int, uid: int, *, held: bool) -> Lease
 def test_a_shard_that_renewed_and_did_not_release_stays_for_twice_its_duration_whatever_happens(
     seed: int,
 ) -> None:
-    """This holds even if its Lease is deleted, re-created, or moved to another ring and back; and what the record
-    remembers equals what it would compute from scratch.
-    """
+    """This holds even if its Lease is deleted, re-created, or moved to another ring and back."""
     draw = random.Random(seed)
     states, now = ShardStates(), 0.0
     renewed: dict[tuple[str, str], float] = {}

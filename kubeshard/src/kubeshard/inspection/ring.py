@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +26,7 @@ from kubeshard.sharding.names import RETURNING
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
 from kubeshard.sharding.ring import Ring, RingInputs
 from kubeshard.sharding.ring_resources import ControllerUnknown, RingEntry
+from kubeshard.sharding.shard_states import Availability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,14 +180,8 @@ class _Members:
     def __init__(self, cluster: ClusterSnapshot) -> None:
         self._cluster = cluster
 
-    def available(self, ring: str, now: float) -> tuple[str, ...]:
-        return self._cluster.available(ring)
-
-    def labelled(self, ring: str, now: float) -> tuple[str, ...]:
-        return self._cluster.states.labelled(ring, now)
-
-    def availability_ends(self, ring: str, now: float) -> float:
-        return float("inf")
+    def availability(self, ring: str, now: float) -> Availability:
+        return self._cluster.states.availability(ring, self._cluster.now)._replace(until=math.inf)
 
     def fresh(self, now: float) -> bool:
         return True

@@ -222,8 +222,7 @@ class InManagerSharder:
         return ()
 
     async def _observe(self) -> None:
-        with self._observer.subscribed(self._rings.shard_changed):
-            await supervised(self._observer.run, "lease observer", self._crashes)
+        await supervised(self._observer.run, "lease observer", self._crashes)
 
     async def _campaign(self, gates: Sequence[Gate]) -> None:
         """Leads whenever it is elected, until it is stopped."""

@@ -250,6 +250,10 @@ class LeaseObserver:
         self._informer = cache.declare(Lease, SHARD_LEASES)
         self._informer.add_handler(self._heard)
 
+    def subscribe(self, subscriber: Callable[[ShardChange], None]) -> None:
+        """Calls `subscriber` with every change, before those that subscribe later."""
+        self._subscribers[object()] = subscriber
+
     @contextmanager
     def subscribed(self, subscriber: Callable[[ShardChange], None]) -> Iterator[None]:
         """Calls `subscriber` with every change while the block runs."""

@@ -157,8 +157,7 @@ class RangeCoordination:
             if (ring := self._rings.get(self._ring)) is not None:
                 await self._tend(ring)
                 wait = min(wait, self._machine.wake_at, self._tell_overdue(ring))
-                ends = self._observer.states.availability_ends(ring.name, self._clock.monotonic())
-                wait = min(wait, ends)
+                wait = min(wait, ring.shards.until)
             await set_within(self._news, max(wait - self._clock.monotonic(), 0.01))
 
     def _tell_overdue(self, ring: Ring) -> float:

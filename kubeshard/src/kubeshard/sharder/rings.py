@@ -18,6 +18,8 @@ class Rings:
 
     def __init__(self, inputs: RingInputs) -> None:
         self.inputs = inputs
+        if inputs.leases is not None:  # first: others rely on the rings being told
+            inputs.leases.subscribe(self.shard_changed)
         self._rings: dict[str, Ring] = {}
         self.get: Callable[[str], Ring | None] = self._rings.get  # called for each Lease and object
         self._by_label: dict[tuple[str, str] | None, dict[str, Ring]] = {}
@@ -81,9 +83,9 @@ class Rings:
             changed = known.update(resource)
             self.selections += changed
             self._file(known)
-            self._follow(resource)
             if not changed:
                 return
+            self._follow(resource)
         else:
             self._end(resource.name)
             self._rings[resource.name] = ring = Ring(resource, self.inputs, self._changed)
@@ -94,13 +96,12 @@ class Rings:
             subscriber(resource.name)
 
     def shard_changed(self, change: ShardChange) -> None:
-        """Call it with all changes of Leases, in each process: one that leads later must not take it for long ago that
+        """Tells the rings of a changed Lease, in each process: one that leads later must not take it for long ago that
         a Lease was missed.
         """
-        if change.presence:
-            for name in change.rings:
-                if (ring := self._rings.get(name)) is not None:
-                    ring.shard_changed(change.key.name)
+        for name in change.rings:
+            if (ring := self._rings.get(name)) is not None:
+                ring.shard_changed(change)
 
     def _follow(self, resource: ControllerRing) -> None:
         if self.inputs.leases is not None:

@@ -5,10 +5,10 @@
 Controllers and the webhook pass rings around; a name is looked up once, at the boundary. A ring that
 is deleted ends, and one re-created under the name is another ring.
 
-Guaranteed: a view reflects the caches and the shard states at the time of the call, and stays the
-same object until one of these changes, so calling it per object is cheap. While the view is the same object every
-decision is valid, except for the namespace: the selected ones are looked up on every call, and may change shortly
-before the view does. System namespaces that the selector selects have to be confirmed by an
+Guaranteed: a ring is told of what its view is made of (`update`, `shard_changed`, `namespaces_changed`) before anybody
+acts on that, so that to see it per object is cheap. The view stays the same object until one of these changes. While it
+does every decision is valid, except for the namespace: the selected ones are looked up on every call, and may change
+shortly before the view does. System namespaces that the selector selects have to be confirmed by an
 annotation. A ring with an invalid namespace selector keeps its last valid one, and selects no
 namespace if this process never saw one. After a ring has ended, late responses and further calls of `end` have no
 effect.
@@ -44,7 +44,7 @@ from kubeshard.sharding.ring_resources import (
     RingResources,
     few_named_namespaces,
 )
-from kubeshard.sharding.shard_states import Confirmations, longest_wait
+from kubeshard.sharding.shard_states import Availability, Confirmations, ShardChange, longest_wait
 from kubeshard.sharding.take_overs import Evictions
 from kubeshard.sharding.waiting import CleanUp
 
@@ -52,21 +52,9 @@ OnDeletion = Literal["nothing", "pause", "clean up"]
 
 
 class Shards(Protocol):
-    """Which shards are available: the `ShardStates`. All methods read from memory; `now` is in monotonic seconds. Equal
-    results should be the same object.
-    """
+    """Which shards are available: the `ShardStates`. All methods read from memory; `now` is in monotonic seconds."""
 
-    def available(self, ring: str, now: float) -> tuple[str, ...]:
-        """Names of the ring's available shards, ascending."""
-        ...
-
-    def labelled(self, ring: str, now: float) -> tuple[str, ...]:
-        """Those of them to which objects may be assigned by labels."""
-        ...
-
-    def availability_ends(self, ring: str, now: float) -> float:
-        """When the ring loses a shard without a further observation; infinite if it does not."""
-        ...
+    def availability(self, ring: str, now: float) -> Availability: ...
 
     def fresh(self, now: float) -> bool:
         """Whether the view of the Leases can be up to date."""
@@ -78,7 +66,11 @@ class Shards(Protocol):
 
 
 class Followed(Protocol):
-    """What is followed of each ring that exists: its Leases, in these namespaces or, for None, in all."""
+    """What is followed of each ring that exists: its Leases, in these namespaces or, for None, in all. Subscribers hear
+    of each change.
+    """
+
+    def subscribe(self, subscriber: Callable[[ShardChange], None]) -> None: ...
 
     def follow(self, ring: str, namespaces: frozenset[str] | None = None) -> None: ...
 
@@ -176,16 +168,13 @@ class Ring:
         """Not None while the ring is being deleted, and cleaned up."""
         self.confirmations: Confirmations | None = None
         """Not None if it asks for strict hand-over."""
+        self.named: tuple[str, ...] = ()
+        """The few namespaces that the selector names, whether or not they exist; () if it may select others."""
         self._inputs = inputs
+        self._shards = Availability(until=-math.inf)
         self._hashring: HashRing | None = None
-        self._members: tuple[str, ...] | None = None
-        """The shards of the current hash ring."""
         self._selector: Selector | None = None
-        """The last valid selector."""
-        self._parsed: LabelSelector | None = None
-        """What was given for it, valid or not."""
-        self._named: tuple[str, ...] = ()
-        """The few namespaces that it names."""
+        """The last valid selector; None if there was none."""
         self._views: tuple[RingView, RingView] | None = None
         """The views with the selected namespaces, and with all but system namespaces that are not confirmed."""
         self._few: tuple[int, tuple[str, ...] | None] | None = None
@@ -195,6 +184,7 @@ class Ring:
         self.metrics.keep(self.listed)
         self.ranges: SharedRanges | None = None
         """How it is to be shared out by ranges; None if it is not, or cannot be."""
+        self._read_selector()
         self._begin_clean_up()
         self._ask_for_confirmations()
         self._read_delivery()
@@ -219,19 +209,16 @@ class Ring:
         return views[1] if views else None
 
     @property
+    def shards(self) -> Availability:
+        """Which shards are available."""
+        if self._shards.until < math.inf:
+            self._look()
+        return self._shards
+
+    @property
     def available(self) -> tuple[str, ...]:
         """Names of the available shards, ascending."""
-        return self._inputs.shards.available(self.name, self.clock.monotonic())
-
-    @property
-    def labelled(self) -> tuple[str, ...]:
-        """Those of them to which objects may be assigned by labels."""
-        return self._inputs.shards.labelled(self.name, self.clock.monotonic())
-
-    @property
-    def available_until(self) -> float:
-        """When it loses one of these without an event; infinite if it does not."""
-        return self._inputs.shards.availability_ends(self.name, self.clock.monotonic())
+        return self.shards.names
 
     @property
     def fresh(self) -> bool:
@@ -260,8 +247,7 @@ class Ring:
 
     def selects(self, labels: Mapping[str, str] | None) -> bool:
         """Whether the ring selects a namespace with these labels."""
-        selector = self._present_selector()
-        return selector is not None and selector.matches(labels)
+        return self._selector is not None and self._selector.matches(labels)
 
     def has_ended(self, shard: str) -> bool:
         """Whether objects may be taken from a shard that is not available: unless the ring asks for a confirmation, and
@@ -276,12 +262,6 @@ class Ring:
         """Whether the webhook is called for the objects in it."""
         return namespace not in self._inputs.system_namespaces
 
-    @property
-    def named(self) -> tuple[str, ...]:
-        """The few namespaces that the selector names, whether or not they exist; () if it may select others."""
-        self._present_selector()
-        return self._named
-
     def named_and_selected(self) -> tuple[str, ...]:
         """Those of `named` that exist, and that the ring shards: all that there is to read."""
         view = self.view
@@ -290,9 +270,9 @@ class Ring:
     @property
     def required_labels(self) -> tuple[tuple[str, str] | None, ...]:
         """Labels of which every selected namespace has one; None: it may have any."""
-        if (selector := self._present_selector()) is None:
+        if self._selector is None:
             return ()
-        for key, operator, values in selector.requirements:
+        for key, operator, values in self._selector.requirements:
             if operator == "in":
                 return tuple((key, value) for value in values)
         return (None,)
@@ -309,7 +289,7 @@ class Ring:
         return self._few[1]
 
     def _few_selected(self, namespaces: Iterable[Namespace], most: int) -> tuple[str, ...] | None:
-        selector, found = self._present_selector(), list[str]()
+        selector, found = self._selector, list[str]()
         if not selector:
             return None
         for namespace in namespaces:
@@ -345,18 +325,23 @@ class Ring:
         # Not the generation: after a restore of etcd it may come again.
         if before == self._stated():
             return False
+        self._read_selector()
         self._read_delivery()
         self._ask_for_confirmations()
         self._begin_clean_up()
         self.resources = RingResources(resource.spec.resources)
         self._views = self._few = None
+        self._shards = self._shards._replace(until=-math.inf)
         self.metrics.keep(self.listed)
         self.report.keep(self.listed)
         return True
 
-    def shard_changed(self, shard: str) -> None:
-        """A Lease of this name has appeared, or is gone."""
-        if self.confirmations is not None and self._inputs.shards.named(self.name, shard):
+    def shard_changed(self, change: ShardChange) -> None:
+        """A Lease of the ring has changed."""
+        shard = change.key.name
+        if change.news:
+            self._shards = self._shards._replace(until=-math.inf)
+        if change.presence and self.confirmations is not None and self._inputs.shards.named(self.name, shard):
             self.confirmations.there(shard)
 
     def namespaces_changed(self) -> None:
@@ -387,7 +372,7 @@ class Ring:
     def _stated(self) -> tuple[object, ...]:
         meta, spec = self.resource.metadata, self.resource.spec
         delivery = meta.annotation(DELIVERY_ANNOTATION), self.resource.shard_namespaces
-        return self._unconfirmed(), spec, self.releasing, self._longest(), delivery
+        return self._unconfirmed(), spec, self._is_cleaned_up, self._longest(), delivery
 
     @property
     def by_ranges(self) -> bool:
@@ -417,37 +402,44 @@ class Ring:
     # Views
 
     def _seen(self) -> tuple[RingView, RingView] | None:
-        paused = self._inputs.on_deletion == "pause" and self._is_cleaned_up
-        if self.ended or paused or len(self.name) > MAX_RING_NAME:
-            return None
-        inputs = self._inputs  # what follows is asked for each object
-        labelled, learned = inputs.shards.labelled(self.name, self.clock.monotonic()), inputs.kinds.learned
-        if self._views is None or self._members is not labelled or self._learned != learned:
-            hashring = self._present_hashring(labelled)
-            owner_kinds = self._inputs.kinds.owner_kinds(self.resources)
-            known, self._learned = self._views, learned
-            self._tell_keys(owner_kinds)
-            if known is None:
-                without = self._unconfirmed()
-                anywhere = RingView(
-                    self.name,
-                    self.resources,
-                    hashring,
-                    owner_kinds=owner_kinds,
-                    namespaces=_AllBut(without) if without else None,
-                    controllers={} if (chains := self._inputs.chains) is None else chains.known,
-                    releasing=self.releasing,
-                )
-                namespaces = self._namespaces(without)
-                by_labels = namespaces.selects if isinstance(namespaces, _Selected) else None
-                selected = replace(anywhere, namespaces=namespaces, selects_namespace=by_labels)
-                self._views = selected, anywhere
-            elif known[1].hashring is not hashring or known[1].owner_kinds != owner_kinds:
-                selected, anywhere = (
-                    replace(view, hashring=hashring, owner_kinds=owner_kinds) for view in known
-                )
-                self._views = selected, anywhere
+        if self._shards.until < math.inf:
+            self._look()
+        if self._views is None or self._learned != self._inputs.kinds.learned:
+            self._views = self._viewed()
         return self._views
+
+    def _look(self) -> None:
+        """Which shards are available was not told yet, or changes without an event."""
+        if self._shards.until <= (now := self.clock.monotonic()):
+            self._shards = self._inputs.shards.availability(self.name, now)
+            if self._hashring is None or self._hashring.shards != self._shards.labelled:
+                self._hashring, self._views = HashRing(self._shards.labelled), None
+                self.metrics.add("ring_calculations")
+
+    def _viewed(self) -> tuple[RingView, RingView] | None:
+        paused = self._inputs.on_deletion == "pause" and self._is_cleaned_up
+        if self.ended or paused or len(self.name) > MAX_RING_NAME or self._hashring is None:
+            return None
+        owner_kinds, self._learned = (
+            self._inputs.kinds.owner_kinds(self.resources),
+            self._inputs.kinds.learned,
+        )
+        if self._views is not None and self._views[0].owner_kinds == owner_kinds:
+            return self._views
+        self._tell_keys(owner_kinds)
+        without, chains = self._unconfirmed(), self._inputs.chains
+        anywhere = RingView(
+            self.name,
+            self.resources,
+            self._hashring,
+            owner_kinds=owner_kinds,
+            namespaces=_AllBut(without) if without else None,
+            controllers={} if chains is None else chains.known,
+            releasing=self.releasing,
+        )
+        namespaces = self._namespaces(without)
+        by_labels = namespaces.selects if isinstance(namespaces, _Selected) else None
+        return replace(anywhere, namespaces=namespaces, selects_namespace=by_labels), anywhere
 
     def _tell_keys(self, owner_kinds: Mapping[GroupResource, PossibleOwners]) -> None:
         for resource, kinds in owner_kinds.items():
@@ -455,15 +447,8 @@ class Ring:
             if namespaced and any(each.main and not each.namespaced for each in kinds.values()):
                 self.report.keys_differ(resource, "what cluster-scoped objects control in namespaces")
 
-    def _present_hashring(self, members: tuple[str, ...]) -> HashRing:
-        if self._hashring is None or self._members != members:
-            self._hashring = HashRing(members)
-            self.metrics.add("ring_calculations")
-        self._members = members
-        return self._hashring
-
     def _namespaces(self, without: tuple[str, ...]) -> Container[str] | None:
-        selector = self._present_selector()
+        selector = self._selector
         if selector is None:
             return ()
         selected = _Selected(self._inputs.namespace, selector)
@@ -478,20 +463,15 @@ class Ring:
         confirmed = {name.strip() for name in text.split(",")}
         return tuple(name for name in self._inputs.system_namespaces if name not in confirmed)
 
-    def _present_selector(self) -> Selector | None:
-        """The current selector; None if there was never a valid one."""
+    def _read_selector(self) -> None:
         given = self.resource.spec.namespace_selector
         given = self._inputs.default_selector if given is None else given
-        if given is not self._parsed:
-            try:
-                self._selector = Selector.from_label_selector(given)
-            except InvalidSelector as error:
-                self.report.selector_problem = str(error)
-            else:
-                self._named = few_named_namespaces(given)
-                self.report.selector_problem = ""
-            self._parsed = given
-        return self._selector
+        try:
+            self._selector, self.report.selector_problem = Selector.from_label_selector(given), ""
+        except InvalidSelector as error:
+            self.report.selector_problem = str(error)
+        else:
+            self.named = few_named_namespaces(given)
 
 
 class _AllBut:

@@ -195,8 +195,8 @@ class RingMachine(Generic[S]):
 
     def members_changed(self) -> None:
         """The shards to which objects are assigned may have changed."""
-        now, members = self.ring.clock.monotonic(), self.ring.labelled
-        self.available_until = self.ring.available_until
+        now, members = self.ring.clock.monotonic(), self.ring.shards.labelled
+        self.available_until = self.ring.shards.until
         for sync in self.resources.values():
             sync.schedule.members(members, now)
             sync.notify()
@@ -545,9 +545,9 @@ class ResourceMachine:
             commands.append((Do.ASK, None))
         if webhook is not None and self._is_probed and (about := webhook.take(now)) is not None:
             commands.append((Do.PROBE, about))
-        self.schedule.members(self.ring.labelled, now)
+        self.schedule.members(self.ring.shards.labelled, now)
         if now >= self.of.available_until:
-            self.of.available_until = self.ring.available_until
+            self.of.available_until = self.ring.shards.until
         scans = [priority for priority in ScanPriority if self._may_scan(priority, now)]
         self.scanning.update(scans)
         return [*commands, *((Do.SCAN, priority) for priority in scans)]

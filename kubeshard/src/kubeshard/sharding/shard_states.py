@@ -219,12 +219,14 @@ class ShardChange(NamedTuple):
     """Whether the API server's history was rewritten: recent writes were undone, not only to Leases."""
 
 
-class _Available(NamedTuple):
-    """The shards of a ring."""
+class Availability(NamedTuple):
+    """Which shards of a ring are available, ascending."""
 
-    until: float
-    names: tuple[str, ...]
-    labelled: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    labelled: tuple[str, ...] = ()
+    """Those to which objects may be assigned by labels (`takes_labels`)."""
+    until: float = math.inf
+    """When the ring loses one of them without a further observation; infinite if it does not."""
 
 
 class ShardStates:
@@ -249,7 +251,6 @@ class ShardStates:
         """Since when Leases may be missing."""
         self.rewinds = 0
         """How many Leases were seen to revert to an earlier version."""
-        self._available: dict[str, _Available] = {}
 
     # Observations
 
@@ -306,7 +307,6 @@ class ShardStates:
     def confine(self, ring: str, namespaces: frozenset[str] | None, now: float) -> list[ShardChange]:
         """The ring says in which namespaces its shards are; None: it does not."""
         before = {key: self._admits(ring, key) for key in self._of(ring)}
-        self._available.pop(ring, None)
         self._namespaces.pop(ring, None)
         if namespaces is not None:
             self._namespaces[ring] = namespaces
@@ -336,33 +336,19 @@ class ShardStates:
 
     # Results
 
-    def available(self, ring: str, now: float) -> tuple[str, ...]:
-        """Names of the ring's available shards, ascending. Cached until something changes, so it is
-        cheap to call.
-        """
-        known = self._available.get(ring)
-        return (known if known is not None and now < known.until else self._look(ring, now)).names
-
-    def labelled(self, ring: str, now: float) -> tuple[str, ...]:
-        """Those of them to which objects may be assigned by labels (`takes_labels`)."""
-        known = self._available.get(ring)
-        return (known if known is not None and now < known.until else self._look(ring, now)).labelled
-
-    def _look(self, ring: str, now: float) -> _Available:
+    def availability(self, ring: str, now: float) -> Availability:
+        """It changes with the next news of the ring (`ShardChange`), or when it ends."""
         shards = [shard for shard in self.shards(ring, now) if shard.member]
         if len(shards) > self._max_shards:
             del (shards := _fairly(shards))[self._max_shards :]
         # Availability is lost by an observation, or by the end of a tombstone or of an evicted shard's time.
-        until = now + min(map(_to_end, shards), default=float("inf"))
+        until = now + min(map(_to_end, shards), default=math.inf)
         names = tuple(sorted({shard.name for shard in shards}))
-        found = _Available(until, names, takes_labels(names, (shard.lease for shard in shards)))
-        self._available[ring] = found
-        return found
+        return Availability(names, takes_labels(names, (shard.lease for shard in shards)), until)
 
-    def availability_ends(self, ring: str, now: float) -> float:
-        """When (like `now`) the ring loses a shard without a further observation; infinite if it does not."""
-        self.available(ring, now)
-        return self._available[ring].until
+    def available(self, ring: str, now: float) -> tuple[str, ...]:
+        """Names of the ring's available shards, ascending."""
+        return self.availability(ring, now).names
 
     def shard(self, key: Key, now: float) -> Shard | None:
         """The Lease (or tombstone) of this namespace and name."""
@@ -485,11 +471,7 @@ class ShardStates:
         self._drop(key)
         if new is not None:
             self._records[key] = self._members.setdefault(new.ring, {})[key] = new
-        change = _difference(key, old, new, now)
-        if change.news:
-            for ring in sorted(change.rings):
-                self._available.pop(ring, None)
-        return change
+        return _difference(key, old, new, now)
 
     def _admits(self, ring: str, key: Key) -> bool:
         namespaces = self._namespaces.get(ring)
