@@ -466,7 +466,7 @@ async def test_reads_that_never_left_are_not_remembered() -> None:
     for number in range(10):
         with pytest.raises(Unauthorized):
             await proven(dead, f"s{number}")
-    assert len(dead.shards._reads["ring"].by_shard) == 1
+    assert len(dead.shards._proofs._rings["ring"].proofs) == 1
 
 
 @virtual_time

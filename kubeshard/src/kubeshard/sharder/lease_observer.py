@@ -1,5 +1,5 @@
 """How this replica observes shard Leases: informer events, quorum reads, and a probe in case the watch is silent or
-slow; what it keeps of them; and proofs that a shard is dead, before objects are taken from it by force.
+slow; what it keeps of them; and reads of one shard's Leases for a proof that it is dead (`sharding.proofs`).
 
 Guaranteed: the record (`sharding.shard_states`) is fed with everything this process sees of the Leases of known rings,
 whatever the source; subscribers are notified of each change once, after the record has it. While the probe runs,
@@ -24,15 +24,6 @@ elsewhere. So the memory is bounded by the number of namespaces, which a sharder
 counts as one that does not exist, and is looked at again with its next change, or list. Not guaranteed: which Leases of
 a namespace are kept. The first ones are; whoever may write Leases among those of the shards may also take theirs away.
 
-A proof is given only after a consistent read, started after the time that the caller passes, showed
-that the shard holds none of its Leases; it is valid for at most 5 s from the start of that read, and only
-until something contradicts it. A deleted Lease counts as held until the lease controller settled its
-tombstone (by re-creating it, which makes a live shard fail to); if this process never saw one, two reads some
-seconds apart must show none, because a live shard re-creates a deleted Lease. Concurrent questions
-share one read; the evidence for the decision is logged.
-
-Not guaranteed: that the shard stays dead. `docs/design/taking-from-the-dead.md` explains why that is safe.
-
 RBAC: list, watch on leases.
 """
 
@@ -40,11 +31,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from kubeshard.cache.cache import Cache
@@ -62,6 +53,7 @@ from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
+from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
@@ -75,7 +67,16 @@ from kubeshard.sharding.names import (
     WATCHDOG_ANNOTATION,
     WEIGHT_ANNOTATION,
 )
-from kubeshard.sharding.ring import Ring
+from kubeshard.sharding.proofs import (
+    STANDS_FOR,
+    Command,
+    Pause,
+    Proof,
+    Proofs,
+    ReadLeases,
+    RingOfShards,
+    Tell,
+)
 from kubeshard.sharding.shard_states import MAX_SHARDS, Shard, ShardChange, ShardStates
 
 _LABELS = (RING_LABEL, STATE_LABEL)
@@ -396,141 +397,70 @@ class LeaseObserver:
                 subscriber(change)
 
 
-SHARED_FOR = 2.0
-"""Seconds from its start for which a read is shared with further callers."""
-
-STANDS_FOR = 5.0
-"""Seconds from its start for which a read is a valid proof; also its deadline."""
-
-REMEMBERED = 1000
-"""Names of shards: they are read from labels, which any user may write."""
-
-ABSENT_FOR = 4.0
-"""Seconds between the two reads of an unknown Lease: longer than a shard needs to notice at its next renewal that
-its Lease was deleted, and to re-create it.
-"""
-
 Still = Callable[[], bool]
 """Whether a proof is still valid."""
 
 
 class DeadShardProofs:
-    """Reads shards' Leases on demand, and takes everything observed since into account."""
+    """Reads shards' Leases on demand, for `sharding.proofs`."""
 
     def __init__(self, client: Client, observer: LeaseObserver, clock: Clock) -> None:
         self._client = client.impatient()
         self._observer = observer
         self._clock = clock
-        self._reads = defaultdict[str, _Reads](_Reads)
+        self._proofs = Proofs(observer.states, clock)
+        self._reading: dict[Proof, asyncio.Task[None]] = {}
 
-    async def proven(self, ring: Ring, shard: str, since: float) -> Still | None:
+    async def proven(self, ring: RingOfShards, shard: str, since: float) -> Still | None:
         """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
         Calling the proof returns whether it is still valid. Raises ApiError if the read fails: it does not
         wait or retry, so the caller has to back off from a server that throttles.
         """
-        reads = self._reads[ring.name]
-        read = reads.by_shard.get(shard)
-        if read is None or not read.answers(since, self._clock.monotonic()):
-            read = self._begin(ring, shard, read, reads)
-        assert read.task is not None
-        await asyncio.shield(read.task)
-
-        def stands() -> bool:
-            return self._clock.monotonic() - read.began <= STANDS_FOR and self._dead(ring, shard, read)
-
-        return stands if self._dead(ring, shard, read) else None
+        proof = self._proofs.asked(ring, shard, since)
+        if (reading := self._reading.get(proof)) is None and proof.began == math.inf:
+            reading = asyncio.create_task(self._read(proof), name="reading a dead shard")
+            self._reading[proof] = reading
+            reading.add_done_callback(partial(self._ended, proof))
+        if reading is not None:
+            await asyncio.shield(reading)
+        return proof.stands if proof.dead else None
 
     def forget(self, ring: str) -> None:
         """The ring was deleted, or this process lost leadership."""
-        if (reads := self._reads.pop(ring, None)) is not None:
-            reads.end()
+        for proof in self._proofs.forget(ring):
+            if (reading := self._reading.get(proof)) is not None:
+                reading.cancel()
 
-    def _begin(self, ring: Ring, shard: str, before: _Read | None, reads: _Reads) -> _Read:
-        now = self._clock.monotonic()
-        reads.by_shard = {name: read for name, read in reads.by_shard.items() if not read.over(now)}
-        read = reads.by_shard[shard] = _Read()
-        read.task = asyncio.create_task(
-            self._read(ring, shard, read, before, reads), name="reading a dead shard"
-        )
-        read.task.add_done_callback(_heed)
-        return read
+    def _ended(self, proof: Proof, reading: asyncio.Task[None]) -> None:
+        del self._reading[proof]
+        proof.failed = reading.cancelled() or reading.exception() is not None
 
-    async def _read(self, ring: Ring, shard: str, read: _Read, before: _Read | None, reads: _Reads) -> None:
-        if before is not None and before.task is not None:
-            await asyncio.wait([before.task])  # one at a time: later callers wait for this one
-        leases = await self._leases(ring.name, shard, read)
-        absent = reads.absent
-        if leases or self._observer.states.leases_of(ring.name, shard):
-            absent.discard(shard)
-        elif shard not in absent:
-            read.began = math.inf
-            await asyncio.sleep(ABSENT_FOR)
-            leases = await self._leases(ring.name, shard, read)
-            if not leases:
-                if len(absent) >= REMEMBERED:
-                    absent.clear()
-                absent.add(shard)
-        read.held = self._observer.states.held(ring.name, shard, leases)
-        text = "Shard is dead" if self._dead(ring, shard, read) else "Shard may be alive: its objects stay"
-        if reads.notices.due(shard, (text, *(lease.metadata.resource_version for lease in leases))):
-            _log.info(text, ring=ring.name, shard=shard, leases="; ".join(map(_record, leases)) or "none")
+    async def _read(self, proof: Proof) -> None:
+        if proof.before is not None and (before := self._reading.get(proof.before)) is not None:
+            await asyncio.wait([before])  # one at a time: later callers wait for this one
+        await carried_out(proof.steps(), partial(self._do, proof))
 
-    async def _leases(self, ring: str, shard: str, read: _Read) -> list[Lease]:
+    async def _do(self, proof: Proof, command: Command) -> object:
+        match command:
+            case ReadLeases():
+                return await self._leases(proof)
+            case Pause(seconds):
+                await asyncio.sleep(seconds)
+            case Tell(dead, leases):
+                evidence = "; ".join(map(_record, leases)) or "none"
+                text = "Shard is dead" if dead else "Shard may be alive: its objects stay"
+                _log.info(text, ring=proof.ring.name, shard=proof.shard, leases=evidence)
+        return None
+
+    async def _leases(self, proof: Proof) -> list[Lease]:
         await self._client.turn()
-        read.began = self._clock.monotonic()
+        proof.began = self._clock.monotonic()
         try:
             async with asyncio.timeout(STANDS_FOR):
-                return await self._observer.read_shard(ring, shard, self._client)
+                return await self._observer.read_shard(proof.ring.name, proof.shard, self._client)
         except TimeoutError:
-            raise Timeout(f"the leases of shard {shard} could not be read within {STANDS_FOR:g}s") from None
-
-    def _dead(self, ring: Ring, shard: str, read: _Read) -> bool:
-        """Also uses the read itself: states with newer versions, from before a restore, ignore it."""
-        may_live = self._observer.states.may_live(ring.name, shard, self._clock.monotonic())
-        return not read.held and not may_live and ring.has_ended(shard)
-
-
-@dataclass(slots=True)
-class _Reads:
-    """The recent reads of one ring's Leases."""
-
-    by_shard: dict[str, _Read] = field(default_factory=dict)
-    absent: set[str] = field(default_factory=set)
-    """Shards that are known to have no Lease."""
-    notices: Notices = field(default_factory=lambda: Notices(most=REMEMBERED))
-    """Of shards; logged again only after a change."""
-
-    def end(self) -> None:
-        """Ends reads that are under way."""
-        for read in self.by_shard.values():
-            if read.task is not None:
-                read.task.cancel()
-
-
-@dataclass(slots=True, eq=False)
-class _Read:
-    """One read of a shard's Leases. `began` is infinite until its request is sent."""
-
-    began: float = math.inf
-    task: asyncio.Task[None] | None = None
-    held: bool = False
-    """Whether it showed a Lease held by the shard."""
-
-    def answers(self, since: float, now: float) -> bool:
-        return self.began >= since and now - self.began <= SHARED_FOR and not self._failed()
-
-    def over(self, now: float) -> bool:
-        return now - self.began > STANDS_FOR or self._failed()
-
-    def _failed(self) -> bool:
-        task = self.task
-        return task is not None and task.done() and (task.cancelled() or task.exception() is not None)
-
-
-def _heed(task: asyncio.Task[None]) -> None:
-    """Retrieves the exception, which would not be retrieved if the caller was cancelled."""
-    if not task.cancelled():
-        task.exception()
+            what = f"the leases of shard {proof.shard}"
+            raise Timeout(f"{what} could not be read within {STANDS_FOR:g}s") from None
 
 
 def _record(lease: Lease) -> str:
