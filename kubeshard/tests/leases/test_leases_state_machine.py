@@ -145,6 +145,21 @@ def test_a_lease_is_taken_when_nobody_else_can_hold_it_any_more(row: Row) -> Non
     )
 
 
+@pytest.mark.parametrize(("holder", "waits"), [("", 8.0), (None, 8.0), ("other", 23.0)])
+def test_a_claim_that_defers_leaves_a_lease_to_others_for_so_much_longer(
+    holder: str | None, waits: float
+) -> None:
+    m = LeaseStateMachine(Claim("ns", "lock", "me", TIMING, defers=8.0), middle)
+    at, action = until_it_writes(m, lambda _: lease(holder), 50.0)
+    assert (at, type(action)) == (50.0 + waits, Replace)
+
+
+def test_a_claim_that_defers_takes_a_lease_that_another_one_has_taken_meanwhile_when_that_is_over() -> None:
+    m = LeaseStateMachine(Claim("ns", "lock", "me", TIMING, defers=8.0), middle)
+    at, _ = until_it_writes(m, lambda now: lease("" if now < 55 else "other"), 50.0)
+    assert at > 55 + 15 + 8
+
+
 def test_every_change_of_the_record_starts_the_waiting_anew() -> None:
     records = [lease("other", renewed=micro_time(WALL + n), rv=str(10 + n)) for n in range(3)]
     seen: dict[int, float] = {}

@@ -470,10 +470,11 @@ def test_what_is_refused_is_told_and_tried_again_ever_less_often() -> None:
     for _ in range(100):
         world.tend(1.0)
     assert "configmaps is forbidden" in world.machine.problem
+    assert world.machine.unable
     assert 5 < tries[0] < 20
     world.meanwhile = lambda _: None
     world.tend(20)
-    assert world.machine.problem == ""
+    assert (world.machine.problem, world.machine.unable) == ("", False)
 
 
 def test_no_assignment_is_written_beside_a_shard_that_divides_objects_differently() -> None:

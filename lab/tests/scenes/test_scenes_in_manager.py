@@ -687,7 +687,8 @@ RBAC = "rbac.authorization.k8s.io"
 
 def role_of_the_guide() -> dict[str, Any]:
     """Returns the guide's role for the kinds of the world's ring."""
-    (text,) = re.findall(r"^```yaml\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
+    blocks = re.findall(r"^```yaml\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
+    (text,) = (each for each in blocks if "kind: ClusterRole\n" in each)
     role: dict[str, Any] = yaml.safe_load(text.replace("example.kubeshard.dev", "sim.example"))
     for rule in role["rules"]:
         rule["resources"] = ["things" if resource == "pages" else resource for resource in rule["resources"]]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from test_scenes_range_coordinator import NAME, Operators, working
+from test_scenes_range_coordinator import NAME, Operators, leader, working
 from test_scenes_ranges import Work
 from test_scenes_ranges import working as coordinated
 
@@ -177,6 +177,103 @@ def test_a_shard_that_may_not_read_the_assignment_gets_nothing_and_tells_it(
 
     simulate(scene)
     assert "Cannot read what this shard owns" in caplog.text
+
+
+def is_take_over(request: HttpRequest) -> bool:
+    return request.method == "PUT" and "/leases/s" in request.target
+
+
+def is_proof(request: HttpRequest) -> bool:
+    return "/leases?" in request.target and "fieldSelector=metadata.name" in request.target
+
+
+def is_change(request: HttpRequest) -> bool:
+    return request.method == "PATCH" and NAME in request.target
+
+
+def refuse(process: Process, what: Callable[[HttpRequest], bool]) -> None:
+    """Its sharder lacks a right, and its shard has it."""
+
+    async def before(request: HttpRequest) -> HttpResponse | None:
+        if not request.headers.get("User-Agent", "").endswith("/sharder") or not what(request):
+            return None
+        body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"it lacks a right"}'
+        return HttpResponse(403, {"content-type": "application/json"}, body)
+
+    for network in process.networks:
+        network.before = before
+
+
+UNABLE = "cannot do all of a sharder's work"
+
+
+@pytest.mark.parametrize("what", [is_change, is_take_over, is_proof])
+def test_what_a_dead_shard_had_goes_on_although_the_elected_instance_lacks_a_right(
+    what: Callable[[HttpRequest], bool], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another one becomes the sharder, and stays it. What the first one works on goes on."""
+
+    async def scene() -> None:
+        async with working("s0", "s1", "s2") as fleet:
+            unable, dead = leader(fleet), next(name for name in ("s0", "s1") if name != leader(fleet))
+            able = next(name for name in ("s0", "s1", "s2") if name not in (unable, dead))
+            refuse(fleet.world.processes[unable], what)
+            fleet.world.processes[dead].kill()
+            await fleet.until_settled(unable, able, within=90)
+            assert leader(fleet) == able
+            await asyncio.sleep(300)
+            assert leader(fleet) == able
+            assert fleet.settled(unable, able)
+
+    simulate(scene)
+    assert sum(UNABLE in record.getMessage() for record in caplog.records) == 1
+
+
+def test_an_instance_that_divides_objects_differently_leaves_the_coordination_to_others() -> None:
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            sharding = {"mode": "both", "delivery": Ranges(buckets=32)}
+            fleet.world.shard("s2", Work(fleet, "s2", 0), workers=20, owns=(), sharding=sharding)
+            await asyncio.sleep(20)
+            for name in ("s0", "s1"):  # until s2 is elected
+                await fleet.world.processes[name].stop()
+                await asyncio.sleep(5)
+                fleet.start(name)
+                await asyncio.sleep(5)
+            await fleet.until_settled("s0", "s1", within=30)
+            assert leader(fleet) != "s2"
+            fleet.world.processes[leader(fleet)].kill()
+            await fleet.until_settled(*({"s0", "s1"} - {leader(fleet)}), within=60)
+
+    simulate(scene)
+
+
+def test_an_instance_that_lacks_a_right_and_is_alone_goes_on_trying_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    terms = list[float]()
+
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            alone = leader(fleet)
+            process, other = fleet.world.processes[alone], next(n for n in ("s0", "s1") if n != alone)
+            refuse(process, is_change)
+            fleet.world.processes[other].kill()
+            led = True
+            for second in range(1200):
+                await asyncio.sleep(1)
+                if led != (led := leader(fleet) == alone):
+                    terms.append(second)
+            for network in process.networks:
+                network.before = None
+            await fleet.until_settled(alone, within=20)
+
+    simulate(scene)
+    assert 6 <= len(terms) <= 16
+    told = [record.getMessage() for record in caplog.records if record.name == "kubeshard.sharder"]
+    assert sum(UNABLE in each for each in told) == 1
+    assert sum("it lacks a right" in each for each in told) == 2
+    assert sum("is resolved" in each for each in told) <= 1
 
 
 class Changing:

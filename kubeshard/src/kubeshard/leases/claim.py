@@ -44,7 +44,8 @@ class Claim:
 
     Like client-go, it acquires a Lease without a holder, or one whose record has not changed, as observed here, for its
     own duration: clocks of other machines never matter. `labels` and `annotations` are what its holder writes there.
-    Subclasses know more about other holders, and use the Lease's metadata.
+    Subclasses know more about other holders, and use the Lease's metadata. `defers`: for how many seconds it leaves a
+    Lease to other candidates that it could take.
     """
 
     shared: ClassVar[bool] = False
@@ -59,12 +60,14 @@ class Claim:
         *,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
+        defers: float = 0.0,
     ) -> None:
         self.namespace = namespace
         self.name = name
         self.holder = holder
         """The holder in the Lease while it is ours."""
         self.timing = timing
+        self.defers = defers
         self._labels = labels
         self._annotations = annotations
         self.left_behind: Lease | None = None

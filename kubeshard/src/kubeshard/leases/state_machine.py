@@ -18,6 +18,7 @@ for one that was created and deleted between two reads.
 | SEEKING, WAITING | absent, or another Lease of this name, but one existed when last seen | WAITING, restarted | |
 | WAITING | for the take-over delay with its last record, or the lease duration | SEEKING | create, replace |
 | SEEKING | free, ours, or unchanged for the claim's take-over delay | SEEKING | replace |
+| SEEKING | the same, and the claim defers | WAITING, for so much longer | |
 | SEEKING | another holder's | WAITING; REFUSED if there is nothing to wait for | |
 | WAITING | the take-over delay is over, another holder was seen, or it is time | WAITING; SEEKING if it is over | get |
 | WAITING | the record changed | WAITING, restarted | |
@@ -409,8 +410,8 @@ class LeaseStateMachine:
         self._gone_until = now + (self._takeover_delay.seconds or self.timing.lease_duration)
 
     def _wait_out(self, now: float) -> None:
-        self.reason = self._takeover_delay.reason
-        until = self._seen_at + self._takeover_delay.seconds
+        self.reason = self._takeover_delay.reason or "other candidates come first"
+        until = self._seen_at + self._takeover_delay.seconds + self.claim.defers
         if until < self._gone_until:
             until, self.reason = self._gone_until, "the Lease was deleted, and its holder may still act"
         if now >= until:

@@ -184,7 +184,8 @@ class LeaderElector:
 
     The renewer has its own client, with the configuration of `client`, in the same world. `labels` and `annotations`
     are what the leader writes to its Lease. `watches`: whether a candidate watches it, and so leads at once after a
-    leader that has stopped, instead of up to five seconds later. RBAC for that: `watch` on the Lease.
+    leader that has stopped, instead of up to five seconds later. RBAC for that: `watch` on the Lease. `defers`: whether
+    it lets others go first, and leads only if none of them has looked at the free Lease twice and taken it.
     """
 
     def __init__(
@@ -196,8 +197,9 @@ class LeaderElector:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         watches: bool = False,
+        defers: bool = False,
     ) -> None:
-        world = client.world
+        world, timing = client.world, election.timing
         self._watches = watches
         self.identity = election.identity or f"{world.host.name()}_{world.rng.token()}"
         self.fence = LeaderFence()
@@ -210,9 +212,10 @@ class LeaderElector:
             _namespace(election, client),
             election.name,
             self.identity,
-            election.timing,
+            timing,
             labels=labels,
             annotations=annotations,
+            defers=2 * timing.retry_period * (1 + timing.jitter) if defers else 0.0,
         )
         self._machine = LeaseStateMachine(claim, world.rng.uniform)
         self._term = 0

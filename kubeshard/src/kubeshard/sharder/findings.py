@@ -4,8 +4,11 @@ operator that is its own sharder, and as Kubernetes events about what there is i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.event_series import ObjectReference
+from kubeshard.core.conditions import Condition
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.lease_observer import LeaseObserver
@@ -17,7 +20,7 @@ _log = get_logger("kubeshard.sharder")
 
 
 class LoggedFindings:
-    """Tells each finding once, and its end."""
+    """Tells each finding once, and its end: of one process, however often it leads."""
 
     def __init__(self, observer: LeaseObserver, events: EventSink, about: ObjectReference) -> None:
         self._observer = observer
@@ -25,7 +28,8 @@ class LoggedFindings:
         self._about = about
         self._notices = Notices()
 
-    def tell(self, ring: Ring) -> None:
+    def tell(self, ring: Ring, *, ended: bool = True) -> Sequence[Condition]:
+        """Returns what there is. `ended`: whether what is not there any more has ended, or is not known yet."""
         shards = self._observer.shards(ring.name)
         present = [shard for shard in shards if not shard.deleted]
         found = findings(ring.report, ring.resources, present, max_shards=MAX_SHARDS)
@@ -36,6 +40,7 @@ class LoggedFindings:
                     _log.warning(
                         "The ring has a problem", ring=ring.name, what=each.type, problem=each.message
                     )
-        for type_ in sorted(OWN_CONDITIONS - {each.type for each in found}):
+        for type_ in sorted(OWN_CONDITIONS - {each.type for each in found}) if ended else ():
             if self._notices.resolved(type_) and type_ not in LOGGED_BEFORE:
                 _log.info("A problem of the ring is resolved", ring=ring.name, what=type_)
+        return found

@@ -19,6 +19,11 @@ An instance that loses leadership stops the sharder, not the process, and become
 are refused from that moment on, and a write that was sent already takes effect only on an unchanged object. The same
 holds for an instance with a crashed sharder; its leadership is left to expire, so that another instance leads next.
 
+An instance that lacks a right, or whose ranges are not those of the ring, cannot do a sharder's work, but it can renew
+the sharder's Lease. So it gives the Lease up when that has lasted for `PATIENCE`, and from then on leaves it to others:
+it leads only when none of them wants to. All that it can do alone, it does meanwhile. Nobody knows who of the others
+can do better, so each time it waits twice as long until it gives the Lease up again.
+
 RBAC: get, list, watch on namespaces, and on the ControllerRing unless the ring's resources are given; list, watch,
 create, update, patch, delete on leases in all namespaces; get, list, watch, patch on the ring's resources in all
 namespaces; create, patch on events.
@@ -30,6 +35,7 @@ events, and its own.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
@@ -48,6 +54,7 @@ from kubeshard.controller.context import EventSink
 from kubeshard.controller.event_series import reference
 from kubeshard.controller.syncing import is_served, sync_problem, until_filled
 from kubeshard.core.builtin import ConfigMap, Lease, Namespace
+from kubeshard.core.conditions import Condition
 from kubeshard.core.encoding import encode
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import FieldSelector, LabelSelector
@@ -57,8 +64,9 @@ from kubeshard.manager.leader_election import LeaderElection, LeaderElector, Lea
 from kubeshard.manager.membership import HealthGate, RightLost, holding
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import Runnable, RunnableWork, Stop, WorkGroup
+from kubeshard.runtime.backoff import Backoff, BackoffPolicy
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import apart
+from kubeshard.runtime.loop import apart, set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import LabelDelivery
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
@@ -71,6 +79,7 @@ from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import Crashes, supervised
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.conditions import hindering
 from kubeshard.sharding.names import (
     DECLARED_RING_ANNOTATION,
     SHARDER_FIELD_MANAGER,
@@ -81,6 +90,8 @@ from kubeshard.sharding.ring import Chains, OwnerKinds, Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import ShardChange
 
+PATIENCE = BackoffPolicy(initial=10.0, cap=600.0, jitter=0.0, reset_after=1800.0)
+"""How long a leader tries what it cannot do, and after how many seconds without trouble the next one is the first."""
 AFTER_FAILURE = 30.0
 """Seconds until an instance is a candidate again after its sharder crashed: another one leads meanwhile."""
 
@@ -191,6 +202,10 @@ class InManagerSharder:
         self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
         self._note = {} if declared is None or objects_in else {DECLARED_RING_ANNOTATION: _manifest(declared)}
         metrics.registry.register(StateCollector(cache, self._rings.get))
+        self._findings = LoggedFindings(self._observer, events, self._about)
+        self._patience, self._notices = Backoff(PATIENCE), Notices()
+        self._defers_until = -math.inf
+        """Until when others lead rather than this instance, if there are any."""
         self._fence = LeaderFence()
         self._stopping = asyncio.Event()
         self._term: Stop | None = None
@@ -251,6 +266,7 @@ class InManagerSharder:
             labels={SHARDER_LABEL: self._source.name},
             annotations=self._note,
             watches=True,  # an instance that stops hands over at once, and so do its objects or buckets
+            defers=self._clock.monotonic() < self._defers_until,
         )
         stop = Stop(grace=-1)  # the caller of `drain` limits the time
         try:
@@ -278,12 +294,12 @@ class InManagerSharder:
         objects = self._objects.fenced(self._fence)
         assigning = self._delivery.assigning(self._rings, self._observer, objects, client, first=first)
         # A patch that was sent is safe whichever instance leads: there is nothing to drain.
-        work = RunnableWork(Runnable("assignments", partial(self._assign, assigning)))
+        work = RunnableWork(Runnable("assignments", partial(self._assign, assigning, stop)))
         return WorkGroup("sharder", stop, [runner, work])
 
-    async def _assign(self, assigning: Assigning) -> None:
+    async def _assign(self, assigning: Assigning, stop: Stop) -> None:
         """Runs it without a ControllerRing to reconcile, until cancelled."""
-        findings, news = LoggedFindings(self._observer, self._events, self._about), asyncio.Event()
+        news, known, until = asyncio.Event(), self._clock.monotonic() + PATIENCE.initial, math.inf
 
         def heard(_: object) -> None:
             news.set()
@@ -299,12 +315,32 @@ class InManagerSharder:
                     tasks.create_task(assigning.run(), name="assignments")
                     while True:
                         news.clear()
+                        now, found = self._clock.monotonic(), list[Condition]()
                         for ring in self._rings:
                             assigning.follow(ring)
-                            findings.tell(ring)
-                        await news.wait()
+                            found += self._findings.tell(ring, ended=now >= known)
+                        why = hindering(found)
+                        if not why:
+                            until = math.inf
+                        elif until == math.inf:
+                            until = now + self._patience.failed(now)
+                        elif now >= until:
+                            self._give_up(stop, why)
+                        wait = min(until, known if now < known else math.inf) - now
+                        await set_within(news, max(wait, 0.01))
         finally:
             self._rings.listen(None)
+
+    def _give_up(self, stop: Stop, why: str) -> None:
+        """The leadership, for one that can do what this instance cannot."""
+        self._defers_until = self._clock.monotonic() + PATIENCE.reset_after
+        if self._notices.due("unable", why):
+            _log.warning(
+                "This instance cannot do all of a sharder's work; leaving it to another one, if there is any",
+                ring=self._source.name,
+                problem=why,
+            )
+        stop.request()
 
 
 def _manifest(ring: ControllerRing) -> str:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from typing import NoReturn
 
 from kubeshard.cache.cache import Cache
@@ -22,6 +22,7 @@ from kubeshard.cache.deltas import Deleted, Delta, current
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
+from kubeshard.controller.syncing import until_filled
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.core.objects import ObjectMeta
@@ -88,8 +89,10 @@ class RangeDelivery:
     def namespace(self, name: str) -> None:
         return None
 
-    def ready(self, rings: Rings) -> nullcontext[None]:
-        return nullcontext()
+    @asynccontextmanager
+    async def ready(self, rings: Rings) -> AsyncIterator[None]:
+        await until_filled([self._informer])
+        yield
 
     def assigning(
         self, rings: Rings, observer: LeaseObserver, objects: Client, leases: Client, *, first: bool
@@ -186,6 +189,7 @@ class RangeCoordination:
 
     async def _tend(self, ring: Ring) -> None:
         await carried_out(self._machine.tend(), self._do)
+        ring.report.ranges_unable = self._machine.unable
         ring.report.ranges_problem = "; ".join(filter(None, (self._machine.problem, self._members.problem)))
         self._measure(ring)
 
@@ -246,15 +250,20 @@ class RangeCoordination:
                 shard: tasks.create_task(self._proof(ring, shard, since), name="proof")
                 for shard in sorted(shards)
             }
-        return frozenset(shard for shard, proof in proofs.items() if proof.result())
+        outcomes = {shard: proof.result() for shard, proof in proofs.items()}
+        proven = frozenset(shard for shard, outcome in outcomes.items() if outcome is True)
+        if not proven:
+            for outcome in outcomes.values():
+                if isinstance(outcome, ApiError):
+                    raise outcome
+        return proven
 
-    async def _proof(self, ring: Ring, shard: str, since: float) -> bool:
+    async def _proof(self, ring: Ring, shard: str, since: float) -> bool | ApiError:
         """A read that fails proves nothing; it is asked again."""
         try:
             stands = await self._proofs.proven(ring, shard, since)
         except ApiError as error:
-            _log.debug("Cannot read whether a shard is dead", ring=self._ring, shard=shard, error=error)
-            return False
+            return error
         return stands is not None and stands()
 
 

@@ -84,6 +84,9 @@ _NEEDED = (RESOURCES_ACCEPTED, PERMITTED, SELECTOR_VALID, NAMESPACES_ACCEPTED)
 definitions of its resources, and an API server that fails for a while does not change what a ring is.
 """
 
+_UNABLE = "CoordinatorUnable"
+_HINDERING = frozenset({"PermissionMissing", "LeasesRefused", _UNABLE})
+
 OPTIONAL_VERBS = frozenset({"get", "watch"})
 """Rights on a ring's resources that make assignments faster. With the others alone, everything is sharded."""
 
@@ -132,6 +135,8 @@ class RingReport:
         """Which objects have labels of a ring that is being cleaned up; None if it is not."""
         self.ranges_problem = ""
         """What is wrong with the assignment of a ring that is sharded by ranges."""
+        self.ranges_unable = False
+        """Whether that is because of this sharder's own rights or settings."""
         self.keys_differing: dict[GroupResource, str] = {}
         """Which objects of a resource have another hash key than in Go."""
 
@@ -218,13 +223,23 @@ def findings(
         (TAKEOVERS_PAUSED, "True", "ManyShardsFailed", report.failing_together),
         _clean_up(report),
         (KEYS_DIFFER, "True", "OwnersElsewhere", _keys(report, resources)),
-        (RANGES_ASSIGNED, "False", "AssignmentUnusable", report.ranges_problem),
+        (
+            RANGES_ASSIGNED,
+            "False",
+            _UNABLE if report.ranges_unable else "AssignmentUnusable",
+            report.ranges_problem,
+        ),
     ]
     return [
         Condition(type=type_, status=status, reason=reason, message=for_people(message, MAX_MESSAGE))
         for type_, status, reason, message in candidates
         if message
     ]
+
+
+def hindering(found: Iterable[Condition]) -> str:
+    """What keeps this sharder from its work, and perhaps not another one of the ring; "" if nothing does."""
+    return "; ".join(each.message for each in found if each.status == "False" and each.reason in _HINDERING)
 
 
 def needed(found: Iterable[Condition]) -> list[str]:

@@ -192,6 +192,8 @@ class Coordinator:
         self.buckets = buckets
         self.problem = ""
         """What people should know; "" if there is nothing."""
+        self.unable = False
+        """Whether the problem is with this process: another one, with other rights or settings, may have none."""
         self.wake_at = -math.inf
         """When to tend it, if nothing is seen before."""
         self._membership = membership
@@ -281,6 +283,7 @@ class Coordinator:
     def _fail(self, why: str, *, soon: bool = False) -> None:
         if self._failures and not soon:
             self.problem = f"the API server refuses what the coordinator asks for: {why}"
+            self.unable = True
         wait = 0.0 if soon else min(RETRY_FIRST * 2**self._failures, RETRY_LAST)
         self._failures = min(self._failures + 1, 10)
         self.wake_at = self._retry_at = self._clock.monotonic() + wait
@@ -294,7 +297,8 @@ class Coordinator:
             yield Look()
             wrong = self._wrong(members)
         assignment = self._assignment
-        if assignment is not None and assignment.buckets != self.buckets:
+        self.unable = assignment is not None and assignment.buckets != self.buckets
+        if assignment is not None and self.unable:
             self.problem = (
                 f"it divides objects into {assignment.buckets.count} buckets by {assignment.buckets.by}, and this "
                 f"program divides them into {self.buckets.count} by {self.buckets.by}: nothing is moved. A ring keeps "

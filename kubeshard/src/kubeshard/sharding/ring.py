@@ -360,6 +360,7 @@ class Ring:
         self.report.waiting({}, {}, {}, {})
         self.report.refused_leases = {}
         self.report.failing_together = self.report.ranges_problem = ""
+        self.report.ranges_unable = False
         self.metrics.leads_no_more()
 
     def _begin_clean_up(self) -> None:
