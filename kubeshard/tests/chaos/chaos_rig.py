@@ -151,7 +151,8 @@ class Rig:
         logs = [self.folder / f"audit-{number}.log" for number in (1, 2)]
         self._flags = [(*common, f"--audit-log-path={log}") for log in logs]
         if self.mode == "ranges":
-            self._flags[0] += ("--feature-gates=ShardedListAndWatch=true",)
+            for number, selects in enumerate(("true", "false")):
+                self._flags[number] += (f"--feature-gates=ShardedListAndWatch={selects}",)
         async with AsyncExitStack() as stack:
             kube = self.kube = ControlPlane(arguments=self._flags[0], folder=self.folder / "control-plane")
             stack.callback(kube.stop)
