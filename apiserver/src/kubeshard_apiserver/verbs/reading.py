@@ -143,7 +143,7 @@ class Reads:
                 continue
             if limit and len(items) == limit:
                 token = _token(revision, last.removeprefix(target.namespace) + "\0")
-                remaining = None if selection.narrows or selection.name else end - place
+                remaining = None if selection.narrows or selection.name else end - begin - limit
                 return Page(Items(items), str(revision), token, remaining, selection.ranges)
             items.append(kept if is_whole and kept is not None else in_version(resource, obj))
             last = text
