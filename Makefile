@@ -133,9 +133,6 @@ modules: $(STAMP) ## Count modules, lines and imports of the three distributions
 budget: $(STAMP) ## Count the calls, requests and bytes of every operation, beside tools/budget.toml (ARGS="--functions assign": where they are made; --write: make it the table)
 	@$(BIN)/python tools/budget.py $(ARGS)
 
-trips: $(STAMP) ## Count the modules that a watch event, a membership change, ctx.status and ctx.apply pass (ARGS=--modules: list them)
-	@$(BIN)/python tools/trips.py $(ARGS)
-
 evaluation: $(STAMP) ## Repeat the published evaluation in about an hour, and write its tables to docs/project/performance.md (ARGS=--full: at full rates)
 	$(BIN)/python tools/evaluation.py $(ARGS)
 

@@ -1,4 +1,4 @@
-"""What `make modules` and `make trips` count."""
+"""What `make modules` counts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import ast
 from pathlib import Path
 
 import modules
-import trips
-from kubeshard_lab.virtual_time import run_virtual
 
 SOURCE = '''"""A module."""
 
@@ -44,19 +42,3 @@ def test_an_import_of_a_name_is_one_of_its_module(tmp_path: Path) -> None:
     first, both = modules.rows(tmp_path)
     assert first[1:3] == both[1:3] == ("5", "4")
     assert first[-2:] == ("1 (25%)", "3")
-
-
-def test_the_trips_can_be_made() -> None:
-    made = [*run_virtual(trips.reconciling()), *run_virtual(trips.membership())]
-    assert [trip.name for trip in made] == ["watch", "status", "apply", "lease", "move"]
-    first = {trip.name: trip.calls[0] for trip in made}
-    assert first["watch"][0] == first["lease"][0] == "kubeshard.client.watching"
-    assert "Context.status" in first["status"][1]
-    assert "Context.apply" in first["apply"][1]
-    for trip in made:
-        on_path = trip.on_path()
-        assert bool(on_path) == bool(trip.path)
-        assert all(on_path)
-        assert sum(map(len, on_path)) <= len(trip.calls)
-    (move,) = (trip for trip in made if trip.name == "move")
-    assert all(any(task.startswith(name) for task in move.by_task()) for name in move.path)
