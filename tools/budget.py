@@ -230,9 +230,7 @@ def _uncounted() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Speed:
-    """Of an API server: how many writes it does in a second, in turn, and seconds from the reading of a list to its
-    answer.
-    """
+    """Of an API server: writes per second, in turn, and seconds from reading a list to its answer."""
 
     name: str
     writes: float = float("inf")

@@ -67,9 +67,7 @@ class BuildFailed(KubeshardError):
 
 
 def build(programs: Sequence[str] = (), release: str = RELEASE) -> Path:
-    """Build the missing ones of `programs`, by default all, and return the folder. Prints progress. Raises
-    ConfigurationError, BuildFailed.
-    """
+    """Build what is missing, by default all; returns the folder. Raises ConfigurationError, BuildFailed."""
     if release not in (RELEASE, *OTHER_RELEASES):
         known = ", ".join((RELEASE, *OTHER_RELEASES))
         raise ConfigurationError(f"no such release: {release} (there are {known})")

@@ -51,9 +51,7 @@ class Environment:
         (self.site_packages,) = (folder / "environment" / "lib").glob("python3*/site-packages")
 
     def install(self, wheel: Path) -> None:
-        """Installs the wheel with the locked versions of its requirements. Raises CalledProcessError if these are not
-        complete.
-        """
+        """With the locked versions. Raises CalledProcessError if these are not complete."""
         lock = self.folder / "locked.txt"
         lock.write_text("\n".join(locked(needed(wheel))))
         self._pip("install", "--require-hashes", "--no-deps", "--requirement", str(lock))

@@ -97,9 +97,7 @@ class Cluster:
         self._objects = sharder_objects(chosen(SharderValues, values))
 
     def install(self) -> None:
-        """Creates the objects of the sharder and its ring, and an account for a shard that may do anything. Other tests
-        check which rights shards need.
-        """
+        """The sharder, its ring, and an account for a shard that may do anything: other tests check its rights."""
         self._apply(self._objects)
         self._kube.kubectl(
             "wait", "--for=condition=Established", "crd/controllerrings.sharding.timebertt.dev"

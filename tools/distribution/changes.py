@@ -10,9 +10,7 @@ class NoEntry(Exception):
 
 
 def entry(changelog: str, version: str) -> str:
-    """The changelog's section for the version, or the unreleased one for a development version (`.dev`). Raises
-    NoEntry.
-    """
+    """The version's section, or the unreleased one for a development version (`.dev`). Raises NoEntry."""
     heading = "Unreleased" if ".dev" in version else version
     sections = re.split(r"^(?=## \[)", changelog, flags=re.M)
     for section in sections:

@@ -96,9 +96,7 @@ def _trust(root: Path) -> None:
 
 
 def _compile(root: Path) -> None:
-    """The root file system is read-only: what is not compiled now would be compiled at every start. The hash seed
-    determines the order of constant sets.
-    """
+    """The file system is read-only, so it is compiled now. The hash seed orders constant sets."""
     folders = (f"/usr/lib/python{PYTHON}", f"/{SITE_PACKAGES}")
     command = ("chroot", str(root), f"/usr/bin/python{PYTHON}", "-m", "compileall", "-q")
     modes = ("--invalidation-mode", "unchecked-hash")

@@ -30,9 +30,7 @@ DEBIAN = "debian-12"
 
 
 def bill_of_image(root: Path, packages: Iterable[tuple[str, str]], *, version: str, epoch: int) -> str:
-    """`root`: the file system of the image; `packages`: names and versions of Debian's packages in it. The same content
-    gives the same bill.
-    """
+    """`packages`: names and versions of Debian's in `root`. The same content gives the same bill."""
     parts = {str(each.bom_ref): each for each in (*_debian(packages), *_python(root))}
     content = hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
     bill = Bom(components=parts.values(), serial_number=uuid5(NAMESPACE_URL, content))

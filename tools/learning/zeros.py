@@ -1,6 +1,4 @@
-"""Learns which empty fields the server's encoder writes. The audit log shows every object as it was decoded, whether it
-is valid or not.
-"""
+"""Learns which empty fields the server's encoder writes: the audit log shows every object as it was decoded."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_l
 def _filled(
     name: str, types: Types, within: tuple[str, ...], *, zeros: bool, lists: int = _ALL
 ) -> dict[str, Any]:
-    """A body that contains every struct once on each path, behind a limited number of lists and maps. Its plain fields
-    are zero or missing.
-    """
+    """Every struct once on each path, behind few lists and maps. Its plain fields are zero or missing."""
     body: dict[str, Any] = {}
     for field, markers in types[name]["fields"].items():
         around, inner = unwrapped(markers["type"])

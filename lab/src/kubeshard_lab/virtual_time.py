@@ -66,9 +66,7 @@ class OutOfTime(Exception):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose `time()` starts at 0 and only advances when every task waits. `limit` is the maximum duration
-    of a run in virtual seconds.
-    """
+    """Its `time()` starts at 0 and only advances when every task waits. `limit`: virtual seconds of a run."""
 
     # Of asyncio's own loops, in every version of Python.
     _check_closed: Callable[[], None]
@@ -290,9 +288,7 @@ class _Timer(asyncio.TimerHandle):
 
 
 class VirtualThreadRunner:
-    """The `LoopRunner` of a simulated process: the coroutine runs in a thread of its own, which goes on when the main
-    thread does not.
-    """
+    """A simulated process' `LoopRunner`: its coroutine goes on when the main thread does not."""
 
     def __init__(self, thread: VirtualThread) -> None:
         self._thread = thread
@@ -419,9 +415,7 @@ class _IdleSelector(selectors.DefaultSelector):
 
 
 class _NumberedTask(asyncio.Task[Any]):
-    """A task that is hashed by its number in the loop, not its address, so that the order of asyncio's sets of tasks is
-    repeatable.
-    """
+    """Hashed by its number in the loop: the order of asyncio's sets of tasks is repeatable."""
 
     def __init__(self, number: int, coroutine: Any, **options: Any) -> None:
         self._number = number

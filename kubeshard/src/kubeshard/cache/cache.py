@@ -169,9 +169,7 @@ class Cache:
         self.declare(target, scope).add_index(name, function)
 
     def remove(self, informer: Informer[Any]) -> None:
-        """Stops and removes the informer for all its users: reads raise UndeclaredKind, handlers are no longer
-        called.
-        """
+        """For all its users: reads raise UndeclaredKind, handlers are no longer called."""
         self._forget(informer)
         if task := self._running.pop(informer, None):
             task.cancel()
@@ -331,9 +329,7 @@ class Cache:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Cache]:
-        """Lists and watches while the block runs. The block's own exception is raised unchanged; an exception
-        group means a bug in an informer.
-        """
+        """During the block, whose own exception is raised unchanged; a group means a bug in an informer."""
         assert self._tasks is None, "the cache runs already"
         failure: Exception | None = None
         async with asyncio.TaskGroup() as tasks:

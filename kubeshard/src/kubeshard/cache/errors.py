@@ -6,9 +6,7 @@ from kubeshard.core.errors import KubeshardError
 
 
 class UndeclaredKind(KubeshardError):
-    """A read of a kind, form or scope that was not declared: declare it (a controller's `Watch` does) or read
-    it live.
-    """
+    """The kind, form or scope was not declared: declare it (a controller's `Watch` does) or read it live."""
 
 
 class OutsideScope(KubeshardError):
@@ -16,6 +14,4 @@ class OutsideScope(KubeshardError):
 
 
 class CacheBehind(KubeshardError):
-    """The cache did not show own writes in time, or is not filled yet. Requeue, because acting now would use stale
-    state.
-    """
+    """It did not show own writes in time, or is not filled yet. Requeue: acting now would use stale state."""

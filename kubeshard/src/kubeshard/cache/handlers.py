@@ -91,9 +91,7 @@ class Registration(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        """Whether the store is filled and the handler has been called with all objects that existed then, or when it
-        was added.
-        """
+        """Whether the handler has had all objects that existed when the store was filled, or it was added."""
         return self._filled.is_set() and self._caught_up.is_set()
 
     async def synced(self) -> None:

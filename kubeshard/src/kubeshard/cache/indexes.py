@@ -101,9 +101,7 @@ class Index(Generic[T]):
     def exchange(
         self, fresh: Mapping[str, Files[T]], kept: Collection[str], *, changed: bool
     ) -> list[Files[T]]:
-        """Replaces the parts that are not kept with new ones, and returns the old ones. `changed` are the objects that
-        differ.
-        """
+        """Replaces and returns the parts that are not kept. `changed` are the objects that differ."""
         left = [files for part, files in self.parts.items() if part not in kept]
         self.parts = {part: self.parts[part] for part in kept} | dict(fresh)
         if changed:

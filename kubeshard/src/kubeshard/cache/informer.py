@@ -183,16 +183,12 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
 
     @property
     def last_answered(self) -> float | None:
-        """When the server last responded to a request for the kind, with an error or anything else (monotonic
-        seconds). None if it never has.
-        """
+        """When the server last responded, with an error or anything else (monotonic seconds). None if never."""
         return self._reflectors.last_answered
 
     @property
     def last_error(self) -> ApiError | None:
-        """Why listing or watching does not work at the moment; None if it does. NotFound means that the kind is not
-        installed.
-        """
+        """Why listing or watching fails at the moment, or None. NotFound: the kind is not installed."""
         return self._reflectors.last_error
 
     @property
@@ -213,9 +209,7 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         return self._reflectors.stale_events
 
     def progress(self) -> asyncio.Future[None]:
-        """Done at the next change of the store or of its version. Shared: wait with `asyncio.wait`, never
-        cancel it.
-        """
+        """Done at the next change of the store or its version. Shared: use `asyncio.wait`, never cancel it."""
         if self._progress is None:
             self._progress = asyncio.get_running_loop().create_future()
         return self._progress
@@ -245,9 +239,7 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         self._reflectors.run_in(group)
 
     async def rescope(self, scope: Scope, exchanging: Callable[[], None]) -> None:
-        """Called by `Cache.rescope`, which holds `rescoping`. `exchanging` is called just before the exchange; if it
-        raises, the old scope stays.
-        """
+        """Called by `Cache.rescope`, under `rescoping`. If `exchanging`, called before, raises, the scope stays."""
         restores, position = self._shared.rewrites, self.store.resource_version
         async with self._reflectors.reading(scope) as new, self._exchanging:
             with self._holding() as release:
@@ -363,9 +355,7 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
 
     @contextmanager
     def _holding(self) -> Iterator[Callable[[], None]]:
-        """During the block, or until what it yields is called, only the caller writes to the store: list/watches
-        wait.
-        """
+        """During the block, or until what it yields is called, only the caller writes to the store."""
         self._held = held = asyncio.Event()
 
         def release() -> None:

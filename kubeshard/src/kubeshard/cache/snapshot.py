@@ -68,9 +68,7 @@ class Snapshot(Mapping[Key, T | UndecodableObject]):
             del self.objects[key.namespace]
 
     def take(self, other: Snapshot[T]) -> None:
-        """Moves all entries from another snapshot, which covers other namespaces. That snapshot must not be used
-        afterwards.
-        """
+        """All entries of another snapshot, of other namespaces, which must not be used afterwards."""
         self.objects.update(other.objects)
         self.undecodable.update(other.undecodable)
 

@@ -142,9 +142,7 @@ class Store(Generic[T]):
     def begin_index(
         self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
     ) -> Iterator[None]:
-        """`add_index` in steps, each of which indexes one object; the store may change in between. The index can be
-        read after the last step.
-        """
+        """`add_index`, one object a step; the store may change in between. Readable after the last step."""
         if name in self._indexes:
             raise ValueError(f"index {name!r} exists")
         index = self._indexes[name] = Index(name, function, self._places, self._index_failed, changed)
@@ -398,9 +396,7 @@ class Replacement(Generic[T]):
         self._initial = initial
         self._rewound = rewound
         self.steps: Iterator[None] = self._prepared()
-        """The steps, each of which prepares one object. After the last one, the caller must pass it to the store
-        immediately.
-        """
+        """One object a step. After the last one, the caller must pass it to the store immediately."""
 
     def finish(self) -> None:
         """Takes all remaining steps, and those for indexes that were added after the last one."""

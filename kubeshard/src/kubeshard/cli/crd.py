@@ -144,9 +144,7 @@ def check(old: str, new: str, output: str, operator: str | None, namespace: str 
 def _definitions(
     reference: str, before: Iterable[Any] = (), operator: str | None = None, namespace: str | None = None
 ) -> list[Any]:
-    """Definitions from a YAML file or from classes. Where nothing says who converts, that is left as it was `before`.
-    Raises ConfigurationError.
-    """
+    """From YAML or classes. Where nothing says who converts, that is as `before`. Raises ConfigurationError."""
     from kubeshard.crd.manifests import definitions_in
     from kubeshard.manifests.operator import converting
 

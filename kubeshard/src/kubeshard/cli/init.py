@@ -120,9 +120,7 @@ def init(folder: Path, kind: str, group: str | None, sharding: bool, webhook: bo
 
 
 def _clone(folder: Path) -> str:
-    """The clone of kubeshard that this program runs from, as seen from the project; a placeholder if it is installed
-    otherwise.
-    """
+    """The clone of kubeshard that runs, seen from the project; a placeholder if it is installed otherwise."""
     clone = Path(__file__).parents[4]
     if all((clone / each / "pyproject.toml").is_file() for each in ("kubeshard", "apiserver")):
         return shlex.quote(os.path.relpath(clone, folder.resolve()))

@@ -165,7 +165,5 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_plumbing(file: str) -> bool:
-    """Whether a frame is not the author's. This includes code without a file: importlib's, and what dataclasses
-    generate.
-    """
+    """Whether a frame is not the author's; nor is code without a file, such as importlib's."""
     return _is_ours(file) or file.startswith("<") or file == importlib.__file__

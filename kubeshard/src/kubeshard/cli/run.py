@@ -352,9 +352,7 @@ async def _applied_later(manager: Manager, client: Client, objects: list[Given])
 
 @asynccontextmanager
 async def _meanwhile(manager: Manager, work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Does the work beside the block, in which the manager runs: if it fails, the manager stops, and the error is
-    raised here.
-    """
+    """Beside the block, in which the manager runs: if it fails, the manager stops, and its error is raised."""
     task = asyncio.create_task(work, name="apply")
     task.add_done_callback(lambda done: manager.stop() if not done.cancelled() and done.exception() else None)
     try:

@@ -162,9 +162,7 @@ async def _document(client: Client, kind: Kind) -> Mapping[str, Any]:
 
 
 async def _served(client: Client, target: str, version: str) -> Kind:
-    """Finds a kind by `Kind` or `resources`, with or without `.group`. Without a group, it is the core group's or the
-    only match.
-    """
+    """By `Kind` or `resources`, with or without `.group`: without, it is the core group's or the only match."""
     from kubeshard.client.discovery import KindNotServed
 
     name, _, group = target.partition(".")

@@ -22,9 +22,7 @@ class Given(NamedTuple):
 
 
 def read_documents(path: Path) -> list[Any]:
-    """The documents of a file, or of standard input, without empty ones, as kubectl reads them (`core.yaml_input`).
-    Raises ConfigurationError.
-    """
+    """Of a file or standard input, without empty ones, as kubectl reads them. Raises ConfigurationError."""
     from kubeshard.core.yaml_input import Unreadable, documents_in
 
     try:

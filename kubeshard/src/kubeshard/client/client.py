@@ -314,9 +314,7 @@ class Client(Reads, Writes):
         accept: str = JSON,
         content_type: str = JSON,
     ) -> HttpResponse:
-        """Any request to the server, for paths without a kind (`/version`, `/readyz`). Never fenced. Raises
-        ApiError.
-        """
+        """For paths without a kind (`/version`, `/readyz`). Never fenced. Raises ApiError."""
         request = self._request(method, target, accept, body, content_type)
         with entered(self._ledger if method not in _READS else None, SERVERS_PATIENCE):
             answer = await self._connection.exchange(request)

@@ -45,9 +45,7 @@ class BearerToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A token file, rotated externally: read again when a minute old, and after a 401. `fallback` is the token while
-    the file cannot be read.
-    """
+    """Read again when a minute old, and after a 401. `fallback` is the token while the file cannot be read."""
 
     path: Path
     fallback: str = field(default="", repr=False)

@@ -257,9 +257,7 @@ class Connection:
         return True
 
     def _met_stale_connection(self, request: HttpRequest, error: TransportError, attempts: _Attempts) -> bool:
-        """Whether to read once more: a kept connection may have been closed by the server just when it was
-        used.
-        """
+        """Whether to read once more: the server may have closed a kept connection just when it was used."""
         return (
             request.method == "GET"
             and attempts.made == 1

@@ -70,9 +70,7 @@ class Credentials(Protocol):
 
 
 class FixedCredentials:
-    """A token, user name and password, or nothing (anonymous, or the certificate of the TLS settings
-    alone).
-    """
+    """A token, user name and password, or nothing (anonymous, or the certificate of the TLS settings)."""
 
     def __init__(self, authorization: str | None = None) -> None:
         self.at_hand = Credential(authorization)

@@ -64,9 +64,7 @@ class LabelFence(ABC):
 
     @abstractmethod
     def by_label(self, kind: Kind, meta: ObjectMeta) -> bool:
-        """Whether the label of such an object of a covered kind says which shard may write it. If not, no sharder may
-        be able to change the label.
-        """
+        """Whether the label of such an object says who may write it. If not, a sharder may be unable to change it."""
 
     @abstractmethod
     def stamps(self, kind: Kind, meta: ObjectMeta) -> bool:
@@ -177,9 +175,7 @@ class LabelProof(NamedTuple):
 def _by_version(
     fence: LabelFence, kind: Kind, patch: Patch, base: ObjectMeta, *, subresource: str | None, force: bool
 ) -> Patch:
-    """The patch of exactly this version of an object without our label. It takes the label over if the object, as it
-    becomes, follows another one.
-    """
+    """A patch of exactly this version, without our label; which it takes over if the object then follows another."""
     version = base.resource_version
     match patch:
         case JsonPatch(ops):

@@ -20,9 +20,7 @@ class Limiter(Protocol):
 
 
 class TokenBucketLimiter:
-    """Allows at most `qps` requests per second on average, and up to `burst` at once after a pause. Opening a watch
-    counts as one request.
-    """
+    """`qps` requests per second on average, `burst` at once after a pause. Opening a watch is one request."""
 
     def __init__(self, qps: float, burst: int, clock: Clock) -> None:
         """Raises ValueError unless both are positive."""

@@ -20,9 +20,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`tries` in all; a server that asks for more than `longest` seconds gets its error handed to the caller
-    at once.
-    """
+    """`tries` in all; if a server asks for more than `longest` seconds, the caller gets its error at once."""
 
     tries: int = 10
     longest: float = 60.0

@@ -136,9 +136,7 @@ def _cause(problem: str) -> dict[str, str]:
 
 
 def unexpected(where: str, code: int, headers: Mapping[str, str], body: bytes) -> UnexpectedResponse:
-    """A response that no API server sends; the message includes it, because the cause is somewhere on the
-    network.
-    """
+    """What no API server sends; the message includes it, as the cause is somewhere on the network."""
     location = f" to {headers['location']}" if "location" in headers else ""
     what = headers.get("content-type", "no content type")
     return UnexpectedResponse(

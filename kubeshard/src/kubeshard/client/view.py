@@ -57,9 +57,7 @@ class View:
         return self._view(_field_manager=name)
 
     def with_timeout(self, seconds: float) -> Self:
-        """The deadline of each single request except lists and watches (default 10 s); for writes also sent to the
-        server.
-        """
+        """The deadline of each request except lists and watches (default 10 s); writes send it to the server."""
         return self._view(_timeout=seconds)
 
     def impatient(self) -> Self:
@@ -96,9 +94,7 @@ class View:
         self._terminating.saw(meta)
 
     def checked(self, check: Guard) -> Self:
-        """`check` is called immediately before each attempt of a write is sent; if it raises, that is raised, and
-        nothing is sent.
-        """
+        """`check` is called immediately before each attempt of a write; if it raises, nothing is sent."""
         return self._view(_check=check)
 
     def fenced(self, fence: Fence) -> Self:
@@ -106,9 +102,7 @@ class View:
         return self._view(_fence=fence)
 
     def on_write(self, callback: WriteObserver) -> Self:
-        """`callback` is called with a WriteRecord after each write that succeeded, or got no answer (not for dry runs),
-        before the method ends.
-        """
+        """`callback` gets a WriteRecord of each write that succeeded or got no answer, before the method ends."""
         return self._view(_write_observers=(*self._write_observers, callback))
 
     def entered_in(self, ledger: WriteLedger) -> Self:
@@ -143,9 +137,7 @@ class View:
 
     @property
     def observers(self) -> list[Observer]:
-        """Called with method, host, status code (0: no response) and seconds of each attempt. Shared by all
-        views.
-        """
+        """Called with method, host, status (0: no response) and seconds of each attempt. Shared by all views."""
         return self._connection.observers
 
     def _view(self, **changes: Any) -> Self:

@@ -46,27 +46,21 @@ LONGEST_LINE = 64 * 1024 * 1024
 """Bytes. etcd accepts objects of 1.5 MB by default; what is this much longer is not an event."""
 
 _KIND_WITHIN = 160
-"""The kind is among the first members of an event; further inside the same bytes may mean something
-else.
-"""
+"""Among the first members of an event is its kind; further inside the same bytes may mean another."""
 
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class Changed(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """An object was added, changed or removed. It is also removed when the selector no longer matches it; the object of
-    a DELETED is its last state.
-    """
+    """Also removed when the selector no longer matches. The object of a DELETED is its last state."""
 
     type: ChangeType
     object: T
 
 
 class Bookmark(msgspec.Struct, frozen=True, gc=False):
-    """All events up to the version have been sent. `ends_initial_events`: all initial objects have been sent, in a
-    watch with `send_initial_events`.
-    """
+    """All events up to the version have been sent. `ends_initial_events`: all initial objects have been sent."""
 
     resource_version: str
     ends_initial_events: bool = False

@@ -33,9 +33,7 @@ class WriteRecord(NamedTuple):
     key: Key
     uid: str
     resource_version: str
-    """The object's version after the write; `""` if the object is gone and the server did not return the
-    version.
-    """
+    """Of the object, after the write; `""` if it is gone and the server did not return the version."""
     labels: Mapping[str, str] | None
     """After the write; None when unknown."""
     deleted: bool
@@ -150,9 +148,7 @@ def record_of_lost(
 
 
 def record_of_deletion(kind: Kind, key: Key, uid: str | None, body: bytes) -> WriteRecord:
-    """The record of a deletion from its response, which is a Status if the object is gone, and otherwise the object,
-    which may still exist.
-    """
+    """From the response to a deletion: a Status if the object is gone, otherwise the object, which may still exist."""
     if decoder(TypeMeta).decode(body).kind == "Status":
         details = (msgspec.json.decode(body).get("details") or {}) if uid is None else {}
         return WriteRecord(kind, key, uid or details.get("uid", ""), "", None, deleted=True)

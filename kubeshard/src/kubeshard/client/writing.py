@@ -103,9 +103,7 @@ class Writes(View):
         return self._counts.refused, self._counts.refused_by_server
 
     def standing(self, obj: KubeObject) -> Standing | None:
-        """What the object, as read or about to be created, is to the shard that this view is fenced for. None if its
-        kind is not sharded.
-        """
+        """What the object is to the shard that this view is fenced for. None if its kind is not sharded."""
         proof = None if self._fence is None else self._fence.proof(type(obj).KIND)
         return None if proof is None else proof.standing(obj.metadata)
 
@@ -347,9 +345,7 @@ class Writes(View):
         dry_run: bool = False,
         unfenced: bool = False,
     ) -> None:
-        """Deletes all selected objects of a namespace (or of a cluster-scoped kind); without selectors, all.
-        RBAC: `deletecollection`.
-        """
+        """All selected objects of a namespace, or of a cluster-scoped kind. RBAC: `deletecollection`."""
         kind = form_of(target).kind
         proof = self._enter_fence(kind, unfenced)
         selector = label_selector or Selector()
@@ -373,9 +369,7 @@ class Writes(View):
         return self._fence.proof(kind)
 
     def _guard(self, unfenced: bool) -> Guard | None:
-        """Called before each attempt: a write that waited for credentials or a throttling server may be too
-        late.
-        """
+        """Before each attempt: a write that waited for credentials or a throttling server may be too late."""
         fence, check = None if self._fence is None or unfenced else self._fence.check, self._check
         if fence is None or check is None:
             return fence or check

@@ -1,6 +1,4 @@
-"""Options that several commands share, and a command class whose help has sections for environment variables and
-examples.
-"""
+"""Options that several commands share, and a command whose help lists environment variables and examples."""
 
 from __future__ import annotations
 

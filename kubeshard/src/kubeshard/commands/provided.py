@@ -47,9 +47,7 @@ class CommandsInOrder(click.Group):
 
 
 class NotInstalled(click.Command):
-    """Stands for a command of a distribution that is not installed, and says what to install. The distribution is
-    kubeshard-`extra`.
-    """
+    """For a command of a distribution that is not installed, kubeshard-`extra`: says what to install."""
 
     def __init__(self, name: str, summary: str, extra: str) -> None:
         super().__init__(

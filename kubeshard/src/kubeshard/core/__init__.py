@@ -1,6 +1,4 @@
-"""Object model: kinds, metadata, selectors, patches, resource versions, errors by cause. No I/O, no clocks,
-no randomness.
-"""
+"""Object model: kinds, metadata, selectors, patches, resource versions, errors by cause. No I/O, clock, randomness."""
 
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec, Namespace, Secret
 from kubeshard.core.clusters import EVERY_CLUSTER, HOME_CLUSTER, OTHER_CLUSTERS

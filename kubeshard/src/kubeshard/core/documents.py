@@ -21,9 +21,7 @@ Path = tuple[str, ...]
 
 
 def document_of(obj: KubeObject | Mapping[str, Any], reads: Sequence[Path]) -> Mapping[str, Any]:
-    """The object as on the wire; a manifest unchanged. Raises TypeError for a class that does not declare the fields
-    that are read.
-    """
+    """As on the wire; a manifest unchanged. Raises TypeError for a class without the fields that are read."""
     if isinstance(obj, Mapping):
         return obj
     require_declared(type(obj), reads)

@@ -34,9 +34,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class UndecodableObject(KubeshardError):
-    """An object that does not match its class. `partial` identifies the object; None if its metadata
-    is invalid too.
-    """
+    """It does not match its class. `partial` identifies it; None if its metadata is invalid too."""
 
     def __init__(self, form: Form[Any], problem: str, partial: PartialObject | None) -> None:
         name = f" {partial.key}" if partial else ""

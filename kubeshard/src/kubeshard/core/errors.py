@@ -60,9 +60,7 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """409 Conflict: the object changed since it was read, a precondition failed, or another field manager
-    owns a field.
-    """
+    """409 Conflict: changed since it was read, a failed precondition, or another manager owns a field."""
 
 
 class FieldConflict(Conflict):
@@ -92,9 +90,7 @@ class TooLarge(Invalid):
 
 
 class PatchTestFailed(Invalid):
-    """422 for a JSON Patch with `test` operations: most likely a test failed. The server does not report
-    which.
-    """
+    """422 for a JSON Patch with `test` operations: most likely one failed; the server does not say which."""
 
 
 class Forbidden(ApiError):
@@ -118,9 +114,7 @@ class Unavailable(ApiError):
 
 
 class UnexpectedResponse(ApiError):
-    """A response that does not come from an API server: HTML of a load balancer, an empty 200, a redirect, the wrong
-    kind.
-    """
+    """Not from an API server: HTML of a load balancer, an empty 200, a redirect, the wrong kind."""
 
 
 class NotOurs(Conflict):
@@ -153,12 +147,8 @@ class NoSuchCluster(KubeshardError):
 
 
 class Unprepared(KubeshardError):
-    """The cluster lacks what a person has to provide, such as a right or a namespace; ends a command with exit code 1
-    and this line.
-    """
+    """The cluster lacks what a person has to provide, such as a right or a namespace. Exit code 1."""
 
 
 class ConfigurationError(KubeshardError):
-    """A user's mistake in a file, flag, environment variable or set-up; ends a command with exit code 2 and
-    this line.
-    """
+    """A user's mistake in a file, flag, environment variable or set-up. Exit code 2."""

@@ -101,9 +101,7 @@ def _quoted(part: str) -> str:
 
 
 def split_api_version(api_version: str) -> tuple[str, str]:
-    """`apps/v1` -> (`apps`, `v1`), `v1` -> (``, `v1`). Raises ValueError for more than one slash or an empty
-    part.
-    """
+    """`apps/v1` -> (`apps`, `v1`), `v1` -> (``, `v1`). Raises ValueError for anything else."""
     parts = api_version.split("/")
     if len(parts) == 1 and parts[0]:
         return "", parts[0]
@@ -113,9 +111,7 @@ def split_api_version(api_version: str) -> tuple[str, str]:
 
 
 def default_plural(kind: str) -> str:
-    """The usual plural: `Ingress` -> `ingresses`, `NetworkPolicy` ->
-    `networkpolicies`.
-    """
+    """The usual plural: `Ingress` -> `ingresses`, `NetworkPolicy` -> `networkpolicies`."""
     lower = kind.lower()
     if lower.endswith(("s", "x", "z", "ch", "sh")):
         return lower + "es"

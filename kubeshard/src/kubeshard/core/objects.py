@@ -197,9 +197,7 @@ class OwnerReference(Struct, omit_defaults=True):
 
 
 class ObjectMeta(Struct, omit_defaults=True):
-    """The part of `metadata` that controllers use. Mappings and tuples are shared with caches: never mutate
-    them.
-    """
+    """The part of `metadata` that controllers use. Shared with caches: never change its mappings."""
 
     name: str = ""
     generate_name: str = ""
@@ -404,9 +402,7 @@ def two_classes(one: Form[Any], other: Form[Any]) -> str:
 
 @cache
 def _of_kind(type_: type[T], kind: Kind) -> type[T]:
-    """The class for objects of the kind: a way to know an object's kind without extra memory per
-    object.
-    """
+    """Says which kind an object is of, without extra memory for each object."""
     if getattr(type_, "KIND", None) == kind:
         return type_
     namespace = {
@@ -425,9 +421,7 @@ def _revived(type_: type[T], kind: Kind, fields: dict[str, Any]) -> T:
 
 
 def form_of(target: type[T] | Form[T]) -> Form[T]:
-    """The form of a class with a kind; a form is returned unchanged. Raises TypeError for a class without a
-    kind, and for anything else.
-    """
+    """A form is returned unchanged. Raises TypeError for anything but a form or a class with a kind."""
     if isinstance(target, Form):
         return target
     form: Form[T] = _form_of(target)

@@ -93,9 +93,7 @@ class _Field(NamedTuple):
     an object that is already as desired costs about as much as a comparison.
     """
     any_member: bool
-    """Whether the map may have members of others: its values, or those of maps within it, are declared as `Any`, or it
-    is part of an `ObjectMeta`.
-    """
+    """Whether the map may have members of others: of type `Any`, or part of an `ObjectMeta`."""
     quantity: bool
 
 

@@ -80,9 +80,7 @@ def owner_reference(owner: KubeObject) -> OwnerReference:
 
 
 def controller_reference(owner: KubeObject) -> OwnerReference:
-    """The reference of the one object that manages the dependent; foreground deletion of the owner waits for
-    it.
-    """
+    """Of the one object that manages the dependent; foreground deletion of the owner waits for it."""
     return msgspec.structs.replace(owner_reference(owner), controller=True, block_owner_deletion=True)
 
 

@@ -35,9 +35,7 @@ class MergePatch:
 
 @dataclass(frozen=True, slots=True)
 class JsonPatch:
-    """RFC 6902: operations applied in order, all or none. A `test` is checked against the live object,
-    atomically.
-    """
+    """RFC 6902: all operations, in order, or none. A `test` is checked against the live object, atomically."""
 
     ops: Sequence[Mapping[str, Any]]
 
@@ -95,9 +93,7 @@ def apply_merge_patch(document: Any, patch: Any) -> Any:
 
 
 def pointer(*parts: str | int) -> str:
-    """A JSON pointer from unescaped parts: `pointer("metadata", "labels", "a/b")` is
-    `/metadata/labels/a~1b`.
-    """
+    """From unescaped parts: `pointer("metadata", "labels", "a/b")` is `/metadata/labels/a~1b`."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 

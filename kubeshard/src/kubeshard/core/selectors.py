@@ -37,9 +37,7 @@ class LabelSelector(Struct, omit_defaults=True):
 
 
 class Requirement(NamedTuple):
-    """One term. `operator` is `in`, `notin`, `exists` or `absent`; `values` is sorted and without
-    duplicates.
-    """
+    """`operator` is `in`, `notin`, `exists` or `absent`; `values` is sorted and without duplicates."""
 
     key: str
     operator: str
@@ -72,9 +70,7 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A compiled label selector: the conjunction of its requirements. `str()` is the query parameter
-    `labelSelector`.
-    """
+    """The conjunction of its requirements. `str()` is the query parameter `labelSelector`."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -119,9 +115,7 @@ class Selector:
 
     @classmethod
     def from_label_selector(cls, selector: LabelSelector) -> Selector:
-        """Compiles the API type. Raises InvalidSelector, which names the expression and operator like the API server
-        does.
-        """
+        """Raises InvalidSelector, which names the expression and operator like the API server does."""
         requirements = [
             _requirement(key, "in", [value]) for key, value in (selector.match_labels or {}).items()
         ]
@@ -163,9 +157,7 @@ class FieldRequirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """Equality on the few fields that the API server indexes per kind (`metadata.name` and
-    `metadata.namespace` on all).
-    """
+    """Equality on the fields that the API server indexes (`metadata.name`, `metadata.namespace` on all kinds)."""
 
     requirements: tuple[FieldRequirement, ...] = ()
 

@@ -17,9 +17,7 @@ def compare(a: str, b: str) -> int:
 
 
 def precedes(a: str, b: str) -> bool:
-    """Whether `a` is older than `b` beyond doubt: False if one of them is no decimal number, as some aggregated API
-    servers send them.
-    """
+    """False if one of them is no decimal number, as some aggregated API servers send them."""
     return compare(a, b) < 0 and _is_number(a) and _is_number(b)
 
 

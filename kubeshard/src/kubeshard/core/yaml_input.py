@@ -87,9 +87,7 @@ class _Sequence:
 
 
 def read_yaml(data: bytes) -> tuple[Any, list[Repeated]]:
-    """The first document, or None if there is none, and its duplicate keys, the last of which wins. Raises
-    yaml.YAMLError.
-    """
+    """The first document, or None, and its duplicate keys, the last of which wins. Raises yaml.YAMLError."""
     loader = None
     try:
         loader = _Loader(data)
@@ -104,9 +102,7 @@ class Unreadable(ValueError):
 
 
 def documents_in(data: bytes) -> list[Any]:
-    """The documents of a file, without empty ones: YAML documents, or JSON values one after the other, as kubectl
-    reads them. Raises Unreadable.
-    """
+    """YAML documents, or JSON values one after the other, without empty ones, as in kubectl. Raises Unreadable."""
     found, rest = _json_in(data) if data.lstrip().startswith(b"{") else ([], data)
     loader = None
     try:
@@ -239,9 +235,7 @@ class _Reading:
         return isinstance(into, _Mapping) and into.key is _NO_KEY and not into.merges
 
     def _put(self, value: Any, event: Any, line: int) -> None:
-        """Adds a value to the innermost open collection. `event` is the last event of the value, and `line` the line
-        on which it begins.
-        """
+        """Into the innermost open collection. `event` is the last of the value, which begins on `line`."""
         into = self._open[-1]
         if isinstance(into, _Sequence):
             into.document.append(value)

@@ -108,9 +108,7 @@ def _strategy(spec: Mapping[str, Any]) -> str:
 def _stored(
     before: Mapping[str, Any], after: Mapping[str, Any], converted: bool
 ) -> Iterator[tuple[str, tuple[str, bool, str]]]:
-    """What is lost if the storage version changes: without a webhook, the new one must have every field of
-    the old one.
-    """
+    """If the storage version changes: without a webhook, the new one must have every field of the old one."""
     was, now = (
         next((name for name, version in versions.items() if version.get("storage")), "")
         for versions in (before, after)

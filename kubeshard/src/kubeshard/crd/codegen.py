@@ -110,9 +110,7 @@ class Described(NamedTuple):
 
 
 def source_of(described: Sequence[Described], definitions: Definitions = _NONE, *, command: str = "") -> str:
-    """The source of a module with the classes of these kinds. Raises UnknownField, and ValueError for two kinds with
-    the same name.
-    """
+    """Raises UnknownField, and ValueError for two kinds with the same name."""
     module = ModuleWriter(definitions)
     module.write(described)
     names = [f"{each.kind.kind} of {each.kind.api_version}" for each in described]

@@ -170,9 +170,7 @@ _METADATA: Schema = {
 
 
 def _field(cls: type[KubeObject], path: str, schema: Schema) -> Schema:
-    """The schema at a path, or `{}` after a filter or an index or where anything is allowed. Raises ValueError for a
-    field that does not exist.
-    """
+    """`{}` after a filter or an index, or where anything is allowed. Raises ValueError for an unknown field."""
     if not path.startswith("."):
         raise ValueError(f"{cls.__name__}: the path {path!r} must begin with a dot, as in .status.phase")
     found = schema

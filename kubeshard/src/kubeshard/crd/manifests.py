@@ -12,9 +12,7 @@ Manifest = Mapping[str, Any]
 
 
 def definitions_in(documents: Iterable[Any]) -> list[Manifest]:
-    """The CustomResourceDefinitions in YAML documents, including those inside a List. Raises ValueError for an invalid
-    one.
-    """
+    """Also those inside a List. Raises ValueError for an invalid one."""
     found: list[Manifest] = []
     for document in documents:
         if not isinstance(document, Mapping):

@@ -48,9 +48,7 @@ ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
 
 
 class Member(NamedTuple):
-    """A Lease of a ring. `state` follows from the Lease's own times. `labelled` is the sharder's state label,
-    "" if unset.
-    """
+    """A Lease of a ring. `state` follows from the Lease's own times; `labelled` is the sharder's label, or ""."""
 
     name: str
     namespace: str
@@ -289,9 +287,7 @@ async def read_webhook(client: Client, ring: str) -> Webhook:
 
 
 async def read_sharder(client: Client, cluster: ClusterSnapshot, ring: str) -> Sharder:
-    """Who assigns the objects of a ring: the service or, if that does not lead, the sharder inside the operator, if
-    there is one. Raises ApiError.
-    """
+    """The service or, if that does not lead, the sharder inside the operator, if there is one. Raises ApiError."""
     lease, problem = cluster.inside.get(ring), None
     if not cluster.is_declared(ring):
         problem = await read_leader(client, cluster)
@@ -357,9 +353,7 @@ async def server_time(client: Client) -> float:
 
 
 def reader_grants(resources: Iterable[GroupResource]) -> Iterator[Grant]:
-    """The rights of read-only users. `resources` are the main and controlled resources of the rings that they may
-    inspect.
-    """
+    """The rights of read-only users of rings with these main and controlled resources."""
     yield Grant.on(ControllerRing, "list", "watch")
     yield Grant.on(Lease, "list", "watch")
     yield Grant.on(Lease, "get", namespace=ELECTION.namespace, name=ELECTION.name)

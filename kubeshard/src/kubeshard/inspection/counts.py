@@ -45,9 +45,7 @@ class Some:
 
 @dataclass(slots=True)
 class Counts:
-    """The counts of one resource. An object that is not on an available shard only counts in `unassigned` or
-    `stranded`.
-    """
+    """Of one resource. An object that is not on an available shard only counts in `unassigned` or `stranded`."""
 
     resource: GroupResource
     main: bool

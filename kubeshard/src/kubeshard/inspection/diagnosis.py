@@ -8,9 +8,7 @@ from kubeshard.inspection.status import Severity
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is wrong, in one sentence, and the command that fixes it or, if none can (`fixes`), shows its
-    cause.
-    """
+    """Something that is wrong, and the command that fixes it or, if none can (`fixes`), shows its cause."""
 
     part: str
     """What was examined, such as `rights` or `webhook of ring backups`."""

@@ -26,9 +26,7 @@ LOOKED_AT = 500
 
 
 async def oldest_drain(client: Client, kind: Kind, drain_label: str) -> float | None:
-    """When the oldest of the pending drains that are read was requested, in seconds since the epoch. None
-    if unknown.
-    """
+    """When the oldest of the pending drains that are read was requested, since the epoch. None if unknown."""
     items = await _read(client, kind, ALL, labels=Selector.exists(drain_label))
     return min(
         (since for item in items if (since := drained_since(item, drain_label)) is not None), default=None

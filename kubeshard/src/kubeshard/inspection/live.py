@@ -122,9 +122,7 @@ class LiveRing:
         raise AssertionError("unreachable")
 
     async def read(self) -> None:
-        """Returns once everything has been read, the picture says why not, or another live ring has
-        replaced this one.
-        """
+        """Returns once everything has been read, the picture says why not, or another live ring is in its place."""
         await self._read.wait()
 
     def replaced(self) -> None:
@@ -433,9 +431,7 @@ class _Namespaces(_Follower[PartialObject]):
 
 
 def _shown_state(lease: Lease, wall: float) -> str:
-    """The sharder's state label, or "" before there is one, unless the Lease itself is in a worse state because no
-    sharder runs.
-    """
+    """The sharder's state label, or "", unless the Lease itself is in a worse state because no sharder runs."""
     labelled = lease.metadata.label(STATE_LABEL)
     return str(min(ShardState.parse(labelled), written_state(lease, wall))) if labelled else ""
 

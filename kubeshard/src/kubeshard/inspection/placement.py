@@ -141,9 +141,7 @@ class Placement(msgspec.Struct, rename="camel", frozen=True):
 async def placement_of(
     client: Client, ring: SeenRing, kind: Kind, name: str, namespace: str, *, family: bool = True
 ) -> Placement:
-    """The placement of an object, or the future one if a main object does not exist. `family` includes owner and
-    children. Raises MissingRight, ApiError.
-    """
+    """Of a main object that does not exist, the future one. `family`: with owner and children. Raises ApiError."""
     entry = ring.view.resources.entry(kind.group_resource)
     found = await find(client, kind, name, namespace)
     meta = found.metadata if found else ObjectMeta(name=name, namespace=namespace if kind.namespaced else "")

@@ -31,9 +31,7 @@ from kubeshard.sharding.ring_resources import RingEntry
 
 
 class ShardSetChange(NamedTuple):
-    """The current and future shards of a ring. `guessed` means that the cluster may choose other names or remove other
-    shards.
-    """
+    """The shards now and then. `guessed`: the cluster may choose other names or remove other shards."""
 
     now: tuple[str, ...]
     then: tuple[str, ...]

@@ -146,9 +146,7 @@ class _Second(NamedTuple):
 
 
 class RingStats:
-    """See the module. `mains` says for each resource whether its objects are main objects. Times are
-    monotonic seconds.
-    """
+    """`mains` says for each resource whether its objects are main objects. Times are monotonic seconds."""
 
     def __init__(self, mains: Mapping[str, bool]) -> None:
         self._mains = dict(mains)

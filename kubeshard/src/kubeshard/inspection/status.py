@@ -148,9 +148,7 @@ class RingStatus(msgspec.Struct, rename="camel", frozen=True):
 async def status_of(
     client: Client, cluster: ClusterSnapshot, name: str, sharder: Sharder | None = None
 ) -> RingStatus:
-    """Reads the status of a ring. `sharder`: who assigns its objects, if that is known already. Raises Unanswerable,
-    ApiError.
-    """
+    """`sharder`: who assigns its objects, if that is known already. Raises Unanswerable, ApiError."""
     ring = await see(client, cluster, name)
     counted = [counts async for counts in count(client, ring)]
     draining = sum(counts.draining.total() for counts in counted)
@@ -309,9 +307,7 @@ class Trouble(msgspec.Struct, frozen=True):
 def troubles(
     ring: SeenRing, counted: Sequence[Counts], sharder: Sharder, oldest_drain: float | None
 ) -> list[Trouble]:
-    """All problems, causes before their consequences. `oldest_drain` is its age in seconds. What a condition says is
-    not said twice.
-    """
+    """Causes before their consequences; what a condition says is not said twice. `oldest_drain` is in seconds."""
     do = _Commands(ring, sharder)
     found = [
         *(_inside(sharder, do) if sharder.inside else _service(ring, sharder.problem, do)),

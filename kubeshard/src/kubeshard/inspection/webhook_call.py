@@ -49,9 +49,7 @@ class EndpointSlice(KubeObject, group="discovery.k8s.io", version="v1"):
 
 
 async def is_called(client: Client, ring: SeenRing) -> bool:
-    """Whether the webhook is called. Raises Unanswerable if there is nothing to find it out with, MissingRight,
-    ApiError.
-    """
+    """Raises Unanswerable if there is nothing to find it out with, MissingRight, ApiError."""
     if not ring.view.available:
         raise Unanswerable("no shard is available, and without one the webhook assigns nothing")
     if ring.webhook.selector is None:

@@ -145,9 +145,7 @@ class Sink(Generic[T, L]):
         """A watch that continues the list was accepted."""
 
     def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> Awaitable[None] | None:
-        """A list or watch failed. `quiet`: for the same reason as before, without having worked since; or it is tried
-        again at once.
-        """
+        """`quiet`: for the same reason as before, without having worked since; or it is tried again at once."""
 
     def unreadable(self, error: UndecodableObject, /) -> None:
         """An object that does not fit its class was received. If its name is known, it is put or dropped, too."""

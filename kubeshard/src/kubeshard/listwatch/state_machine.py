@@ -93,9 +93,7 @@ class List(NamedTuple):
 
 
 class OpenWatch(NamedTuple):
-    """Open a watch with bookmarks. `initial`: it starts with all existing objects, and `resource_version` is
-    `""`.
-    """
+    """With bookmarks. `initial`: it starts with all existing objects, and `resource_version` is `""`."""
 
     resource_version: str
     initial: bool = False
@@ -213,9 +211,7 @@ NOT_SERVED = BackoffPolicy(cap=5.0)
 ONCE_A_MINUTE = BackoffPolicy(initial=60.0, cap=60.0, jitter=0.0)
 
 PROMPT = 3.0
-"""For how many seconds after a position was doubted a server at or past it removes the doubt: enough for a first pause
-and a response.
-"""
+"""Seconds after a doubt in which a server at or past the position removes it: a pause and a response."""
 
 SHORTEST_WATCH, LONGEST_WATCH = 240.0, 480.0
 """How long the server is asked to keep a watch open (seconds): drawn per watch, so that many do not end together."""
@@ -388,9 +384,7 @@ class ListWatch:
                 raise AssertionError("no watch was open")
 
     def failed(self, error: ApiError, now: float) -> None:
-        """The current request failed: refused, or its connection broke or stayed silent past the read
-        deadline.
-        """
+        """Refused, or its connection broke or stayed silent past the read deadline."""
         match self.state:
             case Streaming(version) if isinstance(error, Invalid):
                 # Not yet a problem: if the request itself is wrong, the list fails too.

@@ -1,6 +1,4 @@
-"""Pods that run in a namespace of the Pod Security level *restricted*: without privileges on their node, and with a
-read-only root file system.
-"""
+"""Pods for the Pod Security level *restricted*: without privileges, with a read-only root file system."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def container(
     environment: Sequence[Any] = (),
     mounts: Sequence[Any] = (),
 ) -> Manifest:
-    """A container that runs `kubeshard` with these arguments and the logging options. The kubelet probes the port
-    `health` if there is one.
-    """
+    """A container that runs `kubeshard` with these arguments, probed at the port `health` if there is one."""
     probes = {
         "livenessProbe": _probe("/healthz", delay=15, period=20),
         "readinessProbe": _probe("/readyz", delay=1, period=5),

@@ -218,9 +218,7 @@ def same(one: str, other: str, but: str) -> str:
 
 
 def sharder_policies(pods: str) -> Iterator[Manifest]:
-    """All policies and bindings for the sharder's account. `pods`: the path of the value that allows webhooks for
-    pods.
-    """
+    """For the sharder's account. `pods`: the path of the value that allows webhooks for pods."""
     yield from lease_policy()
     yield from webhook_policy(pods)
     yield from webhook_resources_policy()

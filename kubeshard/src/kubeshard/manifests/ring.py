@@ -141,9 +141,7 @@ def shard_policies(
 
 
 def label_policy(ring: ControllerRing, sharder: tuple[str, str]) -> Iterator[Manifest]:
-    """Restricts the sharder to changing labels. If a mutating webhook changes more during the sharder's request, the
-    request fails.
-    """
+    """If a mutating webhook changes more than labels during the sharder's request, the request fails."""
     ours = json.dumps([shard_label(ring.name), drain_label(ring.name)])
     kept = "['labels', 'managedFields', 'resourceVersion', 'generation']"
     variables = {

@@ -155,9 +155,7 @@ def sharder_objects(values: SharderValues, only: Collection[str] = ()) -> list[M
 
 
 def base_config() -> Manifest:
-    """Fields of SharderConfig that follow from the other values. None of them mentions the namespace, which the sharder
-    learns from its pod.
-    """
+    """Fields that follow from the other values, but for the namespace, which the sharder learns from its pod."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -253,9 +251,7 @@ def _rights() -> Iterator[Manifest]:
 
 
 def _aggregated() -> Iterator[Manifest]:
-    """Who views the cluster sees rings. Only its administrators change them: a ring makes the sharder, which may more
-    than they, write to objects.
-    """
+    """Who views the cluster sees rings; only its administrators change them, as the sharder may more than others."""
     resources = {"apiGroups": [ControllerRing.KIND.group], "resources": [ControllerRing.KIND.plural]}
     for name, to, verbs in (
         ("view", "view", ["get", "list", "watch"]),

@@ -37,9 +37,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The value at a dotted path; with `within`, that text with the value in place of its `{}`. `otherwise` is the
-    value in place of an empty one.
-    """
+    """The value at a dotted path, or `otherwise` if that is empty; `within` is a text with `{}` in its place."""
 
     path: str
     within: str = ""
@@ -143,9 +141,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """All items of the list at the path, as an item of a list; or, as an entry of a mapping under any key, all entries
-    of the mapping at the path.
-    """
+    """All items of the list at the path, in a list; or, under any key of a mapping, all entries of the mapping."""
 
     path: str
 

@@ -76,9 +76,7 @@ class Limits(Values):
 class Resources(Values):
     requests: Amounts = field(default_factory=Amounts)
     limits: Limits = field(default_factory=Limits)
-    """There is no CPU limit by default: a throttled webhook keeps users waiting, and a throttled shard may lose its
-    Lease.
-    """
+    """Without a CPU limit: a throttled webhook keeps users waiting, and a throttled shard may lose its Lease."""
 
 
 class Issuer(Values):
@@ -312,9 +310,7 @@ class SharderValues(Values):
 
 
 class OperatorRing(Off):
-    """`sharder_namespace`, `sharder_name`: the sharder's service account. `policies`: restrict each pod to its own
-    objects and Lease.
-    """
+    """The sharder's service account. `policies`: restrict each pod to its own objects and Lease."""
 
     sharder_namespace: DnsLabel = SYSTEM_NAMESPACE
     sharder_name: DnsLabel = "sharder"

@@ -1,6 +1,4 @@
-"""All declared metrics: of rings, shards and the webhook that assigns objects, and of every process that runs
-controllers.
-"""
+"""All declared metrics: of rings, shards and the assigning webhook, and of every process that runs controllers."""
 
 from __future__ import annotations
 

@@ -9,9 +9,7 @@ from kubeshard.metrics.definition import Definition
 
 
 def expression(sample: str, **matchers: str) -> str:
-    """A selector of series by label values; a value that begins with `~` is a regular expression. Raises KeyError for
-    an unknown name or label.
-    """
+    """By label values; `~` begins a regular expression. Raises KeyError for an unknown name or label."""
     metric = defined(sample)
     if unknown := matchers.keys() - _labels(metric):
         raise KeyError(f"{sample} has no label {', '.join(sorted(unknown))}")

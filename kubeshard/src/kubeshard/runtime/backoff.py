@@ -11,9 +11,7 @@ from kubeshard.runtime.rng import Rng
 
 
 class BackoffPolicy(NamedTuple):
-    """Durations in seconds. A wait is the current base plus up to `jitter` times the base, so the longest
-    wait is `cap * (1 + jitter)`.
-    """
+    """In seconds. A wait is the base plus up to `jitter` times it: at most `cap * (1 + jitter)`."""
 
     initial: float = 0.8
     factor: float = 2.0

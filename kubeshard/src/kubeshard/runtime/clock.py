@@ -7,9 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds as float. Waiting is done with asyncio (`asyncio.sleep`, `asyncio.timeout`): a simulator
-    provides a loop.
-    """
+    """Seconds as float. One waits with asyncio (`sleep`, `timeout`): a simulator provides a loop."""
 
     def monotonic(self) -> float:
         """For durations within this process: how long something took, or since when it waits. Has no meaning outside
@@ -18,9 +16,7 @@ class Clock(Protocol):
         ...
 
     def boottime(self) -> float:
-        """For deadlines that mutual exclusion depends on: includes the time while the machine is suspended
-        (CLOCK_BOOTTIME).
-        """
+        """For mutual exclusion: includes the time while the machine is suspended (CLOCK_BOOTTIME)."""
         ...
 
     def wall(self) -> float:

@@ -238,9 +238,7 @@ class Transfers:
         self._halted = True
 
     def close(self, why: str) -> Call[None]:
-        """Ends every transfer, and closes all connections, in a thread: libcurl waits there for running DNS
-        lookups, which cannot be interrupted.
-        """
+        """And closes all connections, in a thread: libcurl waits for DNS lookups, which cannot be interrupted."""
         running, self._running, self._late_at = self._running, {}, {}
         for curl, ended in running.items():
             self._multi.remove_handle(curl)

@@ -45,9 +45,7 @@ server that moved, or was briefly missing in DNS, must be found before a Lease e
 
 _READ_AT_ONCE = 128 * 1024
 _WRITTEN_AT_ONCE = 16 * 1024
-"""libcurl keeps such a buffer for each handle that has sent a body, and there may be hundreds of idle ones; its default
-is 64 KiB.
-"""
+"""Bytes of each handle that has sent a body, and hundreds may be idle; libcurl's default is 64 KiB."""
 _CLOSING = 1.0
 """Seconds that `close` waits for connections to be closed."""
 
@@ -122,9 +120,7 @@ class HttpTransport:
             self._loop.call_soon_threadsafe(self._close)
 
     async def close(self) -> None:
-        """Closes all connections; exchanges in progress, and later ones, fail. Connections may outlive this by as long
-        as a DNS lookup takes.
-        """
+        """Exchanges in progress, and later ones, fail. A DNS lookup may keep connections a while longer."""
         if (closing := self._close()) is not None:
             await asyncio.wait([asyncio.wrap_future(closing)], timeout=_CLOSING)
 

@@ -56,9 +56,7 @@ class Connections:
         return HttpProtocol(self)
 
     def admit(self, newcomer: HttpProtocol) -> bool:
-        """Counts a new connection, in place of the one that has waited longest for its client if there are too many.
-        False if none waits.
-        """
+        """If there are too many, in place of the one that has waited longest for its client. False if none waits."""
         if len(self.open) >= self.limits.max_connections:
             longest = min(self.open, key=lambda each: each.http.waiting_since)
             if longest.http.waiting_since == math.inf:

@@ -68,9 +68,7 @@ _COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "31"}
 """Of levels, as SGR parameters. Most lines are of level info, and stay as they are."""
 
 _QUIET = ("asyncio",)
-"""Loggers of other libraries that log every start at level info: warnings only, unless a level is set
-for them.
-"""
+"""Other libraries' loggers that log each start at info: warnings only, unless a level is set for them."""
 
 _context: ContextVar[Mapping[str, Any]] = ContextVar("kubeshard.log.context", default={})  # noqa: B039 - never mutated
 
@@ -94,9 +92,7 @@ class Message(str):
 
 
 class Logger:
-    """Writes records with fields. `bind` returns a logger that adds fields to each of them. `error` may be an
-    exception.
-    """
+    """`bind` returns a logger that adds fields to each record. `error` may be an exception."""
 
     __slots__ = ("_fields", "_logger")
 
@@ -318,9 +314,7 @@ def _bare(record: logging.LogRecord) -> str:
 
 
 def _named(record: logging.LogRecord) -> list[tuple[str, str | dict[str, str]]]:
-    """Namespace and name of the object, if the field `object` has both, and for a reconcile both
-    under the kind.
-    """
+    """If the field `object` has both; for a reconcile both under the kind."""
     fields = getattr(record, "fields", {})
     about, kind = fields.get("object"), fields.get("controller_kind")
     if not isinstance(about, tuple):

@@ -135,9 +135,7 @@ def only_cancelled(error: BaseException) -> bool:
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
-    """Waits until the event is set, so many seconds at most (None or infinity: without a limit). Returns whether it
-    is.
-    """
+    """So many seconds at most (None or infinity: without a limit). Returns whether it is set."""
     try:
         async with asyncio.timeout(None if seconds == math.inf else seconds):
             await event.wait()
@@ -230,9 +228,7 @@ class LoopWatch:
 
 
 def waited_for_processor(thread: int) -> float:
-    """For how many seconds a thread of this process, by its native id, was ready to run and did not. 0 where the system
-    does not say; Linux does.
-    """
+    """Seconds that a thread, by its native id, was ready to run and did not; 0 where Linux does not say."""
     try:
         with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
             return int(file.read().split()[1]) / 1e9

@@ -26,9 +26,7 @@ class LoopRunner(Protocol):
         ...
 
     def post(self, callback: Callable[..., None], *args: object) -> None:
-        """Calls `callback(*args)` soon in the loop of the coroutine, from any thread; does nothing after that loop
-        has ended.
-        """
+        """`callback(*args)` soon in the coroutine's loop, from any thread; nothing once that has ended."""
         ...
 
 

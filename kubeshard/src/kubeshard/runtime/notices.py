@@ -55,9 +55,7 @@ class Notices:
         return self.held_back(topic, state, after=after) is not None
 
     def held_back(self, topic: Hashable, state: object = None, *, after: float = 0.0) -> int | None:
-        """Like `due`, with the number of times that the topic was held back since it was last passed on; None to hold
-        it back now, too.
-        """
+        """Like `due`, with how often the topic was held back since it was last passed on; None to hold it back."""
         now = self._clock.monotonic() if self._clock is not None else 0.0
         known = self._topics.pop(topic, None)
         if known is None or known.state != state:

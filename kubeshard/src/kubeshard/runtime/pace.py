@@ -17,9 +17,7 @@ STEPS = 256
 
 
 class Pace:
-    """One long computation: call `step` after each small part. If several run at the same time, they share a slice
-    with this many `sharers`.
-    """
+    """Call `step` after each small part. Several at the same time share a slice with this many `sharers`."""
 
     def __init__(self, clock: Clock, sharers: int = 1) -> None:
         self._clock = clock

@@ -24,9 +24,7 @@ class TokenBucket:
         self._filled = clock.monotonic()
 
     def take(self) -> float:
-        """Reserves a token, a future one if necessary, and returns the seconds until it is available, in order of
-        calls.
-        """
+        """A token, perhaps a future one: returns the seconds until it is available, in order of calls."""
         self._fill()
         self._tokens -= 1
         return max(0.0, -self._tokens / self._rate)

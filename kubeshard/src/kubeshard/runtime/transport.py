@@ -72,9 +72,7 @@ class HttpResponse(NamedTuple):
 
 
 class HttpStream(Protocol):
-    """A response with a streamed body. Raises TransportError while iterating when the connection
-    breaks.
-    """
+    """Raises TransportError while iterating when the connection breaks."""
 
     @property
     def status(self) -> int: ...

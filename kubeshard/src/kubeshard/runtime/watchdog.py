@@ -32,9 +32,7 @@ _log = get_logger("kubeshard.runtime")
 
 
 def ended_by_watchdog(seconds: str) -> str:
-    """What others say of a process that ended without a word, whose watchdog was armed for that long after each
-    renewal.
-    """
+    """What others say of a process that ended without a word, with a watchdog of so many seconds."""
     return (
         f"unless something else ended the process before, its watchdog did {seconds} s after the last renewal: exit "
         f"code {EXIT_CODE} with the reason Error in the pod's status, where a lack of memory is OOMKilled"
@@ -50,9 +48,7 @@ class Watchdog(Protocol):
         ...
 
     def arm(self, deadline: float) -> None:
-        """The process is killed at `deadline` (seconds of `Clock.boottime`) unless it is armed again or disarmed
-        before.
-        """
+        """Kills the process at `deadline` (`Clock.boottime`) unless it is armed again or disarmed before."""
         ...
 
     def disarm(self) -> None: ...
@@ -182,8 +178,6 @@ class _SigEvent(ctypes.Structure):
 
 
 def _libc_with_timers() -> Any:
-    """The C library; before glibc 2.34 its timers were in librt. Raises AttributeError or OSError if
-    neither has them.
-    """
+    """Before glibc 2.34 its timers were in librt. Raises AttributeError or OSError if neither has them."""
     libc = ctypes.CDLL(None, use_errno=True)
     return libc if hasattr(libc, "timer_create") else ctypes.CDLL("librt.so.1", use_errno=True)

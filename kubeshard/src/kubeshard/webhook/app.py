@@ -81,9 +81,7 @@ class Reviewer(Protocol):
     """Concurrent requests of this route; more get 503. With `max_body` it bounds the memory that clients can use."""
 
     async def answer(self, body: bytes | bytearray, failed: Callable[[], None], patience: float) -> bytes:
-        """The answer to a body, within `patience` seconds. `failed` counts failures of the functions behind it. Raises
-        InvalidReview.
-        """
+        """Within `patience` seconds. `failed` counts failures of the functions behind it. Raises InvalidReview."""
         ...
 
 

@@ -67,9 +67,7 @@ class RegistrationProbe:
         return AdmissionAnswer()
 
     async def by_api_server(self, address: Address, ca_bundle: str) -> bool:
-        """Whether the API server calls this process at the address. Raises ApiError, before anything is written if
-        a right is missing.
-        """
+        """Whether it calls this process. Raises ApiError, before anything is written if a right is missing."""
         webhook = {
             "name": f"{self._name}.kubeshard.dev",
             "clientConfig": address.client_config(self.path, ca_bundle),

@@ -122,9 +122,7 @@ class ServingCertificate:
         return True
 
     def require_clients_of(self, authority: str | Path) -> None:
-        """From now on, a connection needs a certificate for clients that one of the authorities in this file has
-        issued. Raises ConfigurationError.
-        """
+        """Connections then need a client certificate of an authority in this file. Raises ConfigurationError."""
         try:
             self.context.load_verify_locations(authority)
         except (OSError, ssl.SSLError) as error:
@@ -209,9 +207,7 @@ def _identity_of(path: Path) -> tuple[int, ...]:
 
 
 def _try_handshake(server_context: ssl.SSLContext, certificate: bytes, server_name: str) -> float:
-    """Performs a handshake with a client that only trusts this certificate. Returns the end of its validity; raises
-    ssl.SSLError.
-    """
+    """With a client that only trusts this certificate. Returns the end of its validity; raises ssl.SSLError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = bool(server_name)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -125,9 +125,7 @@ class Registrar:
         return [f"{cls.KIND.kind} {name}" for cls, name in self._before]
 
     async def restore(self) -> None:
-        """Puts back what was there before a temporary registration. Logs what was put back, and what cannot be. Also in
-        a task that is being cancelled.
-        """
+        """What was there before a temporary registration; logs what cannot be. Also while being cancelled."""
         await apart(self._restore)
 
     async def _restore(self) -> None:

@@ -35,9 +35,7 @@ API_VERSIONS = frozenset({"admission.k8s.io/v1", "admission.k8s.io/v1beta1"})
 
 
 class InvalidReview(ValueError):
-    """The body is not an AdmissionReview. The message is one line and contains nothing from the body except field
-    names.
-    """
+    """Not an AdmissionReview. The message is one line, with nothing from the body but field names."""
 
 
 class UnexpectedObject(ValueError):

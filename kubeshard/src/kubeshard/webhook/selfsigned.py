@@ -98,9 +98,7 @@ class _Parsed:
 
 
 def _parse(identity: Identity) -> _Parsed | None:
-    """None for an invalid identity: unreadable, with keys that do not match, or with a leaf that no authority here
-    issued.
-    """
+    """None if it is unreadable, keys do not match, or no authority here issued the leaf."""
     try:
         pairs = (*identity.authorities, identity.serving)
         certificates = [x509.load_pem_x509_certificate(pair.certificate) for pair in pairs]

@@ -64,14 +64,10 @@ class Denied(Exception):
 
 
 class When(TypedDict, total=False):
-    """When the API server calls, and what happens on failure. Omitted entries have the API server's
-    defaults.
-    """
+    """When the API server calls, and what happens on failure. Its own defaults apply."""
 
     operations: tuple[Operation, ...]
-    """Default: CREATE and UPDATE; of a subresource, what there is. On DELETE, the function gets the object to be
-    deleted, both as new and as old.
-    """
+    """Default: CREATE and UPDATE; of a subresource, what there is. A DELETE has it as new and as old."""
     failure_policy: Policy
     """Default: Fail."""
     subresource: str
@@ -213,9 +209,7 @@ def defaults(target: type[Any], *, reviews: type[S], **when: Unpack[When]) -> _D
 @overload
 def defaults(target: type[T], **when: Unpack[When]) -> _Defaults[T]: ...
 def defaults(target: type[Any], *, reviews: type[Any] | None = None, **when: Unpack[When]) -> Any:
-    """Like `validates`, for a function that returns the object to store (`msgspec.structs.replace`), or None to leave
-    it unchanged.
-    """
+    """Like `validates`; the function returns the object to store (`msgspec.structs.replace`), or None."""
     return partial(_mark, _declared(Admits("default", target, when), reviews))
 
 

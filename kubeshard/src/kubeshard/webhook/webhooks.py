@@ -200,9 +200,7 @@ class Webhooks:
         self._given, self._register, self._names_are_known = certificates, False, False
 
     async def registered(self) -> None:
-        """Returns once the API server knows where to call; of a temporary registration, once it has been tried whether
-        it calls (`why_uncalled`).
-        """
+        """Once the API server knows where to call; if temporary, once it was tried (`why_uncalled`)."""
         if self._register and self.served:
             await self._registered_once.wait()
 

@@ -27,9 +27,7 @@ from kubeshard.runtime.notices import Notices
 K = TypeVar("K", bound=Hashable)
 
 LOW = -100
-"""The priority below recent changes: for objects of the initial list and of a resync. The number is
-controller-runtime's.
-"""
+"""Below recent changes: objects of the initial list and of a resync. controller-runtime's number."""
 NORMAL = 0
 
 SHARE = 20

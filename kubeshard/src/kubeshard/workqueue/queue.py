@@ -167,9 +167,7 @@ class WorkQueue(Generic[K]):
         return key in self._core.taken
 
     def shut_down(self, *, discard: bool = False) -> None:
-        """Ignores adds from now on and drops delayed keys; workers get the ready keys (unless `discard`), then
-        ShutDown.
-        """
+        """Drops delayed keys and later adds; workers get the ready keys (unless `discard`), then ShutDown."""
         self._close()
         if discard:
             self._core.discard()
@@ -210,9 +208,7 @@ class WorkQueue(Generic[K]):
         return max((now - run.started for run in self._core.taken.values()), default=0.0)
 
     def view(self, limit: int = 100) -> QueueView[K]:
-        """The waiting, running and delayed keys, at most `limit` of each. Takes time proportional to the number of all
-        keys: meant for debug pages.
-        """
+        """At most `limit` of each kind of key. Takes time proportional to all keys: for debug pages."""
         now = self._clock.monotonic()
         core = self._core
         delays = [

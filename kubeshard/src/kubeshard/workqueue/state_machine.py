@@ -64,9 +64,7 @@ class QueueCore(Generic[K]):
         self.closed = False
 
     def add(self, key: K, priority: int = NORMAL, reason: Reason | str = "") -> bool:
-        """Returns whether this queued the key; False if it was queued already, or the queue is
-        closed.
-        """
+        """Whether this queued the key: it may be queued already, or the queue closed."""
         if self.closed:
             return False
         wanted = self.wanted.get(key)
@@ -92,9 +90,7 @@ class QueueCore(Generic[K]):
         return key
 
     def done(self, key: K) -> bool:
-        """Ends the processing of a key, and returns whether it is queued again. Raises KeyError for a key that is not
-        running.
-        """
+        """Returns whether the key is queued again. Raises KeyError for one that is not running."""
         del self.taken[key]
         wanted = self.wanted.get(key)
         if wanted is None:
@@ -106,9 +102,7 @@ class QueueCore(Generic[K]):
         self.closed = True
 
     def discard(self) -> list[K]:
-        """Removes all queued keys, and returns them. Running keys stay until they are
-        done.
-        """
+        """Removes and returns all queued keys. Running keys stay until they are done."""
         dropped = list(self.wanted)
         self.wanted.clear()
         self.levels.clear()

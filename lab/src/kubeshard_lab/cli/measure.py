@@ -210,9 +210,7 @@ _SECONDS = re.compile(r"[-+]?\d+")
 
 
 def parse_time(text: str, now: float) -> float:
-    """The Unix time. As the Go project's tool takes it: RFC 3339, a duration relative to now, or Unix seconds. Raises
-    ValueError.
-    """
+    """RFC 3339, relative to now, or Unix seconds, as the Go project's tool takes it. Raises ValueError."""
     try:
         if _RFC3339.fullmatch(text):
             return datetime.fromisoformat(text).timestamp()

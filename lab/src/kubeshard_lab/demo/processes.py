@@ -22,9 +22,7 @@ class ProcessEnded(KubeshardError):
 
 
 class RingProcesses:
-    """Processes by name. Their configuration and log files are in `folder`. `lease_seconds` is the duration of the
-    shards' and the leader's Leases.
-    """
+    """Processes by name; configuration and logs are in `folder`. `lease_seconds`: of shards and leader."""
 
     def __init__(self, kubeconfig: Path, folder: Path, lease_seconds: float) -> None:
         self._folder = folder
@@ -34,9 +32,7 @@ class RingProcesses:
         self.lease_seconds = lease_seconds
 
     def start_sharder(self, name: str, webhook: Mapping[str, Any] | None = None) -> Child:
-        """All sharders share one webhook port, as the replicas behind a Service do. `webhook` replaces this
-        part of the configuration.
-        """
+        """All share one webhook port, like replicas behind a Service. `webhook`: this part of the configuration."""
         server, client = shared_webhook(f"127.0.0.1:{self.webhook_port}")
         fields = {
             **self._common(instance=name),

@@ -23,9 +23,7 @@ _CHECK_EVERY = 0.5
 
 
 class Step(NamedTuple):
-    """A finished step. `seconds` is the time from its start until every object was owned by the live shard that the
-    hash ring assigns it to.
-    """
+    """`seconds`: until every object was owned by the live shard that the hash ring assigns it to."""
 
     title: str
     seconds: float

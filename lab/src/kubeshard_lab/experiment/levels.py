@@ -92,9 +92,7 @@ class Measured:
         ]
 
     def over_time(self, objective: Objective, window: float = WINDOW, step: float = STEP) -> list[Point]:
-        """The highest percentile of all groups in a sliding window, without windows in which nothing was counted. An
-        infinite window begins when the load did.
-        """
+        """The worst group in a sliding window, without empty windows. An infinite one begins with the load."""
         if math.isnan(self.run.began):
             return []
         found = []

@@ -87,9 +87,7 @@ class Load:
         return self._uids.get((due.namespace, due.name))
 
     async def run(self, plan: LoadPlan) -> None:
-        """Returns when all requests have been sent and answered. When it is cancelled, those without an answer are
-        recorded as such.
-        """
+        """Until all are answered. When it is cancelled, requests without an answer are recorded as such."""
         self._began, self._began_wall = self._clock.monotonic(), self._clock.wall()
         try:
             for due in plan:

@@ -74,9 +74,7 @@ class _Agenda:
 
 
 class LoadPlan:
-    """`projects` and `themes` are what to create first, with their looks; `existing` the objects to create before the
-    load. Iterate over the plan once.
-    """
+    """`projects` and `themes` come first, then the `existing` objects, then the load. Iterate over it once."""
 
     def __init__(self, scenario: Scenario, rng: Rng) -> None:
         self._scenario = scenario

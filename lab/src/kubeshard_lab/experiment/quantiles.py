@@ -57,9 +57,7 @@ def _monotonic(counts: list[float]) -> list[float]:
 
 
 def increase(times: Sequence[float], values: Sequence[float], begin: float, end: float) -> float:
-    """How much a counter grew between two times. A fall of its value is a restart from 0, and so is its first value if
-    that is later than `begin`.
-    """
+    """A fall of the value is a restart from 0, and so is a first value later than `begin`."""
     first = bisect_right(times, begin)
     before = values[first - 1] if first else 0.0
     grown = 0.0

@@ -86,9 +86,7 @@ class Event(NamedTuple):
 
     time: float
     kind: str
-    """started, ready, killed, crashed, stopped, ended, restarted, rolled, joined, left, load-began, load-ended,
-    server-lost.
-    """
+    """started, ready, killed, crashed, stopped, ended, restarted, rolled, joined, left, load-began, load-ended, ..."""
     subject: str
     """A process or an instance; empty for the load itself."""
     detail: str

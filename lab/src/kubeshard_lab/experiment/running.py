@@ -77,9 +77,7 @@ class ServerLost(KubeshardError):
 
 
 class Wanted(NamedTuple):
-    """What an experiment is made of, wherever it runs. `rng` is the load's, which decides what it is; `subject` makes
-    what is loaded, given the run's id.
-    """
+    """`rng` is the load's, which decides what it is; `subject` makes what is loaded, given the run's id."""
 
     settings: Settings
     folder: Path
@@ -130,9 +128,7 @@ class Experiment:
         self._stopping = asyncio.Event()
 
     async def conduct(self) -> None:
-        """Runs the experiment. Raises KubeshardError: NotAtWork, those of the place, ...; ApiError if the cluster
-        refuses what is needed.
-        """
+        """Raises KubeshardError: NotAtWork, those of the place, ...; ApiError if the cluster refuses."""
         raise NotImplementedError
 
     @property

@@ -26,9 +26,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     existing: int = 0
     """Objects that exist before the load begins."""
     cold: bool = False
-    """The operator and the sharder start when the load begins, and find the existing objects. The load ends once all
-    objects are ready.
-    """
+    """The programs start when the load begins, and find all objects; it ends once all are ready."""
     create: float = 0.0
     creating: float = 1.0
     """The part of the duration in which objects are created and deleted."""

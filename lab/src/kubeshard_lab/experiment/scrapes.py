@@ -69,9 +69,7 @@ class Scrape(NamedTuple):
 
 
 def read_scrapes(folder: Path) -> Iterator[Scrape]:
-    """All scrapes of a run, none if it has no such file. Raises ValueError with file and line for a block that is
-    none.
-    """
+    """None if there is no such file. Raises ValueError with file and line for a block that is none."""
     path = folder / SCRAPES
     if not path.exists():
         return
@@ -102,9 +100,7 @@ def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
 
 
 class Scraper:
-    """Reads metrics over HTTP. `token` is sent to those that serve HTTPS, whose certificates are not verified: they
-    are processes of this experiment.
-    """
+    """`token` is for those that serve HTTPS: processes of this experiment, so nothing verifies them."""
 
     def __init__(self, world: World, token: str = "") -> None:
         self._world = world

@@ -61,9 +61,7 @@ async def embedded(
 
 @asynccontextmanager
 async def real(folder: Path) -> AsyncIterator[RunningServer]:
-    """etcd, kube-apiserver and kube-controller-manager. Raises ConfigurationError if they are not installed, and
-    ControlPlaneFailed.
-    """
+    """With kube-controller-manager. Raises ConfigurationError if not installed, and ControlPlaneFailed."""
     kube = ControlPlane(controller_manager=True, folder=folder)
     try:
         kube.spawn()

@@ -211,9 +211,7 @@ class Programs:
 
 
 def shared_webhook(address: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The server and the client configuration of sharders that share a port, as replicas behind a Service share its
-    address.
-    """
+    """Server and client configuration of sharders that share a port, as replicas share a Service."""
     return {"bindAddress": address, "reusePort": True}, {"url": f"https://{address}/"}
 
 

@@ -50,9 +50,7 @@ class Ready(NamedTuple):
         return cls(parts[1:], value)
 
     def generation(self, status: Mapping[str, Any], newest: int) -> int:
-        """The generation that is ready; 0 if none is. A status that does not say which generation it has observed is
-        taken to be about the `newest`.
-        """
+        """0 if none is ready. A status that does not say which it has observed is about the `newest`."""
         observed = at(status, "observedGeneration")
         if self.path:
             found = at(status, *self.path)

@@ -57,9 +57,7 @@ class Finding(NamedTuple):
 
 
 def check(history: Iterable[Entry], *, by_version: bool = False) -> list[Finding]:
-    """Returns everything that was not right, in its order. `by_version`: writes prove that nobody has written
-    since, and not whose the object is.
-    """
+    """Everything that was not right. `by_version`: writes only prove that nobody has written since."""
     return _Checker(by_version).run(history)
 
 

@@ -146,9 +146,7 @@ class VirtualWebhookServer(WebhookServer):
 
 
 class _Webhooks:
-    """The API server's connection to the webhooks of running processes: the last one that listens answers, unless
-    another one is `preferred`.
-    """
+    """To the webhooks of running processes: the last one that listens, unless another is `preferred`."""
 
     def __init__(self) -> None:
         self.apps: dict[str, Any] = {}
@@ -347,9 +345,7 @@ class SimulatedCluster(Environment):
         }
 
     def backup(self) -> Callable[[], None]:
-        """Takes a snapshot of etcd. The returned function restores it: every watch is cut, and versions continue from
-        the snapshot's.
-        """
+        """A snapshot of etcd. What it returns restores it: watches are cut, versions go back."""
         store, registry = self.server.store, self.server.registry
         revision = store.revision
         objects = {resource: dict(found) for resource, found in store._states.items()}

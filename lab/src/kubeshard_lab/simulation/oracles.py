@@ -72,9 +72,7 @@ class SimulationResult:
 
 
 class Job(NamedTuple):
-    """What only one process may do at a time: work on an object (one UID), for all controllers (`of` is its name), or
-    for one (`of` is its name).
-    """
+    """Work on an object (one UID), for all controllers or one (`of` is its name): one process at a time."""
 
     of: str
     uid: str
@@ -114,9 +112,7 @@ class Oracles:
         """Called when etcd has just been restored."""
 
     def replaced(self, name: str, before: str, *, seen: bool) -> None:
-        """Called when a user has replaced an object of the shard `before` by one without labels. `seen`: a webhook
-        was called for it.
-        """
+        """A user has replaced an object of `before` by one without labels. `seen`: by a webhook."""
 
     def expects(self, error: BaseException | None) -> bool:
         """Whether it is no crash that this was logged with its traceback."""

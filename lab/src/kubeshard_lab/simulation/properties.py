@@ -55,9 +55,7 @@ QUIET = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """`notices`: what it is if the property does not hold. `sees`: what has to be seen to judge it. `bound`: how far
-    things may go, as `of` says.
-    """
+    """`notices`: when it does not hold. `sees`: what it takes to judge. `bound`: how far it may go, as `of` says."""
 
     name: str
     notices: str

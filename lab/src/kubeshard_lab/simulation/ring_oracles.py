@@ -449,9 +449,7 @@ class RingOracles(Oracles):
         return self._world.stored(THINGS, Key(self._world.home_of(name), name))
 
     def _lives_on(self, deleted: bool, evicted: bool) -> float:
-        """For how many seconds a shard counts as alive that does not hold its Lease any more. The next leader counts an
-        eviction from when it sees it.
-        """
+        """Seconds for which a shard lives on without its Lease: the next leader counts from when it sees it."""
         return 4 * STALE if evicted else 2 * STALE if deleted else 0.0
 
     def _judge_eviction(self, name: str, by: str) -> None:

@@ -331,9 +331,7 @@ def _rows(bars: Iterable[Bar], seconds: float) -> list[list[Bar]]:
 
 
 def as_text(timeline: Timeline, most: int = sys.maxsize) -> str:
-    """One line per event: of those before the moment the last ones, at most so many, and of those after it fewer.
-    Violations are marked.
-    """
+    """The last events before the moment, and fewer after it; violations are marked."""
     moment = timeline.lines.index((timeline.moment, f">>> {timeline.title}"))
     lines = timeline.lines[max(0, moment - most) : moment + most // 4 + 1]
     head = [timeline.title]

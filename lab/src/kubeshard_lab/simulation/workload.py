@@ -67,9 +67,7 @@ class Work(Reconciler[Thing]):
 
 
 class Watching(Reconciler[PartialObject]):
-    """A second controller of the kind, which works on objects at the same time as the first, and has a cache of its
-    own. It comes back to some of them.
-    """
+    """A second controller of the kind, with a cache of its own. It comes back to some objects."""
 
     def __init__(self, workload: Things, process: str) -> None:
         self._world = workload.world
@@ -225,9 +223,7 @@ class Things(Workload):
                 tasks.create_task(self._collect_garbage(), name="garbage")
 
     async def _collect_garbage(self) -> None:
-        """Deletes children without owners. Only by labels is a child found by the name of its owner, and taken over by
-        the next object of that name.
-        """
+        """Deletes children without owners. By labels, the next object of that name takes a child over."""
         while True:
             await asyncio.sleep(1)
             things = self.world.objects("sim.example", "things").values()

@@ -157,9 +157,7 @@ async def _find(client: Client, browsing: Browsing, question: str) -> None:
 
 @contextmanager
 def keyboard(typed: Callable[[str], None]) -> Iterator[bool]:
-    """Calls `typed` with each key, without waiting for Enter and without showing it, while the block runs. Yields
-    whether there is a keyboard.
-    """
+    """Calls `typed` with each key, which is not shown, during the block. Yields whether there is a keyboard."""
     try:
         import termios
         import tty

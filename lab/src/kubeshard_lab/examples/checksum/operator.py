@@ -87,17 +87,13 @@ def build_checksum_controller(
 async def connected_checksum_controller(
     kubeconfig: str | None, context: str | None, world: World, **options: Any
 ) -> AsyncIterator[Manager]:
-    """Like `build_checksum_controller`, whose `options` it takes, but with its own client. Raises ConfigurationError,
-    Unauthorized.
-    """
+    """`build_checksum_controller` with its own client. Raises ConfigurationError, Unauthorized."""
     async with connected(kubeconfig, context, world=world) as client:
         yield build_checksum_controller(client, **options)
 
 
 def secret_checksums() -> Controller[Secret]:
-    """The controller `secret-checksums`. Like the Go one, it reacts to deleted ConfigMaps; unlike it, it also reacts to
-    changes to either object.
-    """
+    """Like the Go one, it reacts to deleted ConfigMaps; unlike it, also to changes of either object."""
     return Controller(
         name="secret-checksums",
         reconciler=SecretChecksums(),

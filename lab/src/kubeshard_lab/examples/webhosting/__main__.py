@@ -163,9 +163,7 @@ def show(crds: bool, ring: bool) -> None:
 )
 @cluster_options
 def apply(kubeconfig: str | None, context: str | None) -> None:
-    """Create or update the objects that `show --crds` and `show` print in a cluster; and those of `show --ring`, if a
-    sharder is installed.
-    """
+    """Create or update in a cluster what `show --crds` and `show` print, and `show --ring` if a sharder is there."""
     from kubeshard.client.connecting import connected
     from kubeshard.client.discovery import KindNotServed
     from kubeshard.client.installing import install

@@ -49,9 +49,7 @@ _DEFAULT_MODE = 0o644
 
 
 def server_name(website: Website) -> str:
-    """The website's name and a part of its UID's hash, so that a later Website of the same name gets its
-    own objects.
-    """
+    """With a part of the UID's hash: a later Website of the same name gets its own objects."""
     return _server_name(website.metadata.name, website.metadata.uid)
 
 

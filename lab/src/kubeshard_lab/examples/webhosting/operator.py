@@ -40,9 +40,7 @@ def manager() -> Manager:
 
 
 def build_operator(settings: OperatorSettings, client: Client | None, world: World) -> Manager:
-    """The operator, ready to run, in the client's world. The caller keeps ownership of the client. Raises
-    ConfigurationError.
-    """
+    """In the client's world. The caller keeps ownership of the client. Raises ConfigurationError."""
     config = settings.config
     secure = not config.insecure_metrics and config.metrics_address != "0"
 
@@ -77,9 +75,7 @@ def build_operator(settings: OperatorSettings, client: Client | None, world: Wor
 async def connected_operator(
     settings: OperatorSettings, kubeconfig: str | None, context: str | None, world: World
 ) -> AsyncIterator[Manager]:
-    """The operator with its own client, which is closed when the block is left. Raises ConfigurationError,
-    Unauthorized.
-    """
+    """With its own client, closed when the block is left. Raises ConfigurationError, Unauthorized."""
     limiter = settings.config.client_connection.limiter(world.clock)
     async with connected(kubeconfig, context, world=world, limiter=limiter) as client:
         yield build_operator(settings, client, world)

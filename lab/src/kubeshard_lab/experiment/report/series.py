@@ -164,9 +164,7 @@ def by_process(usages: Iterable[Usage]) -> dict[str, list[Usage]]:
 
 
 def steps(rows: Sequence[Usage], *, fresh: bool = False) -> list[Step]:
-    """Of one process, whose rows are in the order of time. If any of its counters has fallen, it was restarted. If it
-    is fresh, it had used nothing long before its first row.
-    """
+    """Of one process. If any counter has fallen, it was restarted. `fresh`: it had used nothing before."""
     found = []
     if fresh:
         at, cpu, received, sent = rows[0].time, *_counters(rows[0])[:3]
@@ -182,9 +180,7 @@ def steps(rows: Sequence[Usage], *, fresh: bool = False) -> list[Step]:
 
 
 def usage_rate(taken: Iterable[Step], used: Callable[[Step], float], windows: Windows) -> Values:
-    """What was used per second of each window that the steps cover. Steps with a restart are left out: how long they
-    really were is unknown.
-    """
+    """Per second of each window that the steps cover. A step with a restart is left out: how long was it?"""
     amounts, covered = [0.0] * len(windows), [0.0] * len(windows)
     for step in taken:
         if step.restarted or step.end <= step.start:

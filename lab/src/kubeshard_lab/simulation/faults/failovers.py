@@ -101,9 +101,7 @@ async def failover_late(on: Injection) -> None:
 
 @fault
 async def lease_deleted_late(on: Injection) -> None:
-    """A shard is removed; its Lease becomes garbage; and the sharder's deletion of it takes effect when the shard is
-    back.
-    """
+    """A removed shard's Lease becomes garbage, and the sharder deletes it when the shard is back."""
     name, back = "s8", asyncio.Event()
 
     def deletes(process: Process, request: HttpRequest) -> bool:

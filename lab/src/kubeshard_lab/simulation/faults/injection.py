@@ -352,9 +352,7 @@ class Injection:
                 del self.conditions.quiet[what]
 
     async def until(self, condition: Callable[[], bool], within: float, *, outlasting: bool = False) -> bool:
-        """Waits until the condition holds, at most so many seconds, or until all faults are over, unless it is
-        `outlasting` them. Returns whether it does.
-        """
+        """At most so many seconds, or until all faults are over, unless `outlasting` them. Whether it holds."""
         deadline = self.world.loop.time() + within
         while not condition():
             over = self.conditions.over.is_set() and not outlasting
@@ -384,9 +382,7 @@ AIMED: set[str] = set()
 
 
 TARGETS: dict[str, Literal["any", "several", "service"]] = {}
-"""Which authors' operators may be hit by a kind: any, those with several instances, or those with a sharder service.
-None by the others, which are about rings.
-"""
+"""Authors' operators that a kind may hit; the others are about rings."""
 
 
 def fault(function: Fault) -> Fault:

@@ -42,9 +42,7 @@ async def cut_one_way(on: Injection) -> None:
 
 @fault_of("any")
 async def half_open(on: Injection) -> None:
-    """The watches of a process are dead without an error: a balancer forgot its connections. New ones work. It is over
-    when the process must have noticed.
-    """
+    """Watches of a process are dead without an error, until it must have noticed. New ones work."""
     if process := on.one(on.rng.choice("sx")):
         async with on.happening("half-open"):
             on.conditions.dropped[process.name] = began = on.conditions.now

@@ -50,9 +50,7 @@ def _needs_etcd(process: Process, request: HttpRequest) -> bool:
 
 @fault_of("any")
 async def no_leader(on: Injection) -> None:
-    """etcd has no leader: reads and writes fail after a while, some writes take effect when there is one again, and
-    watches go on.
-    """
+    """Reads and writes fail, some writes take effect when there is one again, and watches go on."""
     back = asyncio.Event()
 
     def proposed(process: Process, request: HttpRequest) -> bool:
@@ -67,9 +65,7 @@ async def no_leader(on: Injection) -> None:
 
 @fault_of("any")
 async def stale_front(on: Injection) -> None:
-    """There are two API servers behind a balancer, and one of them is stale: what it tells watches is late. Every watch
-    is opened anew, with one of both.
-    """
+    """Of two API servers, one is late with what it tells watches. Every watch is opened anew."""
     fronts: dict[int, tuple[HttpRequest, bool]] = {}
 
     def stale(process: Process, request: HttpRequest) -> bool:

@@ -93,9 +93,7 @@ async def drain(on: Injection) -> None:
 
 
 async def recreated(on: Injection) -> int:
-    """A user deletes three objects or their children, and creates some of the objects again, which webhooks see.
-    Returns how many were deleted.
-    """
+    """A user deletes three objects or children, and creates some again. Returns how many were deleted."""
     deleted = 0
     for _ in range(3):
         name = on.object()
@@ -158,9 +156,7 @@ async def ring_anew(on: Injection) -> None:
 
 @fault_by("labels")
 async def ring_cleaned(on: Injection) -> None:
-    """The ring gets the finalizer, is deleted, and re-created as soon as it is gone. If that takes too long, the
-    finalizer is removed by hand.
-    """
+    """The ring gets the finalizer, is deleted, and re-created when gone. If that is late, by hand."""
 
     with suppress(ApiError):
         await on.admin.patch(ControllerRing, on.world.ring, "", _finalizers(CLEAN_UP_FINALIZER))
@@ -175,9 +171,7 @@ async def ring_cleaned(on: Injection) -> None:
 
 @fault_by("labels")
 async def ring_midway(on: Injection) -> None:
-    """The number of shards changes, and while objects are being drained, the controlled resources are removed from the
-    ring, and added again.
-    """
+    """The number of shards changes; during the drains, controlled resources leave the ring and return."""
     await scale(on)
     on.effects -= 1
     if await on.until(lambda: bool(on.world.draining()), 30):

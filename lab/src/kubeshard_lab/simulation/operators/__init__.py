@@ -1,3 +1,1 @@
-"""Simulations of an author's own operator: several instances of it, its objects, and oracles that need to know nothing
-about its kinds.
-"""
+"""Simulations of an author's own operator: instances, objects, and oracles that know nothing of its kinds."""

@@ -10,9 +10,7 @@ from kubeshard.core.kinds import GroupResource
 
 
 class Families:
-    """The names of families: that of the object at the top, which nothing controls. `resources`: of the objects that
-    are reconciled.
-    """
+    """The name of a family is that of its top object. `resources`: of the objects that are reconciled."""
 
     def __init__(self, resources: Collection[GroupResource]) -> None:
         self._resources = resources

@@ -304,9 +304,7 @@ class OperatorOracles(Oracles):
             self.broken(STALE_WRITE, f"{process.name} writes {family}, which is {shard}'s", family)
 
     def judge(self, oracle: Property, name: str, invariant: Invariant, family: str = "") -> None:
-        """Reports once that the invariant does not hold. That is about `family`, which was just written, or else about
-        the object that the message names.
-        """
+        """Reports it once: about `family`, which was just written, or the object that the message names."""
         try:
             invariant(self.snapshot)
         except AssertionError as error:

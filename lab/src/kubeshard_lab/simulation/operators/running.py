@@ -18,9 +18,7 @@ from kubeshard_lab.simulation.workload import Workload
 def play_operator(
     script: Script, author: Author, *, until: str = "", digest: Recorder | None = None
 ) -> SimulationResult:
-    """Runs the script. Raises LeavesSimulation if the operator does what cannot be simulated, and ConfigurationError
-    for one that does not start.
-    """
+    """Raises LeavesSimulation if it cannot be simulated, and ConfigurationError if it does not start."""
     left: list[LeavesSimulation] = []
     alarm: list[Callable[[], None]] = []
 

@@ -36,9 +36,7 @@ STUCK_AFTER = 10.0
 """Seconds of processor time after which a simulation is stuck whose virtual time has not advanced."""
 
 STUCK_CHECKS = 50
-"""How often, in as much time again, a stuck simulation is checked for the author's line that it is at. After these it
-is interrupted wherever it is.
-"""
+"""How often a stuck simulation is checked for the author's line; then it is interrupted anywhere."""
 
 ENDING_CHECKS = 10
 """How many times `STUCK_AFTER` a simulation gets to end after it was told to, although virtual time passes again."""
@@ -86,9 +84,7 @@ class LeavesSimulation(ConfigurationError):
 
 
 class _Stuck(BaseException):
-    """Ends code of the author that does not wait. Unlike KeyboardInterrupt, it does not end the loop, which still has
-    to end everything else in order.
-    """
+    """Ends an author's code that does not wait. KeyboardInterrupt would end the loop as well."""
 
 
 @contextmanager

@@ -24,9 +24,7 @@ HOME_NAMESPACE = "default"
 
 @dataclass(frozen=True)
 class Shape:
-    """A manager's controllers, and how its instances share the work: as `shards`, or `in_turns`; or else there can be
-    only one instance.
-    """
+    """How a manager's instances share the work: as `shards`, or `in_turns`; or there is only one."""
 
     controllers: Sequence[Controller[Any]]
     sharding: Sharding | None
