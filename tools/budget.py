@@ -92,7 +92,6 @@ ABOVE, BELOW = 1.02, 0.95
 SLACK = 0.5
 """Less than this is no difference: a quarter of a call per object may depend on what else ran before."""
 SLACK_OF_REQUESTS = 0.05
-"""The same: a periodic list that falls into one of the two runs is one request for all objects."""
 
 NAMESPACE, RING = "team", "budget"
 GROUP, VERSION, KIND = "example.kubeshard.dev", "v1", "App"
@@ -106,7 +105,6 @@ class Counts(NamedTuple):
     python: Functions
     c: Functions
     requests: Functions
-    """By method and status."""
     sent: float
     received: float
 
@@ -144,8 +142,6 @@ def _less(one: Functions, other: Functions) -> Functions:
 
 
 class Meter:
-    """Counts while it is on."""
-
     def __init__(self) -> None:
         self._package = str(Path(kubeshard.__file__).parent)
         self._names: dict[CodeType, str | None] = {}
@@ -357,14 +353,12 @@ class Script:
         self.counted[name] = self.meter.counts() - before, units
 
     async def does(self, work: Coroutine[Any, Any, object]) -> None:
-        """Somebody else does this."""
         await Outside(work)
 
     async def patch(self, kind: type[KubeObject], name: str, patch: Mapping[str, Any]) -> None:
         await self.does(self.admin.patch(kind, name, NAMESPACE, MergePatch(patch)))
 
     async def holds(self, shard: str) -> None:
-        """A shard joins."""
         now = micro_time(self.admin.world.clock.wall())
         spec = LeaseSpec(holder_identity=shard, lease_duration_seconds=60, acquire_time=now, renew_time=now)
         await self.does(self.admin.create(Lease(metadata=meta(shard, labels={RING_LABEL: RING}), spec=spec)))

@@ -245,8 +245,6 @@ class VirtualThread:
 
 
 class _Callback(asyncio.Handle):
-    """A callback of a thread."""
-
     __slots__ = ("_thread",)
 
     def __init__(
@@ -266,8 +264,6 @@ class _Callback(asyncio.Handle):
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer of a thread."""
-
     __slots__ = ("_thread",)
 
     def __init__(

@@ -45,14 +45,11 @@ class SeededRng:
 
 @dataclass(frozen=True, slots=True)
 class VirtualHost:
-    """A `Host` with a given name."""
-
     hostname: str = "virtual"
     in_pod: Pod | None = None
     in_namespace: str | None = None
     boot: str = "boot"
     named: str = ""
-    """The process."""
     ended: Callable[[str], bool] = lambda process: False
 
     def name(self) -> str:

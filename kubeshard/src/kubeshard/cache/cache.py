@@ -313,7 +313,6 @@ class Cache:
 
     @property
     def informers(self) -> Sequence[Informer[Any]]:
-        """All informers, for health and metrics."""
         return tuple(self._informers.values())
 
     def informers_of(self, kind: Kind | GroupKind) -> Iterator[Informer[Any]]:

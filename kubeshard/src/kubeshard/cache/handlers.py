@@ -60,7 +60,6 @@ class Registration(Generic[T]):
         self.name = name
         self._undecodable = undecodable
         self._filled = filled
-        """Whether the store is filled."""
         self._failed = failed
         self._clock = clock
         self._active = True
@@ -95,7 +94,6 @@ class Registration(Generic[T]):
         return self._filled.is_set() and self._caught_up.is_set()
 
     async def synced(self) -> None:
-        """Waits until `has_synced`; no longer once the handler is removed."""
         await self._filled.wait()
         await self._caught_up.wait()
 
@@ -138,8 +136,6 @@ class Registration(Generic[T]):
 
 
 class Inline(Registration[T]):
-    """The registration of a plain function."""
-
     def __init__(self, handler: Handler[T], *place: Any) -> None:
         super().__init__(*place)
         self._handler = handler
@@ -192,8 +188,6 @@ class Inline(Registration[T]):
 
 
 class Queued(Registration[T]):
-    """The registration of an async function."""
-
     def __init__(self, handler: AsyncHandler[T], *place: Any) -> None:
         super().__init__(*place)
         self._handler = handler
@@ -204,7 +198,6 @@ class Queued(Registration[T]):
         self._since: float | None = None
         self._task: asyncio.Task[Any] | None = None
         self._called: asyncio.Task[Any] | None = None
-        """That of the handler's call."""
         if self._mark is None:
             self._caught_up.clear()
 
@@ -436,7 +429,6 @@ class Backlog(Generic[T]):
         self._begun = 0
 
     def __len__(self) -> int:
-        """The number of waiting objects."""
         return len(self._waiting)
 
     def add(self, delta: Delta[T]) -> None:
@@ -458,7 +450,6 @@ class Backlog(Generic[T]):
 
     @property
     def mark(self) -> int:
-        """Marks the current point in time."""
         return self._begun
 
     def passed(self, mark: int) -> bool:

@@ -31,8 +31,6 @@ IndexListener = Callable[[str | None], None]
 
 
 class Files(Generic[T]):
-    """One part of an index."""
-
     __slots__ = ("by_value", "unfiled")
 
     def __init__(self) -> None:
@@ -175,7 +173,6 @@ class IndexBuilds:
         self._start(steps, self._group)
 
     async def done(self) -> None:
-        """Waits until nothing is left."""
         await self._done.wait()
 
     def run_in(self, group: asyncio.TaskGroup | None) -> None:

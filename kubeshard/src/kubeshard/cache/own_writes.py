@@ -45,7 +45,6 @@ from kubeshard.runtime.clock import Clock
 K = TypeVar("K")
 
 PATIENCE = 5.0
-"""Default wait in seconds."""
 
 
 LOST = 300.0
@@ -71,12 +70,9 @@ class OwnWrites:
         self.written: set[tuple[str, str, str]] | None = None
         """Gets kind, namespace and name of what is written; of some of it if it is much."""
         self.recorded = 0
-        """How many writes have been recorded."""
         self.lost: dict[tuple[Kind, Key], _Answered] = {}
-        """Writes without an answer."""
 
     def __bool__(self) -> bool:
-        """Whether any write is pending."""
         return bool(self._pending or self.lost)
 
     def record(self, write: WriteRecord) -> None:

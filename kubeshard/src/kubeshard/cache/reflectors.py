@@ -80,7 +80,6 @@ class Reflectors(Generic[T]):
         self.staging: Staging[T] | None = None
         """Set while another scope is being listed."""
         self._listing: Mapping[str, Reflector[T]] = {}
-        """The list/watches that do so."""
         self._name = name
         self._form = form
         self._scope = scope
@@ -90,10 +89,8 @@ class Reflectors(Generic[T]):
         self._shared = shared
         self._arrive = arrive
         self._past_stale_events = 0
-        """The counts of list/watches that have ended."""
         self._numbers = itertools.count(1)
         self.parts: Parts = self._lacking(scope, {})
-        """The parts of the current scope."""
         self._by_part = self._made(scope, self.parts, sink, stats)
         self._running: dict[str, asyncio.Task[NoReturn]] = {}
         """Those of the current scope, by part."""
@@ -301,9 +298,7 @@ class NewScope(NamedTuple, Generic[T]):
     parts: Parts
     """These, and those of the new list/watches."""
     reflectors: Mapping[str, Reflector[T]]
-    """The new list/watches."""
     running: Mapping[str, asyncio.Task[NoReturn]]
-    """Their tasks."""
     stats: ListWatchStats
     group: asyncio.TaskGroup
 

@@ -31,7 +31,6 @@ class Snapshot(Mapping[Key, T | UndecodableObject]):
             self.put(entry)
 
     def put(self, entry: T | UndecodableObject, _: str = "", /) -> None:
-        """As a part's `Entries`."""
         metadata = entry.metadata
         namespace, name = metadata.namespace, metadata.name
         if isinstance(entry, UndecodableObject):
@@ -61,7 +60,6 @@ class Snapshot(Mapping[Key, T | UndecodableObject]):
         self.discard(Key(metadata.namespace, metadata.name))
 
     def discard(self, key: Key) -> None:
-        """Removes an entry, if there is one."""
         self.undecodable.pop(key, None)
         objects = self.objects.get(key.namespace)
         if objects and objects.pop(key.name, None) is not None and not objects:

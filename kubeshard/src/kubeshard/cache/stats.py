@@ -30,8 +30,6 @@ _log = get_logger("kubeshard.cache")
 
 
 class InformerStats:
-    """Counts what has happened to one informer."""
-
     def __init__(self, stats: ListWatchStats, notices: InformerNotices) -> None:
         self._stats = stats
         self._notices = notices
@@ -53,7 +51,6 @@ class InformerStats:
 
     @property
     def failures(self) -> int:
-        """The number of lists and watches that failed."""
         return self.errors.total()
 
     @property
@@ -70,12 +67,10 @@ class InformerStats:
 
     @property
     def handler_errors(self) -> int:
-        """The number of handler calls that raised."""
         return self._notices.handler_errors
 
     @property
     def index_errors(self) -> int:
-        """Calls of index functions that raised."""
         return self._notices.index_errors
 
     @property

@@ -72,7 +72,6 @@ class Store(Generic[T]):
         return entry.metadata if entry is not None else None
 
     def list(self, namespace: str | AllNamespaces = ALL) -> Sequence[T]:
-        """All objects, or those of one namespace."""
         if namespace is not ALL:
             return list(self._objects.get(namespace, {}).values())
         return [obj for objects in self._objects.values() for obj in objects.values()]
@@ -90,7 +89,6 @@ class Store(Generic[T]):
         return self._index(name).find(value, namespace)
 
     def has_index(self, name: str) -> bool:
-        """Whether the index exists and can be read."""
         return name in self._indexes and self._indexes[name].complete
 
     def filed(self, name: str, value: str) -> Mapping[Key, T]:
@@ -112,7 +110,6 @@ class Store(Generic[T]):
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The versions up to which the parts are complete."""
         return self._versions
 
     def complete_up_to(self, namespace: str, uid: str = "") -> str:

@@ -90,8 +90,6 @@ async def wait_for(
 
 
 class _Last:
-    """The last state or error."""
-
     text = ""
     error: ApiError | None = None
 

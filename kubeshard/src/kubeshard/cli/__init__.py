@@ -13,7 +13,6 @@ from kubeshard.runtime.garbage_collection import COLLECT_AFTER
 
 
 def main() -> None:
-    """Entry point of the command `kubeshard`."""
     _run("kubeshard.cli.program", "main")
 
 

@@ -133,7 +133,6 @@ def _is_project(folder: Path, package: str) -> bool:
 
 
 def _group_of(package: Path) -> str:
-    """The API group of the project's kind."""
     found = re.search(r'group="([^"]+)"', (package / "types.py").read_text())
     return found[1] if found else "example.com"
 
@@ -233,7 +232,6 @@ def _values(project: str, kind: str, group: str, sharding: bool, webhook: bool) 
 
 
 def _project(values: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Pairs of path within the project and content."""
     for path, template in _files(files("kubeshard.cli") / "templates", Path()):
         *folders, name = path.parts
         if folders[:1] == ["another"] or (folders[:1] == ["webhook"] and not values["webhook"]):

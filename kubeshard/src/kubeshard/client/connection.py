@@ -116,7 +116,6 @@ class Connection:
         return other
 
     def with_retry(self, policy: RetryPolicy) -> Connection:
-        """The same, with another policy."""
         other = copy.copy(self)
         other._retry = policy
         return other
@@ -300,19 +299,15 @@ class _Seen:
     authenticated: bool = False
     """Whether there were credentials at least once."""
     presented: Credential | None = None
-    """The credential in use."""
     tls: Tls | None = None
     """The settings in use."""
     unverified: str = ""
     """Why the server could not be verified, if nothing has been heard of it since."""
     warnings: set[str] = field(default_factory=set)
-    """Warnings that were logged already."""
 
 
 @dataclass(slots=True)
 class _Attempts:
-    """The attempts of one request."""
-
     made: int = 0
     renewed: bool = False
     reread: bool = False

@@ -116,7 +116,6 @@ class Discovery:
         return list(found.values()), silent
 
     def forget(self, group: str) -> None:
-        """Drops the cached group."""
         self._versions.pop(group, None)
         for key in [key for key in self._kinds if key[0] == group]:
             del self._kinds[key]

@@ -55,9 +55,7 @@ class Proof(Protocol):
 
     def standing(self, meta: ObjectMeta) -> Standing: ...
 
-    def created(self, obj: T) -> T:
-        """The object to create."""
-        ...
+    def created(self, obj: T) -> T: ...
 
     def require(self, obj: KubeObject) -> None:
         """Whether an object may be replaced or deleted as it was read."""

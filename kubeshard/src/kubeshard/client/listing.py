@@ -165,8 +165,6 @@ _HEAD_LIMIT = 64 * 1024
 
 
 class ShardInfo(Struct):
-    """metav1.ShardInfo."""
-
     selector: str = ""
 
 
@@ -215,7 +213,6 @@ class ListSplitter(Generic[T]):
 
     @property
     def held(self) -> int:
-        """Bytes waiting to become objects."""
         return self._size
 
     def feed(self, chunk: bytes) -> list[T | UndecodableObject]:

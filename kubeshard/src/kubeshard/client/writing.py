@@ -59,7 +59,6 @@ class _Counts:
     """Counts of writes. As a context manager, it counts a NotOurs that leaves the block."""
 
     unfenced: Counter[str] = field(default_factory=Counter)
-    """By kind."""
     refused: int = 0
     refused_by_server: int = 0
 
@@ -94,7 +93,6 @@ class Writes(View):
 
     @property
     def unfenced_kinds(self) -> Mapping[str, int]:
-        """The same, by kind."""
         return dict(self._counts.unfenced)
 
     @property

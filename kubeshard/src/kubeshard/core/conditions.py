@@ -53,7 +53,6 @@ def _at(condition: Condition, time: str) -> Condition:
 
 
 LONGEST_MESSAGE = 32_768
-"""Maximum characters in metav1.Condition."""
 
 _TYPE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])")
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")

@@ -96,7 +96,6 @@ _PLAIN = re.compile("[A-Za-z0-9_.~-]*")
 
 
 def _quoted(part: str) -> str:
-    """Quoted for a path. Nearly every name needs no quoting."""
     return part if _PLAIN.fullmatch(part) else quote(part, safe="")
 
 

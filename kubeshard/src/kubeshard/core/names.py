@@ -39,7 +39,6 @@ LONGEST_NAME = 63
 """Maximum length of a name that every kind accepts, and that is a valid label value."""
 
 LONGEST_DOTTED = 253
-"""Maximum length of a DNS subdomain."""
 
 _HASH_DIGITS = 8
 _NOT_IN_LABELS, _NOT_IN_SUBDOMAINS = re.compile(r"[^a-z0-9]+"), re.compile(r"[^a-z0-9.]+")

@@ -18,7 +18,6 @@ from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, OwnerReference
 
 NOTED_OWNER = "kubeshard.dev/owner"
-"""The annotation that names the owner."""
 
 
 class AlreadyControlled(KubeshardError):
@@ -34,7 +33,6 @@ class IllegalOwner(Terminal, ValueError):
 
 
 def group_kind_of(reference: OwnerReference) -> GroupKind:
-    """The owner's kind without its version."""
     return GroupKind(reference.api_version.rpartition("/")[0], reference.kind)
 
 

@@ -219,7 +219,6 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """A deep copy of JSON."""
     if isinstance(value, dict):
         return {name: _copied(inner) for name, inner in value.items()}
     return [*map(_copied, value)] if isinstance(value, (list, tuple)) else value

@@ -34,7 +34,6 @@ def parse_time(text: str | None) -> float | None:
 
 
 _LONGEST = 64
-"""Maximum length of a time."""
 
 
 @lru_cache(4096)

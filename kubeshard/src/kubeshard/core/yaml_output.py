@@ -56,7 +56,6 @@ _Dumper.add_representer(str, _represented)
 
 
 def as_yaml(document: Any) -> str:
-    """One document, without a separator."""
     text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=sys.maxsize, allow_unicode=True)
     return text
 

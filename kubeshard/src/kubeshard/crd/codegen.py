@@ -143,7 +143,6 @@ class ModuleWriter:
     _kinds: dict[str | int, Kind] = field(default_factory=dict)
     """The kinds, by definition, or by the identity of an inline schema."""
     _names: dict[str | int, str] = field(default_factory=dict)
-    """Names of classes, likewise."""
     _statuses: set[str | int] = field(default_factory=set)
     """The definitions of the kinds' statuses, likewise."""
     _constructible: set[str] = field(default_factory=set)
@@ -305,7 +304,6 @@ class ModuleWriter:
         return _zero(hint) if owner in self._statuses else None
 
     def text(self, docstring: str, command: str = "") -> str:
-        """The source of the module."""
         classes = "\n\n\n".join(self.classes.values())
         used = set(re.findall(r"\b[A-Za-z]\w*", re.sub(r'"""(?:[^"\\]|\\.|"(?!""))*"""', "", classes)))
         standard = {"collections.abc": ("Mapping",), "typing": ("Any",)}

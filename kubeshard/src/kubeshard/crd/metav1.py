@@ -26,4 +26,3 @@ CONDITION: dict[str, Any] = {
         },
     },
 }
-"""metav1.Condition."""

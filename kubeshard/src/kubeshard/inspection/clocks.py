@@ -29,8 +29,6 @@ PAGE = 500
 
 
 class Clock(NamedTuple):
-    """Of the holder of a Lease."""
-
     namespace: str
     name: str
     ahead: float

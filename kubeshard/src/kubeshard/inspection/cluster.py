@@ -66,7 +66,6 @@ class Sharder(NamedTuple):
     election: Key
     """The Lease of the one that leads."""
     inside: bool = False
-    """Whether it is inside the operator."""
     leader: str = ""
     """The shard that leads, if it is inside."""
     problem: str | None = None
@@ -110,14 +109,12 @@ class ClusterSnapshot:
     """The Lease of the leading sharder service."""
 
     def ring(self, name: str) -> ControllerRing:
-        """The ring of this name. Raises Unanswerable, with similar names."""
         try:
             return self.rings[name]
         except KeyError:
             raise (unknown("ring", name, self.rings) if self.rings else self.no_rings()) from None
 
     def no_rings(self) -> Unanswerable:
-        """What to answer if there are none."""
         why = (
             ""
             if self.defined
@@ -268,7 +265,6 @@ async def read_leases(client: Client) -> list[Lease]:
 
 
 async def read_webhook(client: Client, ring: str) -> Webhook:
-    """Reads the webhook of a ring. Raises ApiError, except for a missing right."""
     try:
         found = await client.get(MutatingWebhookConfiguration, webhook_config_name(ring))
     except Forbidden:

@@ -50,7 +50,6 @@ class Counts:
     resource: GroupResource
     main: bool
     shards: Counter[str] = field(default_factory=Counter)
-    """The number of objects by the shard in their label, whether it is alive or not."""
     draining: Counter[str] = field(default_factory=Counter)
     """The number of these that have the drain label."""
     marked: Counter[str] = field(default_factory=Counter)
@@ -79,7 +78,6 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """The number of objects that the ring shards."""
         return self.shards.total() + self.unassigned.count
 
     def add(

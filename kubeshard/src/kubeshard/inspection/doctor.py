@@ -77,7 +77,6 @@ SHARDER = "sharder"
 APPLY = "kubectl apply --server-side --force-conflicts -f -"
 """Also over what somebody else has changed."""
 AT_ONCE = 8
-"""How many rights are asked for at once."""
 
 _REVIEWS = GroupResource("authorization.k8s.io", "subjectaccessreviews")
 
@@ -145,7 +144,6 @@ class _Lacking(NamedTuple):
         return "warning" if _is_optional(self.resource, self.verbs) else "error"
 
     def grant(self, account: Account) -> str:
-        """The command that gives the account these rights."""
         namespace, name = account
         role = f"{name}-sharder-{self.resource.resource.replace('/', '-')}"
         kind, place = ("role", f" --namespace {self.where}") if self.where else ("clusterrole", "")
@@ -324,7 +322,6 @@ class _Doctor:
         return [_Lacking(resource, where, verbs) for (resource, where), verbs in lacking.items()]
 
     async def _may(self, account: Account, grant: Grant, verb: str) -> bool:
-        """Whether the account may."""
         namespace, name = account
         resource, _, subresource = grant.resource.resource.partition("/")
         spec = {
@@ -437,7 +434,6 @@ class _Doctor:
     async def _rights_inside(
         self, part: str, cluster: ClusterSnapshot, name: str, sharder: Sharder, ranges: SeenRanges | None
     ) -> AsyncIterator[Finding]:
-        """Of the operator's account."""
         place, ring = sharder.election.namespace, cluster.rings[name]
         with needing("get", Pod.KIND.group_resource):
             try:

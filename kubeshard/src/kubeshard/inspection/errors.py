@@ -34,7 +34,6 @@ def needing(verb: str, resource: GroupResource) -> Iterator[None]:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> Unanswerable:
-    """An error about an unknown name, which suggests similar names or lists all names."""
     names = sorted(known)
     if close := get_close_matches(name, names, n=3, cutoff=0.5):
         return Unanswerable(f"there is no {what} {name}; did you mean {' or '.join(close)}?")

@@ -13,7 +13,6 @@ import msgspec
 from kubeshard.inspection.stats import RingSnapshot, ShardRow
 
 KEPT = 200
-"""The number of happenings that are remembered."""
 TOGETHER = 5.0
 """Moves that follow each other within so many seconds are one happening."""
 

@@ -126,7 +126,6 @@ class LiveRing:
         await self._read.wait()
 
     def replaced(self) -> None:
-        """Marks that it no longer runs and another live ring has replaced it."""
         self._read.set()
 
     async def changed(self) -> None:
@@ -275,8 +274,6 @@ class _Follower(Sink[T, Entries[T]], Generic[T]):
 
 
 class _Leases(_Follower[Lease]):
-    """The ring's Leases."""
-
     def __init__(self, ring: LiveRing) -> None:
         self._ring = ring
 

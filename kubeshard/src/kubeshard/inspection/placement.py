@@ -66,7 +66,6 @@ from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.shard_states import MAX_DURATION
 
 SUCCESSORS = 3
-"""Number of successors that are reported."""
 
 
 class Child(msgspec.Struct, rename="camel", frozen=True):
@@ -612,7 +611,6 @@ async def rings_of(client: Client, rings: Iterable[SeenRing], word: str) -> list
 
 
 async def find(client: Client, kind: Kind, name: str, namespace: str) -> PartialObject | None:
-    """The object, or None if it does not exist. Raises MissingRight, ApiError."""
     selector = FieldSelector.equals("metadata.name", name)
     place = namespace if kind.namespaced else ALL
     with needing("list", kind.group_resource):

@@ -43,7 +43,6 @@ class SeenRing:
     kinds: Mapping[GroupResource, Kind]
     unresolved: Mapping[GroupResource, str]
     problems: tuple[str, ...] = ()
-    """Mistakes in its specification."""
     left_out: tuple[str, ...] = ()
     """System namespaces that its selector selects without being confirmed."""
     members: tuple[Member, ...] = field(default=())
@@ -60,7 +59,6 @@ class SeenRing:
 
     @property
     def entries(self) -> list[tuple[RingEntry, Kind]]:
-        """The resources that can be read."""
         return [
             (entry, self.kinds[entry.resource])
             for entry in self.view.resources.entries

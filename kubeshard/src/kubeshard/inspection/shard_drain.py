@@ -62,7 +62,6 @@ class ShardDrain(msgspec.Struct, frozen=True):
     shard: str
     namespace: str
     uid: str
-    """The UID of its pod."""
     grace: int
     """The pod's termination grace period in seconds."""
     runs_it: str

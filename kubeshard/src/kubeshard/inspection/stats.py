@@ -31,7 +31,6 @@ class ShardRow(msgspec.Struct, frozen=True, rename="camel"):
     state: str
     """The state of its Lease: the sharder's label, or `""` before there is one."""
     live: bool
-    """Whether the shard holds its Lease."""
     objects: int
     """The number of its objects of main resources."""
     followers: int
@@ -56,7 +55,6 @@ class RingSnapshot(msgspec.Struct, frozen=True, rename="camel"):
     moves: int = 0
     """Observed movements of objects from one shard to another."""
     drains: int = 0
-    """Observed drain requests."""
     unread: tuple[str, ...] = ()
     """What is missing from the numbers, and why."""
 
@@ -235,7 +233,6 @@ class RingStats:
     # Output
 
     def snapshot(self, now: float) -> RingSnapshot:
-        """The ring at this moment."""
         while self._recent and self._recent[0].began < now - RECENT:
             self._recent.popleft()
         arrived, left = Counter[str](), Counter[str]()

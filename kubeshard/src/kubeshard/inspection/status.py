@@ -142,7 +142,6 @@ class RingStatus(msgspec.Struct, rename="camel", frozen=True):
     oldest_drain_seconds: float | None
     troubles: list[Trouble]
     assignment: AssignmentStatus | None = None
-    """Where objects are shared out by ranges."""
 
 
 async def status_of(
@@ -195,7 +194,6 @@ def _oldest_of(ranges: SeenRanges, now: float) -> float | None:
 
 
 async def _oldest(client: Client, ring: SeenRing, counted: Sequence[Counts]) -> float | None:
-    """Of the drains of objects with labels."""
     label = ring.view.drain_label
     drained = [ring.kinds[counts.resource] for counts in counted if counts.draining.total()]
     known = [time for kind in drained if (time := await oldest_drain(client, kind, label)) is not None]
@@ -257,7 +255,6 @@ def _resource(counts: Counts) -> ResourceStatus:
 Severity = Literal["error", "warning"]
 
 EXAMINE = "kubectl shard doctor"
-"""Finds out why."""
 
 _WRONG_WHEN_TRUE = frozenset(
     {

@@ -97,7 +97,6 @@ class ListWatchStats(msgspec.Struct):
     errors: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, other: ListWatchStats) -> None:
-        """Adds other counts, except errors."""
         self.full_reads += other.full_reads
         self.rewinds += other.rewinds
         self.unexpected_answers += other.unexpected_answers
@@ -247,7 +246,6 @@ class Reflector(Generic[T]):
         an event or a bookmark. What arrives of a list that is not complete yet proves nothing.
         """
         self.last_answered: float | None = None
-        """When the server last responded at all: also by an error, or by a part of a list."""
         self.read_since = float("-inf")
         """When the last successful full list was started (monotonic seconds)."""
         self._source = source

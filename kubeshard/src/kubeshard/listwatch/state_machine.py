@@ -284,12 +284,10 @@ class ListWatch:
 
     @property
     def request(self) -> Request:
-        """What the driver must do now."""
         return self.state.request
 
     @property
     def resource_version(self) -> str:
-        """The last version, `""` before the first full list."""
         return self.state.version
 
     def start(self) -> None:
@@ -420,7 +418,6 @@ class ListWatch:
         return self._pause_after(error, now)
 
     def elapsed(self) -> None:
-        """The pause is over."""
         state = self.state
         assert isinstance(state, Pausing)
         # Meanwhile another list/watch may have found that the server does not support streaming lists.

@@ -22,7 +22,6 @@ from kubeshard.version import __version__
 
 
 def chart() -> Mapping[str, str]:
-    """The text of each file, by its path in the chart's folder."""
     templates = {f"templates/{part.name}.yaml": GENERATED + part.helm for part in parts()}
     return {
         "Chart.yaml": GENERATED + as_yaml(_about()),

@@ -38,7 +38,6 @@ def network_policy(
 
 
 def metrics_reader(name: str, labels: Mapping[str, str]) -> Manifest:
-    """A ClusterRole to bind to the scraper's account."""
     rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     return {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", name, labels), "rules": rules}
 

@@ -47,8 +47,6 @@ _DESCRIPTORS = {
 
 
 class Icon(NamedTuple):
-    """A picture for catalogs."""
-
     media_type: str
     data: bytes
 

@@ -33,7 +33,6 @@ from kubeshard.manifests.values import About, ChartValues, OperatorValues, descr
 from kubeshard.manifests.values_schema import commented, components, schema, table
 
 Files = Mapping[str, str]
-"""The text of each file, by its path."""
 
 GENERATED = "# Made by `kubeshard manifests operator`; do not edit.\n"
 
@@ -213,7 +212,6 @@ def _readme(name: str, namespace: str, about: About, rows: Sequence[str]) -> str
 
 
 def _notes(parts: Sequence[Part]) -> str:
-    """What Helm prints at the end."""
     kinds = [obj["spec"]["names"]["kind"] for part in parts if part.name == "crds" for obj in part.objects]
     lines = [
         '{{ .Chart.Name }} {{ .Chart.AppVersion }} runs as {{ include "operator.fullname" . }} in the namespace'

@@ -15,5 +15,4 @@ def as_json(document: Any) -> str:
 
 
 def listed(objects: Iterable[Any]) -> str:
-    """A `List` as JSON."""
     return as_json({"apiVersion": "v1", "kind": "List", "items": list(objects)})

@@ -56,7 +56,6 @@ _BY_SHARDER = Chosen(
     "sharder",
 )
 _SPACE = {"space": "request.userInfo.username.split(':')[2]"}
-"""The sharder's namespace."""
 
 
 def lease_policy() -> Iterator[Manifest]:

@@ -413,7 +413,6 @@ def _prometheus_rule() -> Manifest:
 
 
 def dashboard_files() -> Mapping[str, str]:
-    """The text of each dashboard, by the path of its file in the chart."""
     return {
         f"dashboards/{name}.json": json.dumps(made, indent=1, ensure_ascii=False) + "\n"
         for name, made in dashboards().items()

@@ -32,7 +32,6 @@ from typing import Any
 from kubeshard.core.yaml_output import as_yaml
 
 Values = Mapping[str, Any]
-"""Values as plain mappings, as in YAML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,6 @@ class Chosen:
 
     @property
     def expression(self) -> str:
-        """The bare value, for Helm."""
         value = f".Values.{self.path}"
         return f"({value} | default {json.dumps(self.otherwise)})" if self.otherwise else value
 
@@ -194,7 +192,6 @@ class Part:
 
     @property
     def helm(self) -> str:
-        """The file of the chart."""
         text = "---\n".join(helm(obj) for obj in self.objects)
         if self.each:
             begin, end = f"{{{{ range $item := .Values.{self.each} }}}}{{{{ with $ }}}}", "{{ end }}{{ end }}"
@@ -273,7 +270,6 @@ def at(values: Values, path: str) -> Any:
 
 
 def resolved(description: Any, values: Values) -> Any:
-    """The manifest for these values."""
     match description:
         case Chosen() | Named() | Composed():
             return description.of(values)
@@ -303,7 +299,6 @@ def resolved(description: Any, values: Values) -> Any:
 
 
 def helm(description: Any) -> str:
-    """The template for Helm."""
     places: list[Any] = []
     text = as_yaml(_marked(description, places))
     return "".join(_line(line, places) for line in text.splitlines())

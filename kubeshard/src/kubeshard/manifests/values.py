@@ -174,11 +174,9 @@ ResourcesOfPods = Annotated[Resources, Meta(description="Of each pod.")]
 
 COMPONENT_LABEL = "app.kubernetes.io/component"
 LABELS = {APP_LABEL: APP_NAME, COMPONENT_LABEL: "sharder"}
-"""Of the sharder's pods."""
 
 
 def _spread() -> tuple[SpreadConstraint, ...]:
-    """Over nodes and zones where possible."""
     selector = {"matchLabels": LABELS}
     return tuple(
         SpreadConstraint(
@@ -189,8 +187,6 @@ def _spread() -> tuple[SpreadConstraint, ...]:
 
 
 class SharderValues(Values):
-    """The values of the sharder."""
-
     image: Annotated[
         Annotated[str, Meta(pattern=IMAGE)] | ImageParts,
         Meta(
@@ -336,8 +332,6 @@ class About(Values):
 
 
 class OperatorValues(Values):
-    """The values of an operator."""
-
     image: Annotated[
         Annotated[str, Meta(pattern=IMAGE)] | ImageParts,
         Meta(
@@ -501,13 +495,11 @@ def _bare(type_: Any) -> Any:
 
 
 def plain(values: Values) -> dict[str, Any]:
-    """The values as plain mappings and lists, as in YAML."""
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(values))
     return found
 
 
 def described(type_: type[Values]) -> Iterator[tuple[str, str]]:
-    """The name and description of each value."""
     for each in msgspec.structs.fields(type_):
         yield each.encode_name, _description(each.type)
 

@@ -20,7 +20,6 @@ class Definition(NamedTuple):
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """The names of the metric's series."""
         if self.type == "histogram":
             return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
         return (self.name,)

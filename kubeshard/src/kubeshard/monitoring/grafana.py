@@ -132,14 +132,10 @@ class Step(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What a panel shows."""
-
     title: str
     about: str
     unit: str
-    """As Grafana names it."""
     queries: Sequence[tuple[str, str]]
-    """Expressions and their legends."""
     limit: float | None = None
     """Drawn as a line, if there is one."""
     number: tuple[Step, ...] = ()

@@ -18,7 +18,6 @@ T = TypeVar("T")
 
 @contextmanager
 def in_background(make: Callable[[], AbstractAsyncContextManager[T]], name: str) -> Iterator[T]:
-    """Enters the context manager of `make` in the loop of a thread called `name`, for as long as the block runs."""
     entered: list[T] = []
     failures: list[BaseException] = []
     ready = threading.Event()

@@ -42,5 +42,4 @@ class Backoff:
         return base + (self._rng.uniform(0.0, base * policy.jitter) if self._rng else 0.0)
 
     def reset(self) -> None:
-        """The next failure counts as the first."""
         self._base = self._policy.initial

@@ -24,8 +24,6 @@ _LOOKUPS = (socket.getaddrinfo, socket.getnameinfo)
 
 
 class CallRunner(Protocol):
-    """Runs blocking calls."""
-
     async def begin(self, function: Callable[[], T]) -> Call[T]:
         """Waits for its turn, starts the call, and returns a future that is done when the call has ended."""
         ...
@@ -149,5 +147,4 @@ class Worker:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
     def close(self) -> None:
-        """Waits for running calls."""
         self._executor.shutdown()

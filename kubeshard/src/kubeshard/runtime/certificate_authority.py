@@ -61,7 +61,6 @@ def new_client_leaf(
 
 
 def new_private_key() -> bytes:
-    """A new private key as PEM."""
     return _pem(ec.generate_private_key(ec.SECP256R1()))
 
 

@@ -98,7 +98,6 @@ class Sending:
         return pycurl.PREREQFUNC_OK
 
     def failure(self, code: int, words: str) -> TransportError:
-        """The error for a code of libcurl."""
         answered = self.curl.getinfo(pycurl.HTTP_CONNECTCODE)
         if not self._sent and answered >= 300:
             return self.error(f"the proxy answered {answered}")
@@ -188,7 +187,6 @@ class Stream(Sending):
             raise self._how_it_ended()
 
     def close(self) -> None:
-        """Stops receiving."""
         self._stop_timer()
         self._transfers.cancel(self.curl)
 

@@ -176,7 +176,6 @@ class Sockets:
         return 0
 
     def descriptors(self) -> list[int]:
-        """File descriptors of the open sockets."""
         # `list` of a dict of ints is atomic, so another thread may add to the dict concurrently.
         return [number for number, inode in list(self._inodes.items()) if _inode(number) == inode]
 

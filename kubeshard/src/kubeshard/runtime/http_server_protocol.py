@@ -48,7 +48,6 @@ class Connections:
             self.direct = lru_cache(core.Heads.MOST)(lambda head: direct(head.method, head.url, head.headers))
         self.open: set[HttpProtocol] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        """The calls of the application."""
         self._none_left = asyncio.Event()
         self.aborted = False
 
@@ -230,8 +229,6 @@ class HttpProtocol(asyncio.Protocol):
 
 
 class _Exchange:
-    """The application's call for one request."""
-
     def __init__(self, protocol: HttpProtocol, request: Request) -> None:
         self._protocol = protocol
         self._http = protocol.http

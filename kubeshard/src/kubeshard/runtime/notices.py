@@ -22,7 +22,6 @@ from typing import Any
 from kubeshard.runtime.clock import Clock
 
 MOST = 1024
-"""Topics that are remembered."""
 
 
 @dataclass(slots=True)
@@ -81,5 +80,4 @@ class Notices:
         return [topic for topic in tuple(self._topics) if topic not in topics and self.resolved(topic)]
 
     def clear(self) -> None:
-        """Forgets all topics."""
         self._topics.clear()

@@ -46,7 +46,6 @@ class Repairs:
         return max(0.0, last + EVERY - self._clock.monotonic()) if count >= self._free else 0.0
 
     def repaired(self, thing: Hashable) -> None:
-        """It has just been repaired."""
         count, _ = self._known(thing)
         self._done[thing] = count + 1, self._clock.monotonic()
         self._done.move_to_end(thing)
@@ -54,7 +53,6 @@ class Repairs:
             self._done.popitem(last=False)
 
     def contested(self, thing: Hashable) -> bool:
-        """Whether somebody keeps changing it."""
         return self._known(thing)[0] >= self._free
 
     def quiet_in(self, thing: Hashable) -> float:

@@ -23,8 +23,6 @@ VARIABLE = "KUBESHARD_PROCESS"
 
 
 class Supervised(NamedTuple):
-    """This process, one of several."""
-
     number: int
     listener: socket.socket
 

@@ -30,7 +30,6 @@ class Bodies:
         self._limit = limit
         self._used = 0
         self._unfinished: dict[Body, None] = {}
-        """In the order of their beginnings."""
 
     @contextmanager
     def body(self, give_up: Callable[[], object]) -> Iterator[Body]:

@@ -50,7 +50,6 @@ class Conversion:
     max_body: int = MAX_BODY
     max_in_flight: int = MAX_IN_FLIGHT
     _classes: dict[str, type[KubeObject]] = field(default_factory=dict)
-    """Classes by apiVersion."""
     _steps: dict[tuple[str, str], Step] = field(default_factory=dict)
 
     @property

@@ -21,8 +21,6 @@ _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class RouteMetrics:
-    """The numbers of one webhook."""
-
     __slots__ = ("buckets", "codes", "in_flight", "seconds")
 
     def __init__(self) -> None:

@@ -43,8 +43,6 @@ class UnexpectedObject(ValueError):
 
 
 class GroupVersionResource(Struct):
-    """`request.resource`."""
-
     group: str = ""
     version: str = ""
     resource: str = ""

@@ -141,7 +141,6 @@ class Webhooks:
         self._registry = registry
         self._server: WebhookServer | None = None
         self.routes: Routes = self._routes()
-        """The routes; for your own `WebhookServer` or `AdmissionApp`."""
 
     @property
     def port(self) -> int:

@@ -129,7 +129,6 @@ class Levels(Generic[K]):
         self.ready = 0
 
     def depths(self) -> dict[int, int]:
-        """Ready keys by priority."""
         return {priority: level.ready for priority, level in self._levels.items()}
 
     def _served(self) -> _Level[K]:

@@ -151,7 +151,6 @@ class WorkQueue(Generic[K]):
         return () if known is None else known.causes
 
     def reasons(self, key: K) -> tuple[str, ...]:
-        """`why` as phrases."""
         return tuple(str(cause) for cause in self.why(key))
 
     def get(self, hold: Hold | None = None) -> Turn[K]:
@@ -163,7 +162,6 @@ class WorkQueue(Generic[K]):
         return Turn(self, hold)
 
     def is_busy(self, key: K) -> bool:
-        """Whether a worker has the key."""
         return key in self._core.taken
 
     def shut_down(self, *, discard: bool = False) -> None:

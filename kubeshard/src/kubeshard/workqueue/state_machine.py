@@ -39,11 +39,9 @@ from kubeshard.workqueue.reasons import Reason, Wanted
 
 class KeyState(Enum):
     IDLE = auto()
-    """The queue does not know the key."""
     QUEUED = auto()
     """The key waits for a worker."""
     RUNNING = auto()
-    """A worker has the key."""
     RUNNING_DIRTY = auto()
     """A worker has the key, and it was added again."""
 
@@ -169,7 +167,6 @@ class Delays(Generic[K]):
             del self._waiting[key]
 
     def drop(self, key: K) -> None:
-        """Drops the delay of the key."""
         if self._waiting.pop(key, None) is not None:
             self._tidy()
 

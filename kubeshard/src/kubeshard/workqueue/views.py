@@ -21,8 +21,6 @@ class WaitingKey(msgspec.Struct, Generic[K], frozen=True):
 
 
 class DelayedKey(msgspec.Struct, Generic[K], frozen=True):
-    """A key that will be added."""
-
     key: K
     seconds: float
     """How long until it is added; not positive if it is due now."""

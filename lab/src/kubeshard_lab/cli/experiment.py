@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from kubeshard_lab.experiment.subject import Subject
 
 INVALID = 3
-"""The exit code of a run that is not valid."""
 INTERRUPTED = 130
 _LAST = 60.0
 """Seconds at the end of the load, when there are the most objects, of which the answer tells the rate."""

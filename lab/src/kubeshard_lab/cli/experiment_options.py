@@ -63,7 +63,6 @@ class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in stub
 
 
 def load_options(function: Function) -> Function:
-    """Adds `--scale`, `--duration` and `--seed`, passed to the function as `scale`, `duration` and `seed`."""
     scale = click.option(
         "--scale",
         metavar="FACTOR",
@@ -91,8 +90,6 @@ def load_options(function: Function) -> Function:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What is sent."""
-
     scenario: str
     scale: float
     duration: float | None
@@ -128,7 +125,6 @@ class PlaceOptions:
 
     @property
     def delay(self) -> float:
-        """Seconds by which each answer is later."""
         return self.latency or (_SIMULATED_LATENCY if self.server == "simulation" else 0.0)
 
     @cached_property
@@ -167,8 +163,6 @@ class PlaceOptions:
 
 @dataclass(frozen=True)
 class ProgramOptions:
-    """Whose programs run, and how many."""
-
     setup_kind: Kind | None
     instances: int | None
     workers: int | None
@@ -190,8 +184,6 @@ class ProgramOptions:
 
 @dataclass(frozen=True)
 class OwnOptions:
-    """An author's own operator, and its objects."""
-
     own: str | None
     template: Path | None
     manifests: tuple[Path, ...]
@@ -245,8 +237,6 @@ class OwnOptions:
 
 @dataclass(frozen=True)
 class Asked:
-    """All of them."""
-
     load: LoadOptions
     place: PlaceOptions
     programs: ProgramOptions
@@ -254,7 +244,6 @@ class Asked:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """From the parameters of the command."""
 
         def group(made: type[G]) -> G:
             return made(**{each.name: options[each.name] for each in fields(made)})

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kubeshard_lab.simulation.script import Delivery, Operator, Script, Sharder
 
 EVENTS = 30
-"""How many of the events before a violation are shown."""
 
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -345,7 +344,6 @@ def _faults_of(operator: Operator) -> tuple[str, ...]:
 
 
 def _recorded(script: Script, until: str = "") -> tuple[Script, SimulationResult, Recorder | None]:
-    """Plays the script; that of an operator gets the digest of the run."""
     from kubeshard_lab.simulation.digest import Recorder
     from kubeshard_lab.simulation.operators.running import play_operator
     from kubeshard_lab.simulation.running import play

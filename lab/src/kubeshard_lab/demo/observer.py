@@ -58,13 +58,11 @@ class Observer:
 
     @property
     def leader(self) -> str:
-        """The name of the leading sharder, or `""` while there is none."""
         election = self._elections.store.get(self._election)
         identity = (election and election.spec.holder_identity) or ""
         return identity.rpartition("_")[0]
 
     async def until(self, condition: Callable[[RingSnapshot], bool], within: float) -> None:
-        """Returns when the condition holds. Raises TimeoutError."""
         async with asyncio.timeout(within):
             while not condition(self.snapshot()):
                 await self._live.changed()

@@ -29,8 +29,6 @@ _POLL = 0.1
 
 
 class Server(NamedTuple):
-    """A running API server, and how to call kubectl against it."""
-
     kubeconfig: Path
     kubectl: str
 
@@ -118,7 +116,6 @@ async def _control_plane(
 
 
 async def _keep(console: Console, kube: Server, processes: RingProcesses) -> None:
-    """Waits until cancelled, which is the normal end."""
     for text in (
         "everything keeps running until Ctrl-C; in another terminal:",
         f"  export KUBECONFIG={kube.kubeconfig}",

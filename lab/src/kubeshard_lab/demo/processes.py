@@ -42,13 +42,11 @@ class RingProcesses:
         return self.start(name, "-m", "kubeshard", "sharder", "--config", config)
 
     def start_shard(self, name: str, *arguments: str, mode: str = "shard") -> Child:
-        """Start a shard of the webhosting operator."""
         config = config_file(self._folder, "operator", operator_config, self._common())
         command = ["-m", "kubeshard_lab.examples.webhosting", "operator", "--config", config]
         return self.start(name, *command, "--shard-name", name, "--sharding", mode, *arguments)
 
     def start(self, name: str, *arguments: str, **environment: str) -> Child:
-        """Start a Python program."""
         child = Child(
             name,
             [sys.executable, *arguments],
@@ -73,11 +71,9 @@ class RingProcesses:
         self._children.pop(name).kill()
 
     def stop(self, name: str) -> int:
-        """Ask it to stop and wait; returns the exit code."""
         return self._children.pop(name).stop(grace=30)
 
     def request_stop(self, name: str, number: int) -> Child:
-        """Send the signal without waiting for the process to end."""
         child = self._children.pop(name)
         child.signal(number)
         return child

@@ -39,7 +39,6 @@ class Scenario:
     """`patience` is how many seconds a step may take."""
 
     mode = "shard"
-    """Modes of the shards."""
 
     def __init__(
         self,
@@ -73,7 +72,6 @@ class Scenario:
         return [title for title, _ in self._acts]
 
     async def steps(self) -> AsyncIterator[Step]:
-        """Runs them. Raises NotSettled, ProcessEnded."""
         for title, act in self._acts:
             before = self._observer.snapshot()
             began = self._clock.monotonic()
@@ -180,7 +178,6 @@ class InManager(Scenario):
 
 
 def live(view: RingSnapshot) -> set[str]:
-    """The shards that hold their Leases."""
     return {row.shard for row in view.rows if row.live}
 
 

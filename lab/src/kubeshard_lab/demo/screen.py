@@ -23,8 +23,6 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class Screen:
-    """The display of a scenario whose steps have these `titles`."""
-
     def __init__(self, console: Console, observer: Observer, titles: Sequence[str], clock: Clock) -> None:
         self._console = console
         self._observer = observer

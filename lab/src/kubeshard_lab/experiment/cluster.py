@@ -66,8 +66,6 @@ class LeftBehind(KubeshardError):
 
 
 class Found(NamedTuple):
-    """What is installed."""
-
     kind: SetupKind
     shards: int
 
@@ -171,7 +169,6 @@ class OnCluster(Experiment):
 
     @property
     def removal(self) -> str:
-        """The command that deletes what the run creates."""
         kinds = f"namespaces,{Theme.KIND.group_resource}"
         return f"kubectl delete {kinds} -l {RUN_LABEL}={self.run.id}"
 

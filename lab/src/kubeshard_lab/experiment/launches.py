@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 
 class Launch(NamedTuple):
-    """How to start a process."""
-
     name: str
     role: str
     command: Sequence[str]

@@ -48,8 +48,6 @@ class Point(NamedTuple):
 
 
 class Measured:
-    """The recorded histograms and samples of one run."""
-
     def __init__(
         self,
         run: RunRecord,
@@ -144,8 +142,6 @@ class _Series(NamedTuple):
 
 
 class _Buckets:
-    """The buckets of all objectives' histograms."""
-
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self._objectives = objectives
         self._series: dict[str, dict[tuple[object, ...], _Series]] = {each.name: {} for each in objectives}
@@ -154,7 +150,6 @@ class _Buckets:
         }
         """For each objective: group, upper bound, and the series."""
         self.last = -math.inf
-        """The time of the last scrape."""
 
     def take(self, scrape: Scrape) -> None:
         self.last = max(self.last, scrape.time)

@@ -30,8 +30,6 @@ class Send(Protocol):
 
 
 class Load:
-    """`record` takes each request once it is answered."""
-
     def __init__(
         self,
         send: Send,
@@ -83,7 +81,6 @@ class Load:
             raise error.exceptions[0] from None
 
     def uid_of(self, due: Due) -> str | None:
-        """None if it does not exist."""
         return self._uids.get((due.namespace, due.name))
 
     async def run(self, plan: LoadPlan) -> None:

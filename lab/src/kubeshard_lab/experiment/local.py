@@ -41,7 +41,6 @@ from kubeshard_lab.experiment.servers import RunningServer
 from kubeshard_lab.experiment.setups import Programs
 
 LEASE_SECONDS = 15.0
-"""As on a cluster."""
 
 
 SCRAPE_EVERY = 5.0
@@ -56,7 +55,6 @@ _ENDS = 2
 
 
 _OUTAGE = 0.2
-"""The part of the time between two outages."""
 
 
 class OnThisMachine(Experiment):
@@ -285,7 +283,6 @@ class Disturbances:
 
     @property
     def act(self) -> Callable[[], Awaitable[None]] | None:
-        """What is done whenever one is due."""
         return {
             "none": None,
             "kill": self._kill,

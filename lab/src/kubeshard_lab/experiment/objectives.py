@@ -61,7 +61,6 @@ class Objective(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def bucket(self) -> str:
-        """The series of the buckets."""
         return f"{self.histogram}_bucket"
 
     def covers(self, labels: Mapping[str, str]) -> bool:

@@ -82,7 +82,6 @@ def _own(folder: Path) -> Iterator[tuple[Metric, Mapping[str, str]]]:
 
 
 def _name(family: Metric) -> str:
-    """As the text format has it."""
     return f"{family.name}_total" if family.type == "counter" else family.name
 
 
@@ -118,7 +117,6 @@ class _Families(Collector):
                 self._groups[family.name][of] += samples
 
     def text(self) -> bytes:
-        """Without the end."""
         return bytes(generate_latest(self)).removesuffix(_END)  # type: ignore[no-untyped-call]
 
     def collect(self) -> Iterator[Metric]:

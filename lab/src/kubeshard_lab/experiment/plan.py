@@ -25,7 +25,6 @@ COLORS = (
 FONTS = ("Arial", "Courier New", "Futura", "Georgia", "Helvetica", "Palatino", "Tahoma", "Times", "Verdana")
 
 _FIRST_STORM = 0.2
-"""The part of the time between two."""
 
 
 class Due(NamedTuple):

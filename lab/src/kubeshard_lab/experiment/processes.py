@@ -56,9 +56,7 @@ class Started(Protocol):
 
     def kill(self) -> None: ...
 
-    def tail(self, lines: int = 20) -> str:
-        """The last lines that it printed."""
-        ...
+    def tail(self, lines: int = 20) -> str: ...
 
 
 class _Running:
@@ -100,7 +98,6 @@ class Processes:
         self.ended: list[str] = []
         """A sentence for each process that ended by itself."""
         self.ends = Counter[str]()
-        """How often each process ended by itself."""
         self.restarts = 0
         folder.mkdir(parents=True, exist_ok=True)
         self._pin(os.getpid(), "tool")
@@ -141,7 +138,6 @@ class Processes:
         return running is not None and running.child.running
 
     def launches(self, role: str) -> Sequence[Launch]:
-        """Those of a role that are to run."""
         return [
             each.launch
             for each in self._running.values()
@@ -167,7 +163,6 @@ class Processes:
                 self._happened("restarted", name, "")
 
     def usage(self) -> Sequence[Usage]:
-        """Of all processes that run."""
         time = self._clock.wall()
         self._read_wire()
         found = []

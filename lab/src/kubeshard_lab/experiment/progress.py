@@ -20,8 +20,6 @@ class Percentiles(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """A run at a moment."""
-
     title: str
     doing: str
     elapsed: float
@@ -33,7 +31,6 @@ class Progress(NamedTuple):
     in_flight: int
     late: int
     waited: Percentiles
-    """What users waited for."""
     queue: Percentiles
     reconcile: Percentiles
     objects: int
@@ -46,8 +43,6 @@ class Progress(NamedTuple):
 
 
 class Screen(Protocol):
-    """Where a run is shown."""
-
     def say(self, text: str) -> None: ...
 
     def showing(self, progress: Callable[[], Progress]) -> AbstractAsyncContextManager[None]:
@@ -87,7 +82,6 @@ async def cancelled(task: asyncio.Task[None]) -> None:
 
 
 def line(progress: Progress) -> str:
-    """The progress in one line."""
     parts = [
         f"{clock(progress.elapsed)}/{clock(progress.duration)} {progress.doing}",
         f"{progress.wanted:.1f} wanted, {progress.reached:.1f} reached/s",

@@ -123,8 +123,6 @@ class Gauge(NamedTuple):
 
 
 class Level(msgspec.Struct, frozen=True):
-    """A service level, and whether the run kept it."""
-
     name: str
     limit: float
     """Seconds."""
@@ -136,8 +134,6 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
-    """What was run, where, and how it ended."""
-
     id: str
     scenario: str
     setup: str
@@ -205,7 +201,6 @@ class Recorder:
         self._writers[type(row)].writerow(row)
 
     def flush(self) -> None:
-        """Call it once a second."""
         for file in self._files.values():
             file.flush()
 

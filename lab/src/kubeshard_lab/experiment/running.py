@@ -53,8 +53,6 @@ _RECONCILE = "controller_runtime_reconcile_time_seconds"
 
 
 class Settings(NamedTuple):
-    """What to run. `scenario` has been scaled already; `scale` says by how much."""
-
     scenario: Scenario
     setup: Setup
     server: str
@@ -133,7 +131,6 @@ class Experiment:
 
     @property
     def controller(self) -> str:
-        """The name of the controller whose latencies count."""
         return self._subject.controller
 
     def stop(self) -> None:
@@ -282,7 +279,6 @@ class Experiment:
 
     @asynccontextmanager
     async def _background(self, *works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-        """Runs work as long as the block lasts. What one of them raises, the block raises."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
@@ -295,7 +291,6 @@ class Experiment:
             raise errors.exceptions[0] from None
 
     async def _disturbed(self, act: Callable[[], Awaitable[None]] | None) -> None:
-        """Acts whenever a disturbance of the scenario is due."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while act is not None:
@@ -315,7 +310,6 @@ class Experiment:
             await asyncio.sleep(TICK)
 
     async def _follow(self) -> None:
-        """Tells the tracker what a user sees."""
         form = await self._subject.form(self._client)
         events = watcher(self._client, form, ALL, label_selector=self._subject.selector)
         async with aclosing(events):
@@ -431,7 +425,6 @@ class Experiment:
 
 
 async def ready_shards(client: Client, ring: str) -> Sequence[ObjectMeta]:
-    """The metadata of their Leases."""
     leases = await client.list_all(Lease, ALL, label_selector=Selector.equals(RING_LABEL, ring))
     return [lease.metadata for lease in leases if lease.metadata.label(STATE_LABEL) == "ready"]
 

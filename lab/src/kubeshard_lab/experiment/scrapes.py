@@ -49,7 +49,6 @@ class Scrape(NamedTuple):
     role: str
     text: str
     place: str
-    """For messages."""
 
     def parts(self) -> dict[str, str]:
         """The text of each family, by the name in its `# TYPE`."""
@@ -129,8 +128,6 @@ class Scraper:
 
 
 class Scrapes:
-    """Appends to the file in a run's folder."""
-
     def __init__(self, folder: Path) -> None:
         self._file = (folder / SCRAPES).open("w", encoding="utf-8")
 
@@ -144,7 +141,6 @@ class Scrapes:
 
 
 def selected(exposition: str) -> Iterator[str]:
-    """The lines of the selected families."""
     for line in exposition.splitlines():
         if line.startswith("# "):
             words = line.split(" ", 3)

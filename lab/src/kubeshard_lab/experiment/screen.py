@@ -49,7 +49,6 @@ class Terminal:
 
 
 def frame(progress: Progress) -> RenderableType:
-    """The progress for a terminal."""
     rates = Table.grid(padding=(0, 2))
     rates.add_row(
         f"[bold]{clock(progress.elapsed)}[/] of {clock(progress.duration)}",

@@ -114,7 +114,6 @@ class Programs:
         return [self.operator() for _ in range(self.setup.instances)]
 
     def operator(self) -> Launch:
-        """One instance more."""
         name = f"operator-{next(self._numbers)}"
         setup, port = self.setup, free_port()
         if setup.own:
@@ -140,7 +139,6 @@ class Programs:
         return self._launch(name, "operator", command, {}, port, None)
 
     def sharders(self) -> Sequence[Launch]:
-        """Those that the set-up has."""
         if self.setup.kind != "external":
             return []
         program = self.setup.sharder

@@ -94,7 +94,6 @@ async def _no_server() -> AsyncIterator[RunningServer]:
 
 @contextmanager
 def _logged(folder: Path) -> Iterator[None]:
-    """What all programs log goes to one file."""
     folder.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(folder / "simulation.log", encoding="utf-8")
     with closing(handler), heard_by(handler, logging.WARNING):

@@ -16,8 +16,6 @@ REQUESTED = "experiment-reconcile"
 
 
 class Seen(NamedTuple):
-    """What a watch sees of an object."""
-
     uid: str
     generation: int
     """The one that its status says is ready; 0 if none is."""
@@ -42,9 +40,7 @@ class Subject(Protocol):
         """What an empty cluster needs; `ring`: for a sharder service too."""
         ...
 
-    def foundation(self, plan: LoadPlan) -> Iterator[Mapping[str, Any]]:
-        """What the objects of a plan need."""
-        ...
+    def foundation(self, plan: LoadPlan) -> Iterator[Mapping[str, Any]]: ...
 
     async def send(self, client: Client, due: Due) -> ObjectMeta | None:
         """Returns the metadata of an object that was created or patched. Raises ApiError."""

@@ -26,8 +26,6 @@ from kubeshard_lab.experiment.subject import REQUESTED, RUN_LABEL, Seen, labels_
 
 
 class Anything(KubeObject):
-    """An object of any kind, with its status."""
-
     status: dict[str, Any] = field(default_factory=dict)
 
 

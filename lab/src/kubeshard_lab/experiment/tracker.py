@@ -34,8 +34,6 @@ class Written(NamedTuple):
 
 
 class _Known:
-    """What is known of an object."""
-
     __slots__ = ("early", "newest", "pending", "ready", "shard")
 
     def __init__(self) -> None:
@@ -60,7 +58,6 @@ class Tracker:
         self.moves = 0
         """How often an object went from one shard to another."""
         self.unready = 0
-        """Generations that are not ready yet."""
         self.ready = 0
         self.never = 0
         self.ready_objects = 0
@@ -117,7 +114,6 @@ class Tracker:
             self._record(Generation(*written, ready=math.nan, backfilled=False, gone=True))
 
     def end(self) -> None:
-        """Records what is still not ready."""
         for known in self._known.values():
             for written in known.pending:
                 self._record(Generation(*written, ready=math.nan, backfilled=False, gone=False))

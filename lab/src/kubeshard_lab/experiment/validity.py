@@ -13,18 +13,14 @@ from kubeshard_lab.experiment.quantiles import of_samples
 LATE = 0.5
 """Seconds after its due time from which a request was sent late."""
 MAY_BE_LATE = 0.01
-"""The part of all requests."""
 PROBE_LIMIT = 0.5
 """Seconds: the p99 of a small read. It takes a few milliseconds on a machine that is not starved."""
 TOOL_LIMIT = 0.9
 """Of a core."""
 MAY_BE_BUSY = 0.05
-"""The part of all seconds."""
 
 
 class Conditions(NamedTuple):
-    """What a run saw of its own conditions."""
-
     due: int
     """Requests that were due."""
     late: int
@@ -32,7 +28,6 @@ class Conditions(NamedTuple):
     bound: int
     """How many requests had to wait because the bound on parallel ones was reached."""
     parallel: int
-    """That bound."""
     probes: Sequence[float]
     """Seconds that each control probe took; infinite without an answer."""
     busy: Sequence[float]

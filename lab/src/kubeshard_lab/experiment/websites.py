@@ -40,7 +40,6 @@ class Websites:
         return form_of(Website)
 
     def installation(self, *, ring: bool) -> Iterator[Mapping[str, Any]]:
-        """What an empty cluster needs; `ring`: for a sharder service too."""
         if ring:
             yield from sharder_prerequisites()
             yield manifests.controller_ring(RING)
@@ -48,7 +47,6 @@ class Websites:
         yield manifests.system_namespace()
 
     def foundation(self, plan: LoadPlan) -> Iterator[Mapping[str, Any]]:
-        """The projects and Themes of a plan."""
         for name in plan.projects:
             yield self._labelled(manifests.project(name))
         for name, look in plan.themes.items():

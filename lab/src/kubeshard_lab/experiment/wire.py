@@ -70,8 +70,6 @@ def main() -> None:
 
 
 class _sockets:  # noqa: N801 - used like a function
-    """The TCP connections of this network namespace."""
-
     def __enter__(self) -> _sockets:
         from pyroute2 import DiagSocket
 

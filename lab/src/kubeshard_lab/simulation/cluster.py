@@ -155,16 +155,13 @@ class _Webhooks:
         """How many seconds it takes until a call arrives."""
         self.preferred = ""
         self.refused = 0
-        """How many calls did not arrive."""
         self.answered = 0
-        """How many calls were answered."""
         self.delayed = 0
         self.asked: Counter[str] = Counter()
         """How many calls each process got because it was preferred."""
         self._of: dict[str, dict[str, Any]] = {}
 
     def of(self, process: str) -> dict[str, Any]:
-        """The applications of a process."""
         return self._of.setdefault(process, {})
 
     def died(self, process: Process) -> None:
@@ -447,7 +444,6 @@ class SimulatedCluster(Environment):
         )
 
     def operator(self, name: str, *controllers: Controller[Any], **manager: Any) -> Process:
-        """Starts a process without a ring."""
         process = Process(self, name)
         return process.start(
             Manager(
@@ -492,5 +488,4 @@ class Touch(Reconciler[Thing]):
 
 
 def simulate(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs a scene on virtual time."""
     run_virtual(scene(), limit=A_YEAR)

@@ -61,8 +61,6 @@ class _Turns:
 
 
 class SlowFront:
-    """An API server as its clients see it."""
-
     def __init__(self, front: Replier, costs: Costs) -> None:
         self._front = front
         self._costs = costs
@@ -94,7 +92,6 @@ class Charged:
         world.connected = self._connected
 
     async def works(self, process: Process, seconds: float) -> None:
-        """Returns when the process has done so much."""
         if seconds:
             self.busy[process.name] += seconds
             await self._turns.setdefault(process.name, _Turns()).take(seconds)

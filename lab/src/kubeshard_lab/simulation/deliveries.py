@@ -49,7 +49,6 @@ class Labelled:
         return False
 
     def shown(self, obj: Any) -> Any:
-        """The object with the labels of its shard."""
         return obj
 
     def finds(self, child: Any) -> bool:
@@ -168,7 +167,6 @@ class Ranged(Labelled):
         return {**obj, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **labels}}}
 
     def _bucket(self, meta: Any) -> int:
-        """A child is in the bucket of its owner."""
         uid = next((each["uid"] for each in meta.get("ownerReferences") or ()), meta["uid"])
         hashed = uid if self._buckets.by == "uid" else meta["namespace"]
         if hashed not in self._bucket_of:

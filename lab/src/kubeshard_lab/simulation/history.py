@@ -35,7 +35,6 @@ class Sent(msgspec.Struct, frozen=True, tag=True):
     name: str
     timeout: float
     what: str
-    """The resource and the name of the object."""
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):

@@ -41,8 +41,6 @@ class Violation(NamedTuple):
 
 @dataclass
 class SimulationResult:
-    """What happened in a run."""
-
     violations: list[Violation] = field(default_factory=list)
     """In the order in which they were noticed."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -50,19 +48,16 @@ class SimulationResult:
     history: list[Entry] = field(default_factory=list)
 
     def noticed(self, at: float, oracle: str, what: str, about: str = "", *, authors: bool = False) -> None:
-        """Adds a violation. A Thing need not be named: `what` names it."""
         named = re.search(r"\bt\d+\b", what)
         about = about or (named.group() if named else "")
         self.violations.append(Violation(round(at, 6), oracle, what, about, authors))
 
     @property
     def breaks(self) -> list[str]:
-        """When, by which oracle, and what."""
         return [str(each) for each in self.violations]
 
     @property
     def broken(self) -> Counter[str]:
-        """How often which oracle noticed something."""
         return Counter(each.oracle for each in self.violations)
 
     @property
@@ -163,8 +158,6 @@ class Oracles:
 
 
 class Crashes(logging.Handler):
-    """Log lines with a traceback."""
-
     def __init__(self, oracles: Oracles) -> None:
         super().__init__(logging.ERROR)
         self._oracles = oracles

@@ -40,7 +40,6 @@ Before = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
 
 
 def refusal(code: int, reason: str) -> HttpResponse:
-    """Returns an error response of an API server."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code}
     return HttpResponse(code, {"content-type": "application/json"}, msgspec.json.encode(status))
 
@@ -175,8 +174,6 @@ class Answered:
 
 
 class StreamAround:
-    """A base class for streams that wrap another one."""
-
     def __init__(self, inner: HttpStream) -> None:
         self._inner = inner
 
@@ -235,7 +232,6 @@ class Environment:
         """Called when a process sends a request, if its networks say so (`Network.leaving`)."""
         self.learners: list[Learner] = []
         self.deaths: list[Callable[[Process], None]] = []
-        """Called when a process has ended."""
         self.sender: ContextVar[tuple[Process, HttpRequest] | None] = ContextVar("sender", default=None)
         """For whom the current task acts inside the API server; None for a user."""
         self.connected: Callable[[Process, Network], None] | None = None
@@ -466,8 +462,6 @@ class Process:
 
 
 class VirtualWatchdog:
-    """The kernel's watchdog of a simulated process."""
-
     kind = "kernel timer"
 
     def __init__(self, process: Process) -> None:
@@ -491,7 +485,6 @@ class VirtualWatchdog:
             self._timer = None
 
     def hold(self) -> None:
-        """Its machine stands still."""
         if self._timer:
             self._timer.cancel()
 

@@ -62,8 +62,6 @@ from kubeshard_lab.simulation.properties import (
 
 
 class RingOracles(Oracles):
-    """Judges a world with a ring."""
-
     properties = OF_RINGS
 
     def __init__(self, world: SimulatedCluster, result: SimulationResult, until: str = "") -> None:
@@ -471,7 +469,6 @@ class RingOracles(Oracles):
         return labels_of(obj).get(self._label, "")
 
     def _asked(self, obj: Any) -> bool:
-        """Whether the object has the drain label."""
         return self._drain in labels_of(obj)
 
     def _but_labels(self, obj: Any) -> Any:
@@ -485,6 +482,5 @@ class RingOracles(Oracles):
 
 
 def _age(obj: Any, process: Process) -> float:
-    """The age in seconds by the clock of the process."""
     created = parse_time(obj["metadata"]["creationTimestamp"])
     return math.inf if created is None else process.clock.wall() - created

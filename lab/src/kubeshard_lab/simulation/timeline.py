@@ -47,7 +47,6 @@ FAULT, DRAINED, UNOWNED, TAKEN = PALE = (
     "an object that nobody owns",
     "a Lease that a sharder holds",
 )
-"""What is drawn pale."""
 
 
 class Bar(NamedTuple):
@@ -87,7 +86,6 @@ class Timeline(NamedTuple):
     lines: list[tuple[float, str]]
     """The same events, as text, and the violations."""
     faults: tuple[str, ...] = ()
-    """The kinds of faults that are shown."""
 
 
 def timeline_of(
@@ -484,5 +482,4 @@ def _marks_of(group: Sequence[tuple[float, Mark]], y: float) -> list[str]:
 
 
 def _tipped(tip: str, drawn: Iterable[str]) -> list[str]:
-    """What the mouse explains."""
     return [f"<g><title>{escape(tip)}</title>", *drawn, "</g>"]

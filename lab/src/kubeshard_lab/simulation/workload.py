@@ -125,7 +125,6 @@ class Workload(ABC):
         """Starts another process under the name: a sharder if it begins with an x. `pod`: which one a shard runs in."""
 
     def another(self, name: str) -> str:
-        """Returns how the next process is called that is started under the name."""
         self._started[name] += 1
         process = f"{name}~{self._started[name]}"
         self.recorder.started(process)

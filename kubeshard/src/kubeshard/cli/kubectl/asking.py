@@ -157,7 +157,6 @@ def say(text: str = "") -> None:
 
 
 def print_value(value: object, output: str) -> None:
-    """Prints a value as JSON or YAML."""
     import msgspec
 
     plain: Any = msgspec.to_builtins(value)

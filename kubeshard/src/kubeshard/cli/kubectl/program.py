@@ -44,7 +44,6 @@ for _command in (status, where, why, plan, top, web, drain, release, doctor):
 
 
 def main() -> None:
-    """Entry point."""
     # Shell completion is registered for the program, not for a subcommand of kubectl.
     run_program(shard, "kubectl-shard" if COMPLETE in os.environ else "kubectl shard", complete_var=COMPLETE)
 

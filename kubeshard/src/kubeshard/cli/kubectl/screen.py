@@ -73,7 +73,6 @@ def top(
 
 
 def line(view: RingSnapshot) -> str:
-    """The ring in one line."""
     shards = ", ".join(f"{row.shard} {row.state or 'new'} {row.objects}+{row.followers}" for row in view.rows)
     return f"{shards or 'no shards'}; {view.verdict}"
 

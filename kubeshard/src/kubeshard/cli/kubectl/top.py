@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from kubeshard.client.client import Client
 
 REFRESH = 0.25
-"""Seconds between two refreshes."""
 HAPPENINGS = 6
-"""How many happenings the picture shows."""
 
 
 @click.command(

@@ -17,8 +17,6 @@ REMEMBERED_EVERY = 1.0
 
 
 class Watched:
-    """A ring, and its history."""
-
     def __init__(self, client: Client, ring: SeenRing) -> None:
         from kubeshard.inspection.history import History
         from kubeshard.inspection.live import RingWatcher

@@ -50,12 +50,9 @@ def local_names(port: int) -> frozenset[str]:
 
 
 SHOWN = 50
-"""How many happenings a page shows."""
 
 
 class Shown(Protocol):
-    """A ring to show."""
-
     history: History
 
     def snapshot(self) -> RingSnapshot: ...
@@ -127,7 +124,6 @@ class LivePage:
 
 
 def _given(scope: Scope, name: str) -> str:
-    """A parameter of the query, or ""."""
     found = parse_qs(scope.get("query_string", b"").decode("latin-1")).get(name)
     return found[0] if found else ""
 

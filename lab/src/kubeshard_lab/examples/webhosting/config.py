@@ -21,8 +21,6 @@ DEFAULT_WORKERS = 15
 
 
 class IngressConfig(Struct):
-    """Settings that all Ingresses of websites share."""
-
     annotations: Mapping[str, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
     tls: tuple[IngressTLS, ...] = ()
@@ -35,8 +33,6 @@ class OperatorConfig(ComponentConfig):
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings from file and environment."""
-
     config: OperatorConfig
     sharding: Mode | None
     """This process's role in the ring; None means a singleton with leader election."""

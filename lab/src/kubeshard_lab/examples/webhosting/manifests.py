@@ -25,7 +25,6 @@ _SYSTEM_LABELS = {"app.kubernetes.io/name": "webhosting-operator"}
 
 
 def crds() -> Iterator[Manifest]:
-    """The CustomResourceDefinitions of Theme and Website."""
     yield definition(Theme)
     yield definition(Website)
 
@@ -103,7 +102,6 @@ def rbac(ring: str = RING, sharder: tuple[str, str] = ("sharding-system", "shard
 
 
 def samples() -> Iterator[Manifest]:
-    """A project, two themes and two websites to try out."""
     yield project("project-foo")
     yield theme("exciting", "darkcyan", "Futura")
     yield theme("lame", "darkgray", "Times")

@@ -48,7 +48,6 @@ class Queries(NamedTuple):
 
 
 def parse_queries(documents: Sequence[Any], source: str) -> Queries:
-    """The queries of a file. Raises ConfigurationError."""
     first = documents[0] if documents else None
     if not isinstance(first, dict) or not isinstance(first.get("queries"), list) or not first["queries"]:
         raise ConfigurationError(f"{source}: no list of queries: it begins with `queries:`")

@@ -27,7 +27,6 @@ def queries_of(scenario: str) -> list[Query]:
 
 
 def as_file(queries: Iterable[Query]) -> Mapping[str, Any]:
-    """What the file says."""
     return {"queries": [msgspec.to_builtins(query) for query in queries]}
 
 

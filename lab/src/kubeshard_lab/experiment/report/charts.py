@@ -49,9 +49,7 @@ class Panel(Protocol):
     def unit(self) -> Unit: ...
     def header(self) -> Sequence[str]: ...
     def rows(self) -> Iterator[Sequence[Cell]]: ...
-    def empty(self) -> bool:
-        """Nothing can be seen in it."""
-        ...
+    def empty(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -100,8 +98,6 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """Sums, made of parts."""
-
     title: str
     unit: Unit
     bars: Sequence[Bar]
@@ -151,8 +147,6 @@ class Spreads:
 
 @dataclass(frozen=True)
 class Growth:
-    """A line over the number of instances."""
-
     name: str
     colour: str
     points: Sequence[tuple[int, float, bool]]
@@ -183,8 +177,6 @@ class Growths:
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels of one kind in one picture."""
-
     name: str
     """Of its files, and unique on a page."""
     title: str

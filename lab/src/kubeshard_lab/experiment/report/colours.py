@@ -58,5 +58,4 @@ def themed(svg: str) -> str:
 
 
 def variables(theme: dict[str, str]) -> str:
-    """For a style sheet."""
     return " ".join(f"--{name}: {colour};" for name, colour in theme.items())

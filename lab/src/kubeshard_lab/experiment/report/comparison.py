@@ -39,8 +39,6 @@ SCALE_OUT = "scale-out"
 
 @dataclass(frozen=True)
 class Compared:
-    """A run beside others."""
-
     name: str
     """Unique among those that it is compared with."""
     recorded: Recorded
@@ -77,8 +75,6 @@ class Compared:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that may be compared."""
-
     scenario: str
     duration: float
     server: str
@@ -116,7 +112,6 @@ class Capacity:
 
 
 def groups(runs: Iterable[Recorded]) -> list[Group]:
-    """In the order in which they are given."""
     found: dict[tuple[str, float, float, str, str], list[Recorded]] = defaultdict(list)
     for each in runs:
         run = each.run

@@ -36,7 +36,6 @@ class Load:
     verb: str
     requests: int
     failed: Counter[str]
-    """How many failed for each reason."""
     late: float
     """The 99th percentile of the seconds by which requests were sent later than due."""
     answered: list[float]
@@ -45,8 +44,6 @@ class Load:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What became of the generations that users wrote."""
-
     written: int
     ready: int
     never: int
@@ -63,14 +60,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Process:
-    """What a process used while the load ran."""
-
     name: str
     role: str
     cpu: float
     """Seconds."""
     cores: float
-    """Mean over the load."""
     cores_at_most: float
     memory: float
     """Mean of the resident memory while it ran, in bytes."""

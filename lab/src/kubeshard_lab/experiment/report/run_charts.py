@@ -52,7 +52,6 @@ MEMBERSHIP = {
     "left",
     "server-lost",
 }
-"""Kinds of events that are marked in charts."""
 SHORTEST_OF_SCRAPES = 10.0
 """Seconds of a window over which histograms that are read every few seconds say something."""
 BAD = {"killed", "crashed", "ended", "server-lost"}
@@ -321,7 +320,6 @@ def _extremes(times: Values, line: Line, spoken: Callable[[float], str]) -> str:
 
 
 def _busiest(panels: Iterable[Course], spoken: Callable[[float], str]) -> str:
-    """The highest value of each process."""
     highest = [
         f"{line.name} {spoken(max(known))}"
         for panel in panels

@@ -92,7 +92,6 @@ def latencies(generations: Iterable[Generation]) -> list[Sample]:
 
 
 def percentiles(samples: Iterable[Sample], windows: Windows, shares: Sequence[float]) -> list[Values]:
-    """For each share its percentile in each window."""
     within = _by_window(samples, windows)
     return [[of_samples(share, values) for values in within] for share in shares]
 
@@ -109,7 +108,6 @@ def cumulative_percentile(samples: Iterable[Sample], windows: Windows, share: fl
 
 
 def rate(times: Iterable[float], windows: Windows) -> Values:
-    """How many per second."""
     counts = [0] * len(windows)
     for time in times:
         if (number := windows.index(time)) is not None:
@@ -130,7 +128,6 @@ def growth(times: Iterable[float], lost: Iterable[float], windows: Windows) -> V
 
 
 def gauge(rows: Iterable[Gauge], name: str, windows: Windows) -> dict[str, Values]:
-    """The mean value in each window, for each subject."""
     subjects: dict[str, list[Sample]] = defaultdict(list)
     for row in rows:
         if row.name == name:

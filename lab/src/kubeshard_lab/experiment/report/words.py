@@ -73,7 +73,6 @@ def clock(value: float) -> str:
 
 
 def amount(unit: Unit, value: float) -> str:
-    """A value as it stands at an axis."""
     match unit:
         case Unit.SECONDS:
             return seconds(value)
@@ -113,7 +112,6 @@ def setup(run: RunRecord) -> str:
 
 
 def what(run: RunRecord) -> str:
-    """One sentence that says what was run."""
     sharder, operator = (PROGRAMS.get(each, each) for each in (run.program.split("+") * 2)[:2])
     workers = f"{plural(run.workers, 'worker')}{' each' if run.instances > 1 else ''}"
     whose = "an" if sharder == operator else f"{sharder}'s"
@@ -165,7 +163,6 @@ def verdict(run: RunRecord) -> tuple[str, str]:
 
 
 def against(level: Level) -> str:
-    """What was measured against what was allowed."""
     if level.worst is None:
         return "nothing was measured"
     return f"{seconds(level.worst)}, limit {seconds(level.limit)}"

@@ -34,7 +34,6 @@ def _moves(process: Process, request: HttpRequest) -> bool:
 
 
 def _renews(process: Process, request: HttpRequest) -> bool:
-    """Whether a shard writes its Lease."""
     path = request.target.partition("?")[0]
     own = path.endswith((f"/leases/{name_of(process.name)}", "/namespaces/ops/leases"))
     return own and request.method != "GET" and not is_sharders(process, request)

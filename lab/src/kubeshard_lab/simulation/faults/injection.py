@@ -60,7 +60,6 @@ class Conditions:
     def __init__(self, world: SimulatedCluster, seed: int) -> None:
         self.over = asyncio.Event()
         self.kinds: Collection[str] = ()
-        """What goes wrong in this run."""
         self.busy: set[str] = set()
         """Faults under way that are inflicted one at a time."""
         self.counts = Counter[str]()
@@ -186,8 +185,6 @@ class StreamEnds(Exception):
 
 
 class _Silenced(StreamAround):
-    """A stream as its process hears it."""
-
     def __init__(
         self,
         conditions: Conditions,
@@ -267,7 +264,6 @@ class Injection:
 
     @property
     def alone(self) -> bool:
-        """Whether nothing else goes wrong in this run."""
         return len(self.conditions.kinds) == 1
 
     async def lasts(self, low: float, high: float) -> None:
@@ -294,7 +290,6 @@ class Injection:
             process.terminate()
 
     def object(self) -> str:
-        """Returns the name of an object."""
         return f"t{self.rng.randrange(self.workload.count)}"
 
     @asynccontextmanager
@@ -306,7 +301,6 @@ class Injection:
 
     @asynccontextmanager
     async def ruled(self, rule: Rule) -> AsyncIterator[None]:
-        """The rule applies during the block."""
         self.conditions.rules.append(rule)
         try:
             yield
@@ -362,7 +356,6 @@ class Injection:
         return True
 
     def holder(self, name: str) -> str | None:
-        """The holder of a shard's Lease; None if there is no Lease."""
         lease = self.world.objects("coordination.k8s.io", "leases").get(Key("ops", name))
         return None if lease is None else lease["spec"].get("holderIdentity") or ""
 

@@ -37,6 +37,5 @@ class Families:
 
 
 def controller_uid(metadata: Any) -> str:
-    """The UID of what controls the object; empty without one."""
     references = metadata.get("ownerReferences") or ()
     return next((str(each.get("uid", "")) for each in references if each.get("controller")), "")

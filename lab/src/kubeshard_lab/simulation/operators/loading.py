@@ -36,7 +36,6 @@ class FreshImports:
         self._load = load
 
     def manager(self) -> Manager:
-        """Returns another manager, of modules of its own."""
         module, _, _ = self._target.partition(":")
         name = str(Path(module).resolve()) if module.endswith(".py") else module
         if name in sys.modules:

@@ -48,7 +48,6 @@ from kubeshard_lab.simulation.properties import (
 )
 
 _Counted = Counter[tuple[str, str]]
-"""Of each object, with its family."""
 
 
 class _Run(NamedTuple):

@@ -48,7 +48,6 @@ class Requested(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What is asked for, with what is known of its name."""
         name = self.metadata.get("name") or f"{self.metadata.get('generateName', '')}*"
         return f"{self.resource.resource} {name}"
 

@@ -42,7 +42,6 @@ def play_operator(
 
 
 def difference(script: Script, author: Author, first: Recorder) -> str:
-    """Plays the script again, and returns the first event that is not as in the first run; empty if all are."""
     again = Recorder(former=first, lines=False)
     play_operator(script, author, digest=again)
     if again.difference or again.digest == first.digest:

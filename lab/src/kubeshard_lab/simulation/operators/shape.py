@@ -67,7 +67,6 @@ class Shape:
 
     @property
     def instances(self) -> int:
-        """How many there are by default."""
         return 3 if self.sharding else 2 if self.in_turns else 1
 
     @property
@@ -95,6 +94,5 @@ class Shape:
 
     @property
     def resources(self) -> frozenset[GroupResource]:
-        """Those that are reconciled."""
         kinds = (controller.primary_watch.form.kind for controller in self.controllers)
         return frozenset(GroupResource(*kind.group_resource) for kind in kinds)

@@ -53,8 +53,6 @@ class Author:
 
 
 class _Sample:
-    """An object of the load."""
-
     def __init__(self, name: str, source: ObjectTemplate | MadeUp, kind: Kind, namespace: str) -> None:
         self.name = name
         self.kind = kind
