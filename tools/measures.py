@@ -56,10 +56,7 @@ Off = tuple[tuple[Any, str, Any], ...]
 
 
 class Measure(NamedTuple):
-    """`faults`: those under which `oracle` notices that it is missing, with the sharder there. `off`: what is replaced
-    to switch it off. `covered_by`: other measures that hide its absence, so they are switched off with it: it is a
-    second line of defence.
-    """
+    """`oracle` notices its absence under `faults`. `off`: what is replaced. `covered_by`: hide it, so off as well."""
 
     name: str
     summary: str

@@ -22,10 +22,7 @@ from distribution.licences import named
 
 
 def bill_of(subject: Distribution, others: Iterable[Distribution], *, wheel_digest: str, epoch: int) -> str:
-    """The bill of a distribution and everything installed with it: versions, licences and dependencies.
-
-    It is reproducible: its serial number is derived from the wheel's digest, and its time is an argument.
-    """
+    """What is installed with it. Reproducible: the serial number is from the digest, the time is given."""
     found = {canonicalize_name(it.name): it for it in (subject, *others)}
     parts = {name: _component(it) for name, it in found.items()}
     root = parts.pop(canonicalize_name(subject.name))

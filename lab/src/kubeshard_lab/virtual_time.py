@@ -309,11 +309,7 @@ class VirtualThreadRunner:
 
 
 class VirtualClock:
-    """The `Clock` of a virtual loop, by default the running one.
-
-    `skew` shifts this process's wall clock. `suspend` lets `boottime` run ahead of `monotonic`, as suspending a machine
-    does. Both model one machine, so give every simulated machine its own clock.
-    """
+    """By default of the running loop. `skew` shifts `wall`, `suspend` lets `boottime` run ahead, per machine."""
 
     EPOCH = 1_767_225_600.0
     """2026-01-01T00:00:00Z, which `wall` returns at loop time 0 without skew."""
@@ -356,11 +352,7 @@ class VirtualClock:
 
 
 def run_virtual(main: Coroutine[Any, Any, T], *, limit: float = ONE_DAY) -> T:
-    """Runs `main` to completion on a new virtual loop and returns its result.
-
-    Raises SleepsForever, OutOfTime, or whatever `main` raises. Like asyncio.run, it cancels the tasks that `main`
-    leaves behind.
-    """
+    """On a new virtual loop, to its end. Raises SleepsForever, OutOfTime; cancels the tasks left behind."""
     with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(limit)) as runner:
         return runner.run(main)
 
@@ -391,11 +383,7 @@ def virtual_loop() -> VirtualTimeLoop:
 
 
 class _IdleSelector(selectors.DefaultSelector):
-    """Never blocks. Where a selector would, it reports that nothing can run.
-
-    While something can, or nothing is connected, it asks the kernel only now and then: what comes from there comes at
-    no particular time.
-    """
+    """Where a selector would block, nothing can run. The kernel is asked only now and then."""
 
     def __init__(self, idle: Callable[[float | None], None]) -> None:
         super().__init__()

@@ -288,10 +288,7 @@ class Cache:
         return [obj for obj in found if labels.matches(obj.metadata.labels)] if labels else found
 
     def informer(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
-        """The declared informer. Without a scope, it is the one in the kind's own scope, or else the only one.
-
-        Raises UndeclaredKind.
-        """
+        """Without a scope, that in the kind's own scope, or else the only one. Raises UndeclaredKind."""
         form = form_of(target)
         place = (form, scope or self.scope_of(form.kind))
         found = self._informers.get(place) or self._moved.get(place)

@@ -44,10 +44,7 @@ Failed = Callable[[str, BaseException], None]
 
 
 class Registration(Generic[T]):
-    """Created by `Informer.add_handler`. As a context manager it removes the handler at the end of the block.
-
-    `name`: the handler's name in logs, in metrics and on the health page.
-    """
+    """Of `Informer.add_handler`; as a context manager it removes the handler. `name`: in logs and metrics."""
 
     def __init__(
         self,

@@ -148,11 +148,7 @@ class Index(Generic[T]):
 
 
 class IndexBuilds:
-    """The indexes of one informer that are not complete yet. `of` names the informer.
-
-    A few objects are indexed at once. Many are indexed in steps that let others run, while the informer runs; until
-    then reads by the index are refused (`CacheBehind`).
-    """
+    """Those that are not complete yet: many objects are indexed in steps, and reads raise CacheBehind."""
 
     def __init__(self, of: str, clock: Clock) -> None:
         self._of = of

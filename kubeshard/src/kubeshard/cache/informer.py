@@ -152,10 +152,7 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
     def add_index(
         self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
     ) -> None:
-        """Indexes all current and future objects by the function's values. If there are many and the informer runs,
-        this happens in the background, and reads by the index raise CacheBehind until `indexed` returns. Raises
-        ValueError if the name is taken.
-        """
+        """Of all objects. If there are many, in the background: reads raise CacheBehind. ValueError: name is taken."""
         self._index_builds.begin(self.store.begin_index(name, function, changed), len(self.store))
 
     async def indexed(self) -> None:

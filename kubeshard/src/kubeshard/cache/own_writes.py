@@ -102,10 +102,7 @@ class OwnWrites:
     async def settled(
         self, cache: Cache, target: type[KubeObject] | Form[Any] | Kind, timeout: float = PATIENCE
     ) -> None:
-        """Waits until the informers of the kind have seen the pending writes to it; then forgets them.
-
-        Raises CacheBehind after `timeout` seconds; the writes stay pending.
-        """
+        """Informers of the kind have seen the writes to it. Raises CacheBehind after `timeout` seconds."""
         kind = (target if isinstance(target, Kind) else form_of(target).kind).group_kind
         if kind not in self._pending:
             return

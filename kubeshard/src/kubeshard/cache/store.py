@@ -34,11 +34,7 @@ class UndeclaredIndex(KubeshardError):
 
 
 class Store(Generic[T]):
-    """Objects by namespace and name, and by the values of named indexes.
-
-    A store is fed in `parts`, each by its own list/watch. Lists skip an object that could not be decoded; `get` raises
-    its UndecodableObject, so that it is not mistaken for absent.
-    """
+    """Fed in `parts`, each by a list/watch. Lists skip objects that cannot be decoded; `get` raises their error."""
 
     def __init__(
         self,

@@ -107,10 +107,7 @@ class Connection:
         return self._seen.unverified
 
     def impatient(self) -> Connection:
-        """The same connections and credentials, but each call is one attempt that is sent at once. 429 and 503 are
-        always raised, and so is 401 (after the credentials were renewed for the next call); the caller awaits `turn`
-        first for the rate limit.
-        """
+        """The same, but each call is one attempt, sent at once: 429, 503 and 401 are raised. First await `turn`."""
         other = copy.copy(self)
         other._patient = False
         return other

@@ -78,10 +78,7 @@ class Discovery:
     async def kind(
         self, group: str, *, kind: str | None = None, resource: str | None = None, version: str | None = None
     ) -> Kind:
-        """The kind by its name (`Website`) or its resource (`websites`). `group` is `""` for the core group.
-
-        Raises KindNotServed, TypeError unless exactly one of `kind` and `resource` is given.
-        """
+        """By kind (`Website`) or resource (`websites`), one of the two. Raises KindNotServed, TypeError."""
         if (kind is None) == (resource is None):
             raise TypeError("name the kind by either kind= or resource=")
         known = (group, version or "") in self._kinds or group in self._versions

@@ -26,11 +26,7 @@ class RetryPolicy:
     longest: float = 60.0
 
     def delay(self, attempt: int, status: int, headers: Mapping[str, str], rng: Rng) -> float | None:
-        """Seconds to wait before the next attempt, or None if the response is final. `attempt` counts from 1.
-
-        Adds a tenth of jitter, and at least that much after a `Retry-After: 0`, so that clients rejected together
-        do not return together.
-        """
+        """Before the next attempt; None if the response is final. `attempt` counts from 1. With a tenth of jitter."""
         return self.pause(attempt, retry_after_of(headers) if status in (429, 503) else None, rng)
 
     def pause(self, attempt: int, wanted: float | None, rng: Rng) -> float | None:

@@ -272,12 +272,7 @@ class Writes(View):
         dry_run: bool = False,
         unfenced: bool = False,
     ) -> None:
-        """Requests the deletion; finalizers may delay it. `uid` and `resource_version` are preconditions
-        (Conflict).
-
-        Raises NotFound. A fenced view needs both preconditions, from an object that was ours: see
-        `delete_object`.
-        """
+        """Finalizers may delay it. Preconditions, needed if fenced (`delete_object`): Conflict. Raises NotFound."""
         kind = form_of(target).kind
         with self._counts:
             proof = self._enter_fence(kind, unfenced)
@@ -315,12 +310,7 @@ class Writes(View):
     async def delete_object(
         self, obj: KubeObject, *, kind: Kind | None = None, **options: Unpack[DeletionOptions]
     ) -> None:
-        """Deletes exactly the object that was read, in the state in which it was read; for options see
-        `delete`.
-
-        `kind` is needed for an object without one. Raises Conflict if it has changed, NotOurs if it belongs to
-        another shard.
-        """
+        """Exactly the object as it was read; options of `delete`; `kind` if it has none. Raises Conflict, NotOurs."""
         form = metadata_only(kind) if kind is not None else form_of(type(obj))
         meta = obj.metadata
         proof = None if self._fence is None else self._fence.proof(form.kind)

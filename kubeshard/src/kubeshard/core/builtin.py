@@ -10,10 +10,7 @@ from kubeshard.core.objects import KubeObject, Struct, field
 
 
 class LeaseSpec(Struct):
-    """`coordination.k8s.io/v1` LeaseSpec. Times are MicroTime text (`kubeshard.core.times`).
-
-    The empty holder of a released Lease is encoded: None and `""` are different.
-    """
+    """Times are MicroTime text. The empty holder of a released Lease is encoded: None and "" are different."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

@@ -129,11 +129,7 @@ class Terminal(KubeshardError):
 
 
 class Retry(KubeshardError):
-    """Raised by a reconciler that cannot do its work yet, because of something outside the cluster for example: the run
-    counts as failed, and there is another one after `after` seconds, or after the usual backoff without it.
-
-    Raises ValueError unless `after` is positive.
-    """
+    """The reconciler cannot do its work yet: it counts as failed, and runs again `after` seconds or the backoff."""
 
     def __init__(self, message: str = "", *, after: float | None = None) -> None:
         if after is not None and not after > 0:

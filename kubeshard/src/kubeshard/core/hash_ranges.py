@@ -96,11 +96,7 @@ class LabelledHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HashRanges:
-    """A set of hashes of one field: ascending ranges with gaps between them. Make it with `of`.
-
-    `str` is the value of the parameter `shardSelector`, or `labelSelector` for hashes in labels; without any ranges,
-    which no server takes, it is empty.
-    """
+    """Ascending, with gaps between them: see `of`. `str` is the `shardSelector` or `labelSelector`, "" if empty."""
 
     field: HashedField | LabelledHash
     ranges: tuple[HashRange, ...] = ()

@@ -68,11 +68,7 @@ class Kind(NamedTuple):
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """The URL path of the collection, or of one object, or of its subresource.
-
-        For a namespaced kind without a namespace it is the path of all namespaces, which only list and watch
-        support.
-        """
+        """Of the collection, one object, or its subresource. Without a namespace: all, to list and watch only."""
         path = _collection(self, namespace)
         if name is not None:
             path += f"/{_quoted(name)}"

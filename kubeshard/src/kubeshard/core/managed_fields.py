@@ -45,11 +45,7 @@ class ManagedMeta(ObjectMeta):
 
 
 def as_applied(entries: Sequence[Entry], manager: str) -> list[Entry] | None:
-    """The entries with everything that the manager set marked as applied; None if there is nothing to change.
-
-    Subresources are not changed. If the manager wrote several versions of the kind, that of its `Apply` entry
-    is used, else the latest; the fields of the others have no owner then.
-    """
+    """With everything that the manager set marked as applied, but for subresources; None if nothing changes."""
     updates = [entry for entry in entries if _is(entry, manager, "Update")]
     if not updates:
         return None

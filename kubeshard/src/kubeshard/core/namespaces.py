@@ -41,10 +41,7 @@ class WrongNamespace(Terminal, ValueError):
 
 
 def namespace_of(kind: Kind, name: str, namespace: str | None, own: str = "") -> str:
-    """The namespace of one object; `""` for cluster-scoped kinds. `own`: that of the object at hand.
-
-    Raises WrongNamespace.
-    """
+    """That of one object, "" if cluster-scoped. `own`: of the object at hand. Raises WrongNamespace."""
     if not kind.namespaced:
         if namespace:
             raise _refused(kind, namespace)
@@ -60,10 +57,7 @@ def namespace_of(kind: Kind, name: str, namespace: str | None, own: str = "") ->
 
 
 def namespaces_of(kind: Kind, namespace: str | AllNamespaces | None, own: str = "") -> str | AllNamespaces:
-    """The scope of many objects: one namespace, or all; `ALL` for cluster-scoped kinds.
-
-    Raises WrongNamespace.
-    """
+    """One namespace, or all; `ALL` for cluster-scoped kinds. Raises WrongNamespace."""
     if not kind.namespaced:
         if namespace and namespace is not ALL:
             raise _refused(kind, namespace)

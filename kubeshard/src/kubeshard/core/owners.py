@@ -83,10 +83,7 @@ def controller_reference(owner: KubeObject) -> OwnerReference:
 
 
 def with_owner(meta: ObjectMeta, owner: KubeObject, *, controller: bool = False) -> ObjectMeta:
-    """The metadata with the owner's reference added or replaced.
-
-    Raises AlreadyControlled when `controller` and another object controls it, IllegalOwner.
-    """
+    """With the owner's reference added or replaced. Raises AlreadyControlled, IllegalOwner."""
     reference = controller_reference(owner) if controller else owner_reference(owner)
     if owner.KIND.namespaced and owner.metadata.namespace != meta.namespace:
         where = f"is in namespace {meta.namespace!r}" if meta.namespace else "has no namespace"

@@ -48,10 +48,7 @@ class ApplyPatch:
 
 
 def merge_patch(base: Any, desired: Any) -> dict[str, Any]:
-    """The smallest merge patch that turns `base` into `desired`; empty if there is nothing to do.
-
-    A merge patch cannot set a value to null: None inside `desired` means "absent".
-    """
+    """The smallest merge patch that turns `base` into `desired`, in which None means "absent"."""
     patch: dict[str, Any] = {key: None for key in base if key not in desired}
     for key, value in desired.items():
         if key not in base:

@@ -49,11 +49,7 @@ class Readiness(NamedTuple):
 
 
 def is_ready(obj: KubeObject | Mapping[str, Any] | None) -> Readiness:
-    """The state of an object or a manifest; `NotFound` for None.
-
-    Raises TypeError if the object's class does not declare the fields that the rules of its kind read: at least
-    `status.conditions`.
-    """
+    """`NotFound` for None. Raises TypeError for a class without the fields that the rules of its kind read."""
     if obj is None:
         return Readiness("NotFound", "there is no such object")
     kind = _kind_of(obj)

@@ -27,11 +27,7 @@ def _nothing(_: type[KubeObject]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WaitCondition:
-    """A condition. `met` is called with each state of the object, and with None if there is no object.
-
-    `text` continues "not ..."; `seen` describes the actual state. `check` raises TypeError for a class that
-    does not declare the required fields.
-    """
+    """`met` gets each state, or None; `text` continues "not ..."; `check` raises TypeError for unfit classes."""
 
     text: str
     met: Callable[[Any], bool]

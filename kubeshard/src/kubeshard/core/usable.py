@@ -40,10 +40,7 @@ _ADDRESSES: Path = ("status", "loadBalancer", "ingress")
 
 
 def is_usable(obj: KubeObject) -> Readiness:
-    """The state of an object for those that depend on it: true if they can use it.
-
-    Raises TypeError if the object's class does not declare the fields that the rules read.
-    """
+    """True if others can use it. Raises TypeError for a class without the fields that the rules read."""
     kind = obj.KIND.group_kind
     if _only_exists(kind):
         return Readiness("Terminating" if obj.metadata.deleting else "Current", "it exists")

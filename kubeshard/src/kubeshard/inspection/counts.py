@@ -116,11 +116,7 @@ class Counts:
 
 
 async def count(client: Client, ring: SeenRing) -> AsyncIterator[Counts]:
-    """Counts resource by resource, in the order of a resync. Read errors are reported in `error`; no ApiError is
-    raised.
-
-    Like the sharder, it keeps the keys of main objects that have not left their shard yet.
-    """
+    """Resource by resource, in the order of a resync. Read errors are reported in `error`; no ApiError is raised."""
     leaving = dict[str, str]()
     for entry in ring.view.resources.entries:
         kind = ring.kinds.get(entry.resource)

@@ -21,10 +21,7 @@ _CONTROL_PLANE = "networkPolicy.controlPlane"
 def network_policy(
     name: str, namespace: Any, labels: Mapping[str, str], inward: Iterable[str | int]
 ) -> Manifest:
-    """A description: allows ingress to these ports only, and egress to DNS and API servers. The kubelet's probes are
-    always allowed. Ports of webhooks are open to API servers only, if the values say where these are, and
-    otherwise to all; that of metrics is open to all.
-    """
+    """Ingress to these ports only (webhooks: if known, from API servers only); egress to DNS and API servers."""
     servers = {"from": When(_CONTROL_PLANE, Chosen(_CONTROL_PLANE))}
     ingress = [{"ports": [_port("TCP", port)], **({} if port == "metrics" else servers)} for port in inward]
     dns = [_port("UDP", 53), _port("TCP", 53)]

@@ -438,11 +438,7 @@ class ChartValues(OperatorValues):
 
 
 def chosen(type_: type[V], file: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> V:
-    """The defaults, overridden by the values of a file, overridden by settings `KEY=VALUE` with a dotted key and a YAML
-    value.
-
-    Raises ConfigurationError.
-    """
+    """The defaults, overridden by a file's values, overridden by settings `KEY=VALUE`. Raises ConfigurationError."""
     given: Any = dict(file or {})
     for setting in settings:
         given = apply_merge_patch(given, _parsed(setting))

@@ -54,10 +54,7 @@ def in_daemon(function: Callable[[], T], name: str) -> Call[T]:
 
 
 class Threads:
-    """At most `size` concurrent calls, besides those given up, each in a new thread called `name`.
-
-    The threads are daemons: one that never ends does not keep the process from exiting.
-    """
+    """At most `size` at once, besides those given up, each in a new daemon thread called `name`."""
 
     def __init__(self, name: str, size: int) -> None:
         self._name = name

@@ -160,10 +160,7 @@ class context:  # noqa: N801 - used as a function
 
 
 def parse_levels(text: str) -> dict[str, int]:
-    """The value of a `--log-level` flag: `info`, or with exceptions by logger `info,kubeshard.cache=debug`.
-
-    Returns logger name -> level, with `""` for all others. Raises ValueError with the invalid part.
-    """
+    """`info,kubeshard.cache=debug` as logger name -> level, "" for all others. Raises ValueError."""
     levels = {"": logging.INFO}
     for part in text.split(","):
         name, _, level = part.strip().rpartition("=")
@@ -176,11 +173,7 @@ def parse_levels(text: str) -> dict[str, int]:
 def setup(
     level: str = "info", format: Literal["text", "json"] = "text", *, stream: TextIO | None = None
 ) -> None:
-    """Sends all records of the process to `stream` (default: standard error), replacing the setup of an earlier
-    call.
-
-    For programs, not for libraries: the only function here that touches global state.
-    """
+    """Replaces an earlier setup; `stream` is standard error by default. For programs, not for libraries."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else _text_for(handler.stream))
     handler.set_name("kubeshard")

@@ -71,11 +71,7 @@ class NoWatchdog:
 
 
 class ExitWatchdog:
-    """For systems without a kernel timer: a thread ends the process at the deadline. Does not cover a stopped
-    process, which may do a little more before the thread runs, or C code that holds the interpreter lock.
-
-    `leave` is for tests.
-    """
+    """A thread ends the process at the deadline; not while it is stopped, or C code holds the lock."""
 
     kind = "thread"
 

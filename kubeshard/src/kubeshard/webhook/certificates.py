@@ -39,10 +39,7 @@ _LOG = get_logger("kubeshard.webhook")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A server's certificate and what its clients must trust, if both are created here (`selfsigned`).
-
-    `authorities` are ordered from old to new, each with its key; `serving` is the leaf's pair.
-    """
+    """`authorities` are ordered from old to new, each with its key; `serving` is the leaf's pair."""
 
     authorities: tuple[CertificatePair, ...]
     serving: CertificatePair
@@ -103,10 +100,7 @@ class ServingCertificate:
         return self._not_after
 
     def install(self, pair: CertificatePair) -> bool:
-        """Serve `pair` from now on. Returns False if it is already served.
-
-        If it raises UnusableCertificate, the previous pair is still served.
-        """
+        """False if it is already served. If it raises UnusableCertificate, the previous pair is still served."""
         if pair == self._pair:
             return False
         fresh = server_context(self._minimum)

@@ -209,10 +209,7 @@ class Webhooks:
         return None if ready else "the webhooks are not served"
 
     def manifests(self, ca_bundle: str = "", *, namespace: str | None = None) -> list[Manifest]:
-        """The webhook configurations to apply. Conversion is a stanza of a definition: `conversion`.
-
-        `ca_bundle` is base64 of PEM; without it, somebody else must inject it.
-        """
+        """The configurations to apply, not `conversion`. `ca_bundle`: base64 of PEM, else somebody injects it."""
         address = self._address(namespace)
         metadata = {"annotations": self._annotations} if self._annotations else {}
         return [

@@ -40,10 +40,7 @@ class Limiter(Protocol):
 
 
 class ItemExponential:
-    """Each key's delay doubles with each of its own retries.
-
-    `cap` bounds the doubling, and jitter is added to it, so that keys that failed together are not retried together.
-    """
+    """Doubles with each retry of the key up to `cap`. Jitter keeps keys apart that failed together."""
 
     def __init__(self, base: float = 0.2, cap: float = 60.0, *, jitter: float = 1.0, rng: Rng) -> None:
         if not 0 < base <= cap:
@@ -139,11 +136,7 @@ class MaxWait:
 
 
 class Retries(Generic[K]):
-    """When failed keys are due again.
-
-    Guaranteed: a failure counts if the key's retry was due, or there was none. An earlier failure, of a run with
-    another trigger, does not change the count or the time of that retry.
-    """
+    """A failure counts if the key's retry was due, or there was none; an earlier one changes nothing."""
 
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter

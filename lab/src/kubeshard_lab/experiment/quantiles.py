@@ -24,11 +24,7 @@ def of_samples(quantile: float, samples: Sequence[float]) -> float:
 
 
 def of_buckets(quantile: float, buckets: Mapping[float, float]) -> float:
-    """The quantile, between 0 and 1, of cumulative counts by upper bound.
-
-    Interpolates linearly within a bucket; the lowest begins at 0. A quantile beyond the highest finite bound is that
-    bound. NaN if nothing was counted, or without the bound infinity or any other.
-    """
+    """Of cumulative counts by upper bound, interpolated; at most the highest finite bound. NaN without counts."""
     bounds = sorted(buckets)
     if len(bounds) < 2 or bounds[-1] != math.inf:
         return math.nan

@@ -61,10 +61,7 @@ class Request(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """A generation of an object's spec that the load wrote, and when its status said that it is ready.
-
-    What a user waited for is `ready - due`: from the time at which the write was due, so a slow API server counts.
-    """
+    """From a write until its status said ready. A user waited `ready - due`, so a slow API server counts."""
 
     namespace: str
     name: str

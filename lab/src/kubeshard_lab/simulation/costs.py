@@ -77,11 +77,7 @@ class SlowFront:
 
 
 class Charged:
-    """Makes the processes of an environment pay. Create it before they start.
-
-    `requests` and `events` count, by process, what they sent and what their watches brought; `busy`, for how many
-    seconds they worked.
-    """
+    """Create it before the processes start. `requests`, `events` and seconds `busy` are counted by process."""
 
     def __init__(self, world: Environment, costs: Costs) -> None:
         self.requests: Counter[str] = Counter()

@@ -272,10 +272,7 @@ def is_sharders(process: Process, request: HttpRequest) -> bool:
 
 
 class Process:
-    """A manager's task with its own networks and clock. `dead` says why it ended, once it has. Processes of the same
-    `machine` know which of them have ended; without one, nobody does. `pod`: which one it runs in, if any. `hostname`:
-    by default its name.
-    """
+    """A manager's task. `dead`: why it ended. Those of one `machine` know which have ended. `pod`: its pod."""
 
     def __init__(
         self, world: Environment, name: str, machine: str = "", pod: Pod | None = None, hostname: str = ""

@@ -176,10 +176,7 @@ class RingOracles(Oracles):
         return self._assigned.keys()
 
     def left(self) -> set[str]:
-        """The shards that failed at a time when most did, and at least three, and have not been back since: sharders
-        leave their Leases for a while, and then need a moment to move their objects. After a restore they cannot tell
-        a Lease that was released since from one that was held later: such a shard fails, too.
-        """
+        """Shards that failed when most did, three at least: sharders leave their Leases for a while."""
         leases = self._world.objects("coordination.k8s.io", "leases").items()
         released = {*self._left, *(self._free if self._since_restore else ())}
         ages = {

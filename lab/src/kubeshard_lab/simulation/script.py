@@ -93,10 +93,7 @@ def shrunk(
     within: float = math.inf,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Script:
-    """Returns the smallest script found that still fails in the same way, which `fails` decides: without what comes
-    after `within` seconds, in which it failed; without faults, or with fewer, then with shorter ones, then without what
-    comes after them. Each attempt is a run.
-    """
+    """The smallest script that still `fails`: what comes later than `within`, then faults, left out or shortened."""
     replace = msgspec.structs.replace
     earlier = tuple(fault for fault in script.faults if fault.after < within)
     begun = replace(script, faults=earlier, minutes=min(script.minutes, round(within / 60 + 0.1, 2)))

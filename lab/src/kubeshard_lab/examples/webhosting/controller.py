@@ -73,11 +73,7 @@ class ThemeNotFound(KubeshardError):
 
 
 class WebsiteReconciler(Reconciler[Website]):
-    """Reconciles a Website: ConfigMap, Service, Ingress and Deployment, then the status.
-
-    Stale reads are repeated without touching the status; any other failure is reported as phase Error and retried with
-    backoff. A Website without a theme is in phase Error until its spec changes.
-    """
+    """Stale reads are repeated; other failures are phase Error, and retried unless a theme is missing."""
 
     def __init__(self, ingress: IngressConfig | None = None) -> None:
         self._ingress = ingress or IngressConfig()

@@ -37,10 +37,7 @@ async def generate(
     namespaces: Collection[str] = (),
     skip_workload: bool = False,
 ) -> AsyncIterator[Generated]:
-    """Create `count` Websites (default: a random number from 1 to 50) in each project, or only in `namespaces`.
-
-    Raises ConfigurationError if there is no Theme, no project, or a given namespace is not a project.
-    """
+    """`count` (default: 1 to 50) in each project, or in `namespaces`. Raises ConfigurationError."""
     rng = client.world.rng
     themes = [theme.metadata.name for theme in await _themes(client)]
     if not themes:

@@ -55,11 +55,7 @@ def ring(sharder: tuple[str, str] = ("sharding-system", "sharder")) -> Iterator[
 
 
 def rbac(ring: str = RING, sharder: tuple[str, str] = ("sharding-system", "sharder")) -> Iterator[Manifest]:
-    """The rights of the operator, and those of the sharder (a service account as namespace and name) on the ring's
-    resources.
-
-    The operator writes Leases in its own namespace only, unlike the Go one.
-    """
+    """Of the operator, whose Leases are in its namespace, and of the sharder (namespace, name) on the ring."""
     read, write = ["get", "list", "watch"], ["create", "patch"]
     yield _role(
         "ClusterRole",

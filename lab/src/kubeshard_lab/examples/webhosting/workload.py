@@ -159,11 +159,7 @@ class Deployment(KubeObject, group="apps", version="v1"):
 
 
 def is_ready(deployment: Deployment) -> bool:
-    """Whether the Deployment's controller has observed this generation, the Deployment is available, and its rollout is
-    complete.
-
-    This is also true for zero replicas, but only once a deployment controller has observed that.
-    """
+    """Observed, available and rolled out; for zero replicas, too, once a controller has observed that."""
     if deployment.status.observed_generation < deployment.metadata.generation:
         return False
     conditions = {c.type: c for c in deployment.status.conditions}

@@ -58,11 +58,7 @@ SHARDER = "grey"
 
 
 def compare(folders: Sequence[Path], output: Path) -> Path:
-    """Makes a page about the runs in these folders. Returns its path, which is `output`.
-
-    Its charts are also written as files, into a folder beside it whose name ends with `-charts`. Raises
-    ConfigurationError if a folder holds no run, or if the extra `lab` is not installed.
-    """
+    """Returns the page, `output`, with charts in a folder beside it. Raises ConfigurationError."""
     found = groups(Recorded.load(folder) for folder in folders)
     beside = output.with_name(f"{output.stem}-charts")
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -43,11 +43,7 @@ MOST_INCIDENTS = 100
 
 
 def write(folder: Path, output: Path | None = None) -> Path:
-    """Makes the page of the run in this folder, or makes it again. Returns its path.
-
-    Its charts are also written as files, into a folder beside it. Raises ConfigurationError if the folder holds no run,
-    or if the extra `lab` is not installed.
-    """
+    """The run's page, with charts in a folder beside it. Raises ConfigurationError for no run, or no extra `lab`."""
     recorded = Recorded.load(folder)
     windows = Windows(recorded.begin, recorded.end)
     shown = charts(recorded, windows)

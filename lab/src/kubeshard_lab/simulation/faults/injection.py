@@ -52,10 +52,7 @@ _REASONS = {403: "Forbidden", 500: "InternalError", 503: "ServiceUnavailable"}
 
 
 class Conditions:
-    """What the networks of all processes do to requests: the probability of each misfortune, from 0 to 1. `silent`
-    names processes whose watches are stalled; their events are delivered later. Each misfortune is drawn from a stream
-    of its own.
-    """
+    """Each misfortune's probability, drawn from its own stream. `silent`: processes whose watches are stalled."""
 
     def __init__(self, world: SimulatedCluster, seed: int) -> None:
         self.over = asyncio.Event()

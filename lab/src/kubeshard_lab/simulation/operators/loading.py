@@ -26,10 +26,7 @@ _BEFORE: dict[str, frozenset[Collector]] = {}
 
 
 class FreshImports:
-    """`load` returns the manager MODULE:MANAGER, and imports what is not in `sys.modules`. Its errors are raised.
-
-    Nobody else may have imported these modules before.
-    """
+    """`load` returns the manager MODULE:MANAGER, whose modules nobody else may have imported before."""
 
     def __init__(self, target: str, load: Callable[[str], Manager]) -> None:
         self._target = target
