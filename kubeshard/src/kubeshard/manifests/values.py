@@ -187,6 +187,8 @@ def _spread() -> tuple[SpreadConstraint, ...]:
 
 
 class SharderValues(Values):
+    """The values of the sharder."""
+
     image: Annotated[
         Annotated[str, Meta(pattern=IMAGE)] | ImageParts,
         Meta(
@@ -332,6 +334,8 @@ class About(Values):
 
 
 class OperatorValues(Values):
+    """The values of an operator."""
+
     image: Annotated[
         Annotated[str, Meta(pattern=IMAGE)] | ImageParts,
         Meta(
