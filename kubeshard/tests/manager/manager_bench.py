@@ -16,7 +16,7 @@ from kubeshard.core import GroupKind, KubeObject, ObjectMeta
 from kubeshard.leases.held_lease import Gate
 from kubeshard.listwatch.state_machine import Listed
 from kubeshard.manager import LeaderElection, Manager
-from kubeshard.manager.membership import HealthGate
+from kubeshard.manager.membership import HealthGate, SharedClusters
 from kubeshard.manager.runnable import Work
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard_lab.virtual_time import VirtualClock, settle
@@ -136,11 +136,13 @@ class FakeMembership:
 
     objects_in = ""
 
-    def __init__(self, order: list[str], wait: float = 0.0) -> None:
+    def __init__(self, order: list[str], wait: float = 0.0, *, shares_clusters: bool = False) -> None:
         self.order = order
         self.wait = wait
+        self.shares_clusters = shares_clusters
         self.held_lease: FakeHeldLease | None = None
         self.health: HealthGate = lambda: None
+        self.clusters: SharedClusters
 
     async def prepare(
         self, client: Client, controllers: Sequence[Controller[Any]], clusters: Mapping[str, Client]
@@ -178,10 +180,15 @@ class FakeMembership:
 
     @asynccontextmanager
     async def held(
-        self, health: HealthGate, caches: Mapping[str, Cache], refused: Callable[[str], None]
+        self,
+        health: HealthGate,
+        caches: Mapping[str, Cache],
+        refused: Callable[[str], None],
+        clusters: SharedClusters,
     ) -> AsyncIterator[FakeHeldLease]:
         self.health = health
         await asyncio.sleep(self.wait)
+        self.clusters = clusters
         self.order.append("held")
         self.held_lease = FakeHeldLease(self.order)
         try:

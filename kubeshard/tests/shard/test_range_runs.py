@@ -12,12 +12,11 @@ from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller import Result
 from kubeshard.controller.in_flight import Activities, InFlight
 from kubeshard.core import KubeObject, NotOurs, ObjectMeta
-from kubeshard.core.hash_ranges import HashedField
 from kubeshard.core.objects import form_of
 from kubeshard.shard.range_ownership import RangeOwnership, State
 from kubeshard.shard.range_runs import POSTPONED, BucketRuns
 from kubeshard.sharding.assignment import Assignment, Place
-from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.buckets import Buckets, By
 from kubeshard_lab.virtual_time import virtual_time
 
 
@@ -31,22 +30,25 @@ SITE = Site(metadata=ObjectMeta(name="a", namespace="n", uid="u"))
 class Shard:
     """A shard `a` of a ring with one bucket, and one controller."""
 
-    def __init__(self, *steps: str, by: HashedField = "uid") -> None:
+    def __init__(self, *steps: str, by: By = "uid") -> None:
         self.buckets = Buckets(1, by)
         self.ownership = RangeOwnership("a", self.buckets)
         self.in_flight = InFlight()
-        self.runs = BucketRuns(
-            self.ownership,
-            lambda kind, meta: self.buckets.of(meta),
-            VersionFence(lambda kind: True, lambda kind, meta: True, lambda: None),
-        )
+        self.runs = BucketRuns(self.ownership)
         self.began: list[KubeObject | None] = []
         self.going_on = asyncio.Event()
         self.check: Any = None
         self.working_on = ""
-        self._run = self.runs.bound(self._inner)
+        self._run = self.bound(self._inner)
         for step in steps:
             self.take(step)
+
+    def bound(self, inner: Any) -> Any:
+        fence = VersionFence(lambda kind: True, lambda kind, meta: True, lambda: None)
+        return self.runs.bound(self._bucket_of, fence, inner)
+
+    def _bucket_of(self, run: Any, obj: KubeObject | None) -> int | None:
+        return 0 if obj is not None or self.buckets.by != "uid" else None
 
     def take(self, step: str) -> None:
         if step == "listed":
@@ -197,7 +199,7 @@ async def test_a_run_that_is_cancelled_ends_without_a_failure_and_its_own_timeou
     async def late(run: Any, obj: KubeObject | None) -> None:
         raise TimeoutError("of its own")
 
-    shard._run = shard.runs.bound(late)
+    shard._run = shard.bound(late)
     with pytest.raises(TimeoutError, match="of its own"):
         await shard.run()
 
@@ -214,13 +216,13 @@ async def test_runs_are_cancelled_although_one_of_them_is_already_ending() -> No
             await asyncio.sleep(10)
             ended.append("slow")
 
-    ending = shard.runs.bound(slow_to_end)
+    ending = shard.bound(slow_to_end)
     shard._run = ending
     one = asyncio.create_task(shard.run())
     await asyncio.sleep(1)
     shard.runs.cancel({0})
     await asyncio.sleep(1)
-    shard._run = shard.runs.bound(shard._inner)
+    shard._run = shard.bound(shard._inner)
     other = asyncio.create_task(shard.run())
     await asyncio.sleep(1)
     shard.runs.cancel({0})

@@ -31,6 +31,7 @@ from kubeshard.core.grants import Grant
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.leases.held_lease import HeldLease
 from kubeshard.manager.leader_election import LeaderElection
+from kubeshard.manager.membership import SharedClusters
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import (
     DeclaredRing,
@@ -337,7 +338,7 @@ async def test_no_write_starts_once_the_lease_of_the_replaced_election_is_over_e
         sharding.client(api.client(), HOME_CLUSTER),
         Secret(metadata=ObjectMeta(name="s", namespace="ns")),
     )
-    async with sharding.held(lambda: None, {}):
+    async with sharding.held(lambda: None, {}, lambda why: None, cast(SharedClusters, None)):
         with pytest.raises(NotFound):  # the server's answer
             await client.create(new)
         await asyncio.sleep(20)

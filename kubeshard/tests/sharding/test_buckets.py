@@ -27,6 +27,19 @@ def test_everything_in_a_namespace_is_in_one_bucket_if_that_is_hashed() -> None:
     assert buckets.of(ObjectMeta(uid="1", namespace="a")) == 0xAF63DC4C8601EC8C >> 54
 
 
+def test_numbered_clusters_are_not_neighbours() -> None:
+    """Those of API servers' hash would be."""
+    for buckets, few in (Buckets(1024, "cluster"), False), (Buckets(1024, "namespace"), True):
+        assert (len({buckets.of_key(f"prod-{number}") for number in range(10)}) < 3) is few
+
+
+def test_what_is_pinned_has_to_be_the_name_of_a_cluster_in_a_ring_by_clusters() -> None:
+    buckets = Buckets(1024, "cluster")
+    pinned, wrong = buckets.pinned("eu, No_Cluster")
+    assert pinned == {buckets.of_key("eu")}
+    assert wrong == "No_Cluster is pinned, which is no name of a cluster, in a ring by clusters"
+
+
 def test_neighbouring_buckets_are_one_range() -> None:
     assert len(Buckets(1024).ranges([7, 5, 6, 1000]).ranges) == 2
     assert Buckets(1024).ranges(range(1024)).ranges == ((0, 1 << 64),)

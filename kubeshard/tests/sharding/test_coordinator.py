@@ -9,13 +9,15 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from range_world import VirtualClock
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError, Forbidden, PatchTestFailed
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import apply_json_patch
-from kubeshard.sharding.assignment import Report
+from kubeshard.sharding.assignment import Assignment, Place, Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.coordinator import (
     LONGEST_SETTLE,
@@ -29,9 +31,11 @@ from kubeshard.sharding.coordinator import (
     Member,
     Prove,
     ReadLeases,
+    due,
     member_of,
+    used_by,
 )
-from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION
+from kubeshard.sharding.names import CLUSTERS_ANNOTATION, OWNED_RANGES_ANNOTATION
 
 HEAD = {"by": "uid", "buckets": "8"}
 BUCKETS = Buckets(8)
@@ -525,3 +529,35 @@ def test_a_shard_that_has_said_nothing_yet_keeps_what_it_reclaims() -> None:
             world.edit(_4_7="b@2")
             world.heard()
         assert changes(world.tend(1)) == 0
+
+
+@given(
+    st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=64, max_size=64),
+    st.sets(st.integers(0, 63)),
+    st.sets(st.sampled_from(["a", "b", "c", "d"]), min_size=1),
+)
+def test_what_is_used_of_the_buckets_is_divided_evenly_with_the_fewest_moves_and_so_is_the_rest(
+    owners: list[str], used: set[int], shards: set[str]
+) -> None:
+    buckets = Buckets(64, "cluster")
+    assignment = Assignment.of(buckets, {bucket: Place(owner) for bucket, owner in enumerate(owners)})
+    weights = dict.fromkeys(shards, Fraction(1))
+    after = due(assignment, weights, {}, used)
+    for part in used, set(range(64)) - used:
+        shares = Counter(after[bucket] for bucket in part)
+        have = Counter(owners[bucket] for bucket in part)
+        least, most = len(part) // len(shards), -(-len(part) // len(shards))
+        assert all(least <= shares[shard] <= most for shard in shards)
+        stayed = sum(owners[bucket] == after[bucket] for bucket in part)
+        assert stayed == sum(min(have[shard], shares[shard]) for shard in shards)
+
+
+def test_the_clusters_of_a_shard_count_in_a_ring_by_clusters_only() -> None:
+    lease = Lease(metadata=ObjectMeta(name="a", annotations={CLUSTERS_ANNOTATION: "eu,us"}))
+    by_cluster, by_uid = Buckets(8, "cluster"), Buckets(8)
+    for available in True, False:
+        member, wrong = member_of(lease, by_cluster, available=available)
+        assert wrong == ""
+        used = {by_cluster.of_key("eu"), by_cluster.of_key("us")} if available else set()
+        assert used_by([member], by_cluster) == used
+        assert used_by([member_of(lease, by_uid, available=available)[0]], by_uid) == frozenset()

@@ -137,6 +137,7 @@ def test_the_ring_says_what_is_wrong_with_its_assignment_until_it_is_mended() ->
         ("Ranges", "", "in which one namespace"),
         ("Ranges name/64", "ops", "by 'name': not one of"),
         ("Ranges uid/63", "ops", "63 buckets: not a power of two"),
+        ("Ranges cluster/64", "ops", "a ring by clusters has no ControllerRing"),
     ],
 )
 def test_a_delivery_that_cannot_be_is_told_and_nothing_is_assigned(

@@ -6,7 +6,7 @@ these, and none of them waits for another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +27,8 @@ from kubeshard.controller.watch import Index, Watch, narrowed
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """`client` is what reconcilers write with; it is fenced when the process is a shard. `in_flight` is shared by all
-    controllers. `clusters` contains the current clusters of the process, by name.
+    controllers. `clusters` contains the current clusters of the process, by name, and `elsewhere` the names of those in
+    which another process works if this one does not.
     """
 
     client: Client
@@ -35,6 +36,7 @@ class Cluster:
     events: EventSink
     in_flight: InFlight = field(default_factory=InFlight)
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
+    elsewhere: Container[str] = ()
     term: Callable[[], int] = int
     """The term of this process as the leader (`kubeshard.controller.fencing`); 0 where it needs not lead."""
     _indexes: WeakKeyDictionary[Informer[Any], dict[str, _Indexed]] = field(default_factory=WeakKeyDictionary)

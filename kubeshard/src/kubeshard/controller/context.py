@@ -109,7 +109,8 @@ class Context:
 
     def at(self, cluster: str) -> RemoteCluster:
         """The client and the cache of another of the manager's clusters; `""` is the home cluster. Like those of
-        `client`, the client's writes belong to the run, but reads do not wait for them. Raises NoSuchCluster.
+        `client`, the client's writes belong to the run, but reads do not wait for them. Raises NoSuchCluster, and
+        NotOurs for a cluster that is another shard's in a ring by clusters.
         """
         return self._services.remote_clusters.at(cluster)
 

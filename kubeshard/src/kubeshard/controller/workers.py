@@ -146,7 +146,7 @@ class Workers:
             quarantined=self._quarantined,
         )
         self._threads = world.threads(controller.name, controller.workers)
-        remote_clusters = RemoteClusters(cluster.clusters, me)
+        remote_clusters = RemoteClusters(cluster.clusters, me, cluster.elsewhere)
         services = Services(self._events, log, self._threads, sets, remote_clusters, cluster.term)
         self._reconcile = composed(controller, inputs.check, daemons, services)
         self._draining = False

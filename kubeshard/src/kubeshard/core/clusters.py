@@ -43,9 +43,13 @@ def check_clusters(whose: str, clusters: Any) -> None:
         raise TypeError(f"{whose}: clusters takes a list of names, EVERY_CLUSTER or OTHER_CLUSTERS")
 
 
+def is_cluster_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
 def check_cluster_name(name: str) -> None:
     """Raises ValueError for an invalid name."""
-    if not _NAME.fullmatch(name):
+    if not is_cluster_name(name):
         raise ValueError(f"cluster name {name!r}: lower case letters, digits, '-' and '.', at most 63")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap, Lease
-from kubeshard.core.hash_ranges import HASHES, HashRanges
+from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, field
 from kubeshard.core.owners import controller_of
 from kubeshard.core.selectors import FieldSelector
@@ -27,7 +27,16 @@ from kubeshard.inspection.errors import needing
 from kubeshard.inspection.stats import Located
 from kubeshard.sharding.assignment import Assignment, Place, Unreadable, owns_some, takes_by_labels
 from kubeshard.sharding.buckets import Buckets, runs_of
-from kubeshard.sharding.coordinator import Member, claimed, contradiction, due, member_of, pins_of, weights_of
+from kubeshard.sharding.coordinator import (
+    Member,
+    claimed,
+    contradiction,
+    due,
+    member_of,
+    pins_of,
+    used_by,
+    weights_of,
+)
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL, assignment_name
 from kubeshard.sharding.planner import NOT_ASSIGNABLE, Action, Decision, RingView, place
 from kubeshard.sharding.ring_resources import RingEntry, main_owner
@@ -63,6 +72,8 @@ class SeenRanges:
     """Of those of them that get something."""
     pins: Mapping[int, str] = field(default_factory=dict)
     """Which of them gets a bucket whatever its weight."""
+    used: frozenset[int] = frozenset()
+    """The buckets of the known clusters, in a ring by clusters."""
     selected: bool = True
     """Whether the API server selects hashes. If not, each shard receives all objects, and leaves others out."""
     written: Mapping[str, float] = field(default_factory=dict)
@@ -75,7 +86,7 @@ class SeenRanges:
     @cached_property
     def due(self) -> Sequence[str]:
         """Who should have each bucket."""
-        return due(self.assignment, self.weights, self.pins)
+        return due(self.assignment, self.weights, self.pins, self.used)
 
     def with_shards(self, shards: Iterable[str]) -> SeenRanges:
         """With these instead. New ones have the weight 1."""
@@ -99,15 +110,15 @@ class SeenRanges:
 
     def key(self, meta: ObjectMeta) -> tuple[str, str]:
         """What is hashed, and its hash in hexadecimal."""
-        return meta.uid if self.buckets.by == "uid" else meta.namespace, f"{self.point_of(meta):016x}"
+        return self.buckets.key_of(meta), f"{self.point_of(meta):016x}"
 
     def point_of(self, meta: ObjectMeta) -> int:
         """The hash that says in which bucket the object is."""
-        return HashRanges(self.buckets.by).hash_of(meta)
+        return self.buckets.hash_of(self.buckets.key_of(meta))
 
     def located(self, point: int) -> Located:
         """Where the objects with this hash are."""
-        bucket = point * self.buckets.count // HASHES
+        bucket = self.buckets.of_hash(point)
         now = self.assignment.places[bucket]
         return Located(now.owner, bool(now.target), self.due[bucket])
 
@@ -219,6 +230,7 @@ def seen_ranges(
         present=frozenset(members) & available,
         weights=weights,
         pins=pins_of(members.values(), weights),
+        used=used_by(members.values(), buckets),
         written=_written(found) if found is not None else {},
     )
 

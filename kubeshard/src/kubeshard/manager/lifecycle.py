@@ -114,6 +114,7 @@ class Process:
             failed=self._end,
             record=self._record,
             kept=sharding.objects_in if sharding else HOME_CLUSTER,
+            shared=sharding is not None and sharding.shares_clusters,
         )
         # prometheus_client's default registry collects at once, to learn the names.
         kinds = KindMetrics(lambda: [self._kinds, *others.kinds()])
@@ -213,7 +214,7 @@ class Process:
             else:
                 caches = {cache.cluster: cache for cache in self._caches()}
                 refused = partial(self._record, "Warning", "LeaseRefused")
-                held = self._sharding.held(self.health.unfit, caches, refused)
+                held = self._sharding.held(self.health.unfit, caches, refused, self.other_clusters)
                 async with holding(held, "membership", self.stopping.ending) as right:
                     if await self._work((right.gate,)):
                         right.stopped_cleanly()
@@ -270,7 +271,8 @@ class Process:
         """The cluster for controllers that do not need leadership, and the one for those that do."""
         clusters, leading_clusters = self.controllers.clusters
         writing = client if self._sharding is None else self._sharding.client(client, cache.cluster)
-        cluster = leading = Cluster(writing, cache, events, clusters=clusters)
+        elsewhere = self.other_clusters.elsewhere
+        cluster = leading = Cluster(writing, cache, events, clusters=clusters, elsewhere=elsewhere)
         if self._elector is not None:
             fence = self._elector.fence
             fenced = client.fenced(fence) if self._sharding is None else writing.checked(fence.check)

@@ -15,7 +15,7 @@ act is a context manager that is entered when it is acquired, and left in one of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -58,6 +58,31 @@ class Right(Protocol):
         ...
 
 
+class SharedClusters(Protocol):
+    """The other clusters of a manager, for a ring that shares them out. See `other_clusters.OtherClusters`."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Those that the manager has. It follows what is added and removed."""
+        ...
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """`changed` is called whenever the manager gets or loses a cluster."""
+        ...
+
+    def engage(self, name: str) -> None:
+        """Connects to the cluster, and has controllers begin there. Raises KeyError, ValueError if it is engaged, and
+        ConfigurationError; nothing has changed then.
+        """
+        ...
+
+    async def release(self, name: str) -> None:
+        """Has controllers work there no more, and disconnects. Returns when the runs there have ended; if cancelled, it
+        cancels them and goes on. Nothing happens to a cluster that is not engaged.
+        """
+        ...
+
+
 class Membership(Protocol):
     """A process's membership in a ring of shards. Methods are called in this order."""
 
@@ -95,6 +120,13 @@ class Membership(Protocol):
         ...
 
     @property
+    def shares_clusters(self) -> bool:
+        """Whether the ring shares out the manager's other clusters, so that this process works in those only that it
+        engages. It stays the same while the process runs.
+        """
+        ...
+
+    @property
     def about(self) -> ObjectReference | None:
         """What stands for this process in the home cluster, once it is known: events about the process refer to it."""
         ...
@@ -128,11 +160,15 @@ class Membership(Protocol):
         ...
 
     def held(
-        self, health: HealthGate, caches: Mapping[str, Cache], refused: Callable[[str], None]
+        self,
+        health: HealthGate,
+        caches: Mapping[str, Cache],
+        refused: Callable[[str], None],
+        clusters: SharedClusters,
     ) -> AbstractAsyncContextManager[Right]:
         """Enters when the right to act is acquired, however long that takes. `caches` are the caches by cluster that
         the work reads. The Lease is only renewed while `health` returns None. `refused` is called with the API server's
-        answer if it refuses the Lease.
+        answer if it refuses the Lease. `clusters`: what is engaged while the right is held, if clusters are shared out.
         """
         ...
 

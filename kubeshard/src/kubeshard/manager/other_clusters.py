@@ -9,13 +9,17 @@ reported in the log, in the details of readiness, on the debug page, and as
 |---|---|
 | `kubeshard_cluster_up{cluster}` | 0 while the cluster cannot be read: it does not answer, or rejects the credentials |
 
+A ring may share the clusters out (`Membership.shares_clusters`). Then this process connects to none of them by itself,
+but to those that the ring engages. What was released and is engaged again begins anew: with a client, a cache and
+controllers that have seen nothing.
+
 Not guaranteed: isolation of resources. All clusters share the process's event loop, memory and file descriptors.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from prometheus_client.core import Metric
@@ -55,7 +59,7 @@ _log = get_logger("kubeshard.manager")
 
 class OtherClusters(Collector):
     """Raises ValueError for an invalid name, TypeError for anything other than a `ClusterSource`. `failed` is called
-    with unexpected errors, `record` with what happens to clusters and their kinds.
+    with unexpected errors, `record` with what happens to clusters and their kinds. `shared`: a ring shares them out.
     """
 
     def __init__(
@@ -70,9 +74,10 @@ class OtherClusters(Collector):
         failed: Callable[[BaseException | None], None],
         record: RecordEvent,
         kept: str = HOME_CLUSTER,
+        shared: bool = False,
     ) -> None:
-        self._waiting: dict[str, ClusterSource] = {}
-        """The clusters that are known before the start."""
+        self._sources: dict[str, ClusterSource] = {}
+        """All clusters that the manager has."""
         self.clients: dict[str, Client] = {}
         """The clients of the connected clusters."""
         self._own: set[str] = set()
@@ -88,6 +93,8 @@ class OtherClusters(Collector):
         self._record = record
         self._kept = kept
         """The cluster with the objects of a ring, which cannot be removed."""
+        self._shared = shared
+        self._changed: Callable[[], None] = _nobody
         self._runs = False
         for name, source in given.items():
             self.add(name, source)
@@ -96,24 +103,43 @@ class OtherClusters(Collector):
     def caches(self) -> list[Cache]:
         return [cluster.cache for cluster in self._clusters.values()]
 
+    @property
+    def names(self) -> Collection[str]:
+        """Those that the manager has. It follows what is added and removed."""
+        return self._sources.keys()
+
+    @property
+    def elsewhere(self) -> Collection[str]:
+        """Those in which another process may work when this one does not. It follows what is added and removed."""
+        return self._sources.keys() if self._shared else ()
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """`changed` is called whenever the manager gets or loses a cluster, if they are shared out."""
+        self._changed = changed
+
     def add(self, name: str, source: ClusterSource) -> None:
-        """Adds a cluster. If the manager is running, work there starts at once. Raises like the class, and ValueError
-        for a name that is taken, and ConfigurationError; nothing has changed then.
+        """Adds a cluster. If the manager is running, work there starts at once, unless clusters are shared out. Raises
+        like the class, and ValueError for a name that is taken, and ConfigurationError; nothing has changed then.
         """
         check_cluster_name(name)
         if not isinstance(source, ClusterSource):
             raise TypeError(
                 f"cluster {name}: {source!r} is not a Client, a ClusterConfig or a context of the kubeconfig"
             )
-        if name in self._waiting or name in self._clusters:
+        if name in self._sources or name in self._clusters:
             raise ValueError(f"there is already a cluster {name}")
-        self._waiting[name] = source
-        if self._runs:
-            try:
-                self._engage(name)
-            except BaseException:
-                self._forget(name)
-                raise
+        self._sources[name] = source
+        if not self._runs:
+            return
+        try:
+            if self._shared:
+                self._resolve(name)
+            else:
+                self.engage(name)
+        except BaseException:
+            self._forget(name)
+            raise
+        self._changed()
 
     async def remove(self, name: str) -> None:
         """Removes a cluster. Returns when the runs there have ended; if cancelled, it cancels them and removes the
@@ -122,58 +148,25 @@ class OtherClusters(Collector):
         """
         if name and name == self._kept:
             raise ValueError(f"the objects of a ring are in cluster {name}: this process works on them")
-        if name in self._waiting:
-            own = self.clients.get(name) if name in self._own else None
-            self._forget(name)
-            if own is not None:
-                await own.close()
-            return
-        cluster = self._clusters[name]
+        if name not in self._sources and name not in self._clusters:
+            raise KeyError(name)
         self._controllers.refuse_own_run(self._controllers.runners_in(name))
-        if cluster.leaves:
-            await cluster.gone.wait()
+        self._sources.pop(name, None)
+        self._changed()
+        if name in self._clusters:
+            await self.release(name)
             return
-        cluster.leaves = True
-        try:
-            await self._controllers.disengage(name)
-        finally:
-            leaving = asyncio.create_task(self._leave(cluster), name=f"cluster {name} leaves")
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
-            await asyncio.shield(leaving)
+        own = self.clients.get(name) if name in self._own else None
+        self._forget(name)
+        if own is not None:
+            await own.close()
 
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[None]:
-        """Creates a client for each cluster until the block ends, without sending anything yet. Raises
-        ConfigurationError.
+    def engage(self, name: str) -> None:
+        """Connects to the cluster, and has controllers begin there. Raises KeyError, ValueError if it is engaged, and
+        ConfigurationError; nothing has changed then.
         """
-        for name in self._waiting:
-            self._connect(name)
-        try:
-            yield
-        finally:
-            await asyncio.gather(*(self.clients[name].close() for name in self._own))
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Runs the clusters until the block ends. Raises ConfigurationError."""
-        self._runs = True
-        try:
-            for name in list(self._waiting):
-                self._engage(name)
-            self._warn_of_unknown_names()
-            yield
-        finally:
-            self._runs = False
-            tasks = [cluster.task for cluster in self._clusters.values()]
-            for task in tasks:
-                task.cancel()
-            tasks += self._leaving
-            if tasks:
-                await asyncio.wait(tasks)
-            self._clusters.clear()
-
-    def _engage(self, name: str) -> None:
+        if name in self._clusters:
+            raise ValueError(f"cluster {name} is engaged")
         client = self._connect(name)
         cache = self._make_cache(client, name)
         events = EventRecorder(client.sparing(), "manager", self._world.host.name(), clock=client.world.clock)
@@ -188,19 +181,74 @@ class OtherClusters(Collector):
         cluster = _OtherCluster(name, client, cache, events, kinds)
         self._controllers.engage(*self._assemble(client, cache, events))
         self._clusters[name] = cluster
-        del self._waiting[name]
         cluster.task = asyncio.create_task(self._run(cluster), name=f"cluster {name}")
+
+    async def release(self, name: str) -> None:
+        """Has controllers work there no more, and disconnects. Returns when the runs there have ended; if cancelled, it
+        cancels them and goes on. Nothing happens to a cluster that is not engaged.
+        """
+        if (cluster := self._clusters.get(name)) is None:
+            return
+        if cluster.leaves:
+            await cluster.gone.wait()
+            return
+        cluster.leaves = True
+        try:
+            await self._controllers.disengage(name)
+        finally:
+            leaving = asyncio.create_task(self._leave(cluster), name=f"cluster {name} leaves")
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            await asyncio.shield(leaving)
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[None]:
+        """Creates a client for each cluster until the block ends, without sending anything yet; if clusters are shared
+        out, when they are engaged. Raises ConfigurationError.
+        """
+        for name in self._sources:
+            if self._shared:
+                self._resolve(name)
+            else:
+                self._connect(name)
+        try:
+            yield
+        finally:
+            await asyncio.gather(*(self.clients[name].close() for name in self._own))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Runs the clusters until the block ends. Raises ConfigurationError."""
+        self._runs = True
+        try:
+            for name in () if self._shared else list(self._sources):
+                self.engage(name)
+            self._warn_of_unknown_names()
+            yield
+        finally:
+            self._runs = False
+            tasks = [cluster.task for cluster in self._clusters.values()]
+            for task in tasks:
+                task.cancel()
+            tasks += self._leaving
+            if tasks:
+                await asyncio.wait(tasks)
+            self._clusters.clear()
 
     def _connect(self, name: str) -> Client:
         if name not in self.clients:
-            source = self._waiting[name]
-            if isinstance(source, str):
-                source = read_config(None, source)
+            source = self._resolve(name)
             if isinstance(source, ClusterConfig):
                 source = Client(source, world=self._world)
                 self._own.add(name)
             self.clients[name] = source
         return self.clients[name]
+
+    def _resolve(self, name: str) -> Client | ClusterConfig:
+        source = self._sources[name]
+        if isinstance(source, str):
+            source = read_config(None, source)
+        return source
 
     async def _leave(self, cluster: _OtherCluster) -> None:
         """In a task of its own: however often the removal is cancelled, nothing of the cluster stays open."""
@@ -210,11 +258,14 @@ class OtherClusters(Collector):
             if cluster.name in self._own:
                 await self.clients[cluster.name].close()
         finally:
-            self._forget(cluster.name)
+            self._disconnected(cluster.name)
             cluster.gone.set()
 
     def _forget(self, name: str) -> None:
-        self._waiting.pop(name, None)
+        self._sources.pop(name, None)
+        self._disconnected(name)
+
+    def _disconnected(self, name: str) -> None:
         self._clusters.pop(name, None)
         self.clients.pop(name, None)
         self._own.discard(name)
@@ -230,7 +281,7 @@ class OtherClusters(Collector):
         for controller in self._controllers.declared:
             watches = controller.crossing_watches
             for clusters in (controller.clusters, *(each.clusters or () for each in watches)):
-                if unknown := [name for name in named(clusters) if name not in self._clusters]:
+                if unknown := [name for name in named(clusters) if name not in self._sources]:
                     _log.warning(
                         "A controller names clusters that the manager does not have; it works there if they come",
                         controller=controller.name,
@@ -298,3 +349,6 @@ class _OtherCluster:
             state="leaving" if self.leaves else "up" if found is None else found.cause,
             error=error,
         )
+
+
+def _nobody() -> None: ...

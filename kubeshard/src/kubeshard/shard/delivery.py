@@ -24,6 +24,7 @@ from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.leases.held_lease import Gate
+from kubeshard.manager.membership import SharedClusters
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.metrics import ShardMetrics
 from kubeshard.shard.shard_lease import HeldShardLease
@@ -79,19 +80,21 @@ class Share(Protocol):
         """The kinds of which this process only caches its own share."""
         ...
 
-    def fence(self) -> Fence:
-        """What proves in each write that the object is this shard's."""
+    def fence(self, cluster: str) -> Fence:
+        """What proves in each write in the cluster that the object is this shard's."""
         ...
 
-    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
-        """A controller of the ring as a shard runs it."""
+    def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any]:
+        """A controller of the ring as a shard runs it in the cluster."""
         ...
 
     def gate(self, kinds: Iterable[GroupKind]) -> Gate | None:
         """Closed while a controller that reads these kinds of the ring has to wait."""
         ...
 
-    def working(self, held: HeldShardLease, caches: Mapping[str, Cache]) -> AbstractAsyncContextManager[None]:
+    def working(
+        self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters
+    ) -> AbstractAsyncContextManager[None]:
         """Entered when the Lease is held, and left when it has to be given up or is lost."""
         ...
 

@@ -34,6 +34,7 @@ from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.selectors import Selector
 from kubeshard.leases.held_lease import Gate
+from kubeshard.manager.membership import SharedClusters
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.shard.delivery import Member, Places
@@ -100,11 +101,11 @@ class LabelledShare:
         shard = self._member.shard
         return dict.fromkeys(self._member.kinds, Scope(labels=Selector.equals(shard.label, shard.name)))
 
-    def fence(self) -> ShardFence:
+    def fence(self, cluster: str) -> ShardFence:
         member = self._member
         return ShardFence(member.shard, member.resources, member.kinds.values(), member.check)
 
-    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
+    def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any]:
         """Adds predicate and wrapper to a controller of a main kind, and the wrapper to one of a controlled kind, whose
         objects are moved but never drained.
         """
@@ -118,7 +119,9 @@ class LabelledShare:
         return self._reclaiming.gate(kinds)
 
     @asynccontextmanager
-    async def working(self, held: HeldShardLease, caches: Mapping[str, Cache]) -> AsyncIterator[None]:
+    async def working(
+        self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters
+    ) -> AsyncIterator[None]:
         """Waits for the end of shards by ranges, and reclaims all objects with the shard's name if necessary; meanwhile
         the gates of controllers are closed.
         """
@@ -174,7 +177,7 @@ class LabelledShare:
     async def _reclaim(self, held: HeldShardLease, cache: Cache) -> None:
         """Runs if the name had been given up. Until it is done, what leaves may have been taken with good reason."""
         member = self._member
-        client = member.objects.with_timeout(member.request_bound).fenced(self.fence())
+        client = member.objects.with_timeout(member.request_bound).fenced(self.fence(member.objects_in))
         places = member.places(cache)
         self._reclaiming.reclaimed(member.kinds.keys() - {kind.group_kind for kind, _ in places})
         waited_for = await self._reclaiming.reclaim(client, member.shard, places)

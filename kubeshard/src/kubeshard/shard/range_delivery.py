@@ -24,21 +24,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.run import Run
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
-from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.objects import KubeObject, ObjectMeta
 from kubeshard.leases.held_lease import Gate
-from kubeshard.shard.delivery import Member, Places
+from kubeshard.manager.membership import SharedClusters
+from kubeshard.shard.delivery import Member, Places, Share
 from kubeshard.shard.range_caches import RangeCaches
-from kubeshard.shard.range_driver import RangeDriver
+from kubeshard.shard.range_driver import RangeDriver, TakeOver
 from kubeshard.shard.range_ownership import RangeOwnership
 from kubeshard.shard.range_runs import BucketRuns
 from kubeshard.shard.settings import Ranges
@@ -66,7 +69,7 @@ class RangeDelivery:
             name=assignment_name(ring),
         )
 
-    def begin(self, member: Member, controllers: Sequence[Controller[Any]]) -> RangeShare:
+    def begin(self, member: Member, controllers: Sequence[Controller[Any]]) -> Share:
         wide = [str(kind) for kind in member.kinds.values() if not kind.namespaced]
         if self._ranges.by == "namespace" and wide:
             raise ConfigurationError(
@@ -76,39 +79,32 @@ class RangeDelivery:
         return RangeShare(member, self._ranges)
 
 
-class RangeShare:
-    """The `Share`."""
+class BucketShare:
+    """What each `Share` of buckets has, whatever is in them."""
 
     def __init__(self, member: Member, ranges: Ranges) -> None:
         self._member = member
-        self._where = where = RingBuckets(
-            ranges.divided, member.shard.ring, member.resources, member.kinds.values()
-        )
         self._ownership = member.metrics.ranges = RangeOwnership(member.shard.name, ranges.divided)
-        self._fence = VersionFence(where.covers, self._owns, member.check, where.label, where.due)
-        self._runs = BucketRuns(self._ownership, where.of, self._fence)
+        self._runs = BucketRuns(self._ownership)
         self._drain_timeout = ranges.drain_timeout
 
     @property
     def report(self) -> str:
         return f"{self._ownership.buckets}:"
 
-    def scopes(self) -> Mapping[GroupKind, Scope]:
-        """Nothing, until the shard knows what it owns."""
-        return {name: Scope(hashes=self._where.ranges(kind, ())) for name, kind in self._member.kinds.items()}
-
-    def fence(self) -> VersionFence:
-        return self._fence
-
-    def wrap(self, controller: Controller[Any]) -> Controller[Any]:
-        return controller.guarded(self._runs.bound)
-
     def gate(self, kinds: Iterable[GroupKind]) -> Gate | None:
         """Nothing has to wait: the caches are empty before."""
         return None
 
+    def taking_over(
+        self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters
+    ) -> TakeOver:
+        raise NotImplementedError
+
     @asynccontextmanager
-    async def working(self, held: HeldShardLease, caches: Mapping[str, Cache]) -> AsyncIterator[None]:
+    async def working(
+        self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters
+    ) -> AsyncIterator[None]:
         member = self._member
         driver = RangeDriver(
             member.shard,
@@ -116,13 +112,45 @@ class RangeShare:
             member.home.with_timeout(member.request_bound).checked(member.check),
             self._ownership,
             self._runs,
-            RangeCaches(member, self._where, self._ownership, caches[member.objects_in]).read,
+            self.taking_over(held, caches, clusters),
             self._drain_timeout,
         )
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(driver.run(held), name="range delivery")
             yield
             task.cancel()
+
+
+class RangeShare(BucketShare):
+    """The `Share` of objects."""
+
+    def __init__(self, member: Member, ranges: Ranges) -> None:
+        super().__init__(member, ranges)
+        self._where = where = RingBuckets(
+            ranges.divided, member.shard.ring, member.resources, member.kinds.values()
+        )
+        self._fence = VersionFence(where.covers, self._owns, member.check, where.label, where.due)
+
+    def scopes(self) -> Mapping[GroupKind, Scope]:
+        """Nothing, until the shard knows what it owns."""
+        return {name: Scope(hashes=self._where.ranges(kind, ())) for name, kind in self._member.kinds.items()}
+
+    def fence(self, cluster: str) -> VersionFence:
+        return self._fence
+
+    def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any]:
+        return controller.guarded(partial(self._runs.bound, self._bucket_of, self._fence))
+
+    def taking_over(
+        self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters
+    ) -> TakeOver:
+        objects = caches[self._member.objects_in]
+        return RangeCaches(self._member, self._where, self._ownership, objects).read
+
+    def _bucket_of(self, run: Run, obj: KubeObject | None) -> int | None:
+        if obj is not None:
+            return self._where.of(run.form.kind, obj.metadata)
+        return self._where.of_missing(run.form.kind, run.key)
 
     def _owns(self, kind: Kind, meta: ObjectMeta) -> bool | None:
         bucket = self._where.of_owner(kind, meta)

@@ -29,7 +29,7 @@ from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.errors import ApiError, Conflict, NotFound, PatchTestFailed
-from kubeshard.core.hash_ranges import HashRanges
+from kubeshard.core.hash_ranges import HashedField, HashRanges
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.logs import get_logger
@@ -131,7 +131,8 @@ class RangeDriver:
             informer.add_handler(lambda delta: self._heard(informer, delta))
             self._tasks.create_task(self._take_over_on(), name="ranges: take over")
             self._tasks.create_task(self._acknowledge_on(), name="ranges: acknowledgements")
-            self._tasks.create_task(self._tell_who_selects(), name="ranges: who selects")
+            if (by := self._ownership.buckets.by) != "cluster":
+                self._tasks.create_task(self._tell_who_selects(by), name="ranges: who selects")
             await asyncio.sleep(PATIENCE)
             if not self._version:
                 _log.warning(
@@ -285,14 +286,14 @@ class RangeDriver:
             else:
                 self._see(after)
 
-    async def _tell_who_selects(self) -> None:
+    async def _tell_who_selects(self, by: HashedField) -> None:
         """Once. Lists of custom resources never say whether they were selected from, so the assignment is listed."""
         name, namespace = self._place
         listed = self._home.list(
             ConfigMap,
             namespace,
             field_selector=FieldSelector.equals("metadata.name", name),
-            shard_selector=HashRanges.everything(self._ownership.buckets.by),
+            shard_selector=HashRanges.everything(by),
         )
         try:
             async for _ in listed:

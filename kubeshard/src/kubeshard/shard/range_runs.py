@@ -2,8 +2,8 @@
 
 | the object in the cache | what happens |
 |---|---|
-| none | passed on: it is gone, or belongs to another shard. If its namespace gives the bucket, like one in the cache, \
-but postponed while it is open whose the bucket is |
+| none | passed on: it is gone, or belongs to another shard. If its namespace or its cluster gives the bucket, like \
+one in the cache, but postponed while it is open whose the bucket is |
 | of a bucket that this shard owns | passed on, with a client that writes only while it owns the bucket in this term |
 | of a bucket whose kinds have not all been listed | postponed |
 | of any other bucket | nothing: what is handed over leaves the cache, and comes anew if it comes back |
@@ -29,8 +29,8 @@ from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.reconciler import Result, RunFn
 from kubeshard.controller.run import Run
 from kubeshard.core.errors import NotOurs
-from kubeshard.core.kinds import GroupKind, Kind
-from kubeshard.core.objects import Key, KubeObject, ObjectMeta
+from kubeshard.core.kinds import GroupKind
+from kubeshard.core.objects import Key, KubeObject
 from kubeshard.shard.range_ownership import RangeOwnership, State
 
 POSTPONED = 0.1
@@ -39,21 +39,15 @@ that these have taken, because a kind may take for ever, and all objects of the 
 """
 FRACTION = 0.25
 
+BucketOf = Callable[[Run, KubeObject | None], int | None]
+"""In which bucket the object of a run is, which a cache has shown, or does not have; None if that does not show."""
+
 
 class BucketRuns:
-    """Of one process. `fence` is what the client of each run is bound with; `bucket_of` says in which bucket an object
-    is that a cache has shown.
-    """
+    """Of one process."""
 
-    def __init__(
-        self,
-        ownership: RangeOwnership,
-        bucket_of: Callable[[Kind, ObjectMeta], int | None],
-        fence: VersionFence,
-    ) -> None:
+    def __init__(self, ownership: RangeOwnership) -> None:
         self._ownership = ownership
-        self._bucket_of = bucket_of
-        self._fence = fence
         self._scopes: defaultdict[int, set[asyncio.Timeout]] = defaultdict(set)
         """Of the runs of each bucket."""
         self._acting: defaultdict[int, dict[tuple[GroupKind, Key], InFlight]] = defaultdict(dict)
@@ -61,18 +55,14 @@ class BucketRuns:
         self._postponed: dict[int, tuple[int, float]] = {}
         """By bucket, in which term runs have been postponed, and since when."""
 
-    def bound(self, inner: RunFn) -> RunFn:
-        """One controller's reconcile as a shard runs it: for `Controller.guarded`."""
+    def bound(self, bucket_of: BucketOf, fence: VersionFence, inner: RunFn) -> RunFn:
+        """One controller's reconcile as a shard runs it: for `Controller.guarded`. `fence` is what the client of each
+        run is bound with.
+        """
 
         async def run_of(run: Run, obj: KubeObject | None) -> Result | None:
-            if obj is not None:
-                metadata = obj.metadata
-            elif self._ownership.buckets.by == "namespace":
-                metadata = ObjectMeta(name=run.key.name, namespace=run.key.namespace)
-            else:
-                return await inner(run, None)
-            if (bucket := self._bucket_of(run.form.kind, metadata)) is None:
-                return None
+            if (bucket := bucket_of(run, obj)) is None:
+                return await inner(run, None) if obj is None else None
             term = self._ownership.term(bucket)
             if term is None:
                 if obj is None and self._ownership.state(bucket) is State.FOREIGN:
@@ -80,7 +70,7 @@ class BucketRuns:
                 if (awaited := self._ownership.awaited(bucket)) is not None:
                     return Result(requeue_after=self._pause(bucket, awaited))
                 return Result(requeue_after=POSTPONED) if obj is None else None
-            return await self._work(inner, run, obj, bucket, term)
+            return await self._work(fence, inner, run, obj, bucket, term)
 
         return run_of
 
@@ -111,11 +101,17 @@ class BucketRuns:
                     scope.reschedule(now)
 
     async def _work(
-        self, inner: RunFn, run: Run, obj: KubeObject | None, bucket: int, term: int
+        self,
+        fence: VersionFence,
+        inner: RunFn,
+        run: Run,
+        obj: KubeObject | None,
+        bucket: int,
+        term: int,
     ) -> Result | None:
         which, activities = (run.form.kind.group_kind, run.key), run.activities
         bound, check = copy.copy(run), partial(self._require, bucket, term)
-        bound.client = run.client.fenced(self._fence.bound(check, str(bucket)))
+        bound.client = run.client.fenced(fence.bound(check, str(bucket)))
         self._acting[bucket][which] = activities.in_flight
         scope = asyncio.timeout(None)
         try:

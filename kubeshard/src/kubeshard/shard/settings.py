@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.core.hash_ranges import HashedField
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.shard.identity import check_ring_name
 from kubeshard.shard.shard_lease import Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
-from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.buckets import Buckets, By
 from kubeshard.sharding.names import (
     CONCURRENT_MOVES,
     MASS_FAILURE_GRACE,
@@ -80,8 +79,8 @@ class LeaseTerms:
     `pod_name_required`: it has to have the pod's name, because the ring has admission policies.
 
     `weight`, in a ring by ranges: how much it gets, in proportion to the others, which have 1; with 0 nothing but what
-    is `pinned` to it: namespaces or uids of objects, whatever the ring divides by. None and (): what annotations of the
-    Lease say.
+    is `pinned` to it: clusters, namespaces or uids of objects, whatever the ring divides by. None and (): what
+    annotations of the Lease say.
 
     Raises ConfigurationError.
     """
@@ -115,13 +114,15 @@ class Ranges:
     for the life of the ring.
 
     `by`: what is hashed. By `uid` objects spread evenly, whatever their namespaces, each with all that it controls. By
-    `namespace` everything in a namespace is on one shard. `buckets`: into how many parts objects are divided,
-    a power of two. `drain_timeout`: seconds after which runs are cancelled that keep a bucket from being handed over.
+    `namespace` everything in a namespace is on one shard. By `cluster` everything in one of the manager's other
+    clusters is, and a shard connects to its own clusters only (docs/several-clusters.md). `buckets`: into how many
+    parts objects or clusters are divided, a power of two. `drain_timeout`: seconds after which runs are cancelled that
+    keep a bucket from being handed over.
 
     Raises ConfigurationError.
     """
 
-    by: HashedField = "uid"
+    by: By = "uid"
     buckets: int = 1024
     drain_timeout: float = 30.0
 

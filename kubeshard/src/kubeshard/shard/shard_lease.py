@@ -302,6 +302,12 @@ class HeldShardLease(HeldLease):
         """Says on the Lease why objects cannot be released; "": they can."""
         self._claim.unreleased = why
 
+    def says(self, annotation: str, text: str) -> None:
+        """Has the Lease say it, at once or within a second, as long as it is held."""
+        if self._claim.says.get(annotation) != text:
+            self._claim.says = {**self._claim.says, annotation: text}
+            self.renew_soon()
+
     def works_on(self, report: str) -> None:
         """Says on the Lease, at once or within a second, which buckets the shard works on."""
         if report != self._claim.report:

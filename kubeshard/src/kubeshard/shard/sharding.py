@@ -39,7 +39,7 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.core.argument_hints import ArgumentHints
 from kubeshard.core.builtin import ConfigMap, Lease, Namespace
-from kubeshard.core.clusters import HOME_CLUSTER
+from kubeshard.core.clusters import HOME_CLUSTER, OTHER_CLUSTERS, overlap
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import READ, Grant
 from kubeshard.core.kinds import GroupKind, GroupResource
@@ -48,11 +48,12 @@ from kubeshard.core.selectors import Selector
 from kubeshard.leases.former import until_free
 from kubeshard.leases.held_lease import Gate, HeldLease
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
-from kubeshard.manager.membership import HealthGate, Right
+from kubeshard.manager.membership import HealthGate, Right, SharedClusters
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.roles import EVENTS, ScopeOf, places
 from kubeshard.manager.runnable import Work
 from kubeshard.runtime.logs import get_logger
+from kubeshard.shard.cluster_delivery import ClusterDelivery
 from kubeshard.shard.declared_resources import (
     declared_resources,
     find_kinds,
@@ -66,7 +67,7 @@ from kubeshard.shard.metrics import ShardMetrics
 from kubeshard.shard.range_delivery import RangeDelivery
 from kubeshard.shard.settings import DeclaredRing, LeaseTerms, Ranges, SharderSettings
 from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
-from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.api import ControllerRing, RingResource
 from kubeshard.sharding.names import (
     PINNED_ANNOTATION,
     RING_LABEL,
@@ -163,8 +164,20 @@ class Sharding(ArgumentHints):
                 raise ConfigurationError('weight and pinned: shares are those of rings by delivery="ranges"')
             if wrong := self.ranges.divided.pinned(says.get(PINNED_ANNOTATION, ""))[1]:
                 raise ConfigurationError(f'{wrong}: name uids, or write delivery=Ranges(by="namespace")')
-        self._delivery: Delivery = Labels() if self.ranges is None else RangeDelivery(self.ranges)
+        if self.shares_clusters and (objects_in or self._declares.resources is not None):
+            raise ConfigurationError(
+                "a ring by clusters shares out everything in the manager's other clusters: leave out objects_in and "
+                "resources"
+            )
+        self._delivery: Delivery = (
+            Labels()
+            if self.ranges is None
+            else ClusterDelivery(self.ranges)
+            if self.shares_clusters
+            else RangeDelivery(self.ranges)
+        )
         self._prepared: _Prepared | None = None
+        self._writes = _Writes()
         self._held: HeldShardLease | None = None
         self._shared: HeldLease | None = None
         """The Lease of the election that the ring replaces."""
@@ -201,7 +214,10 @@ class Sharding(ArgumentHints):
             raise ConfigurationError(
                 f"sharding: objects_in={self.objects_in!r} is not a cluster of the manager: name it in its `clusters`"
             )
-        controllers = [each for each in controllers if self.objects_in in each.clusters]
+        if self.shares_clusters:
+            self._must_share(controllers)
+        else:
+            controllers = [each for each in controllers if self.objects_in in each.clusters]
         shard = identify(
             self.ring,
             self._name,
@@ -212,7 +228,7 @@ class Sharding(ArgumentHints):
             world=client.world,
         )
         resources, found = await find_ring(
-            client, self.ring, controllers, self._declares.resources, shares_out=self.mode != "shard"
+            client, self.ring, controllers, self._given_resources, shares_out=self.mode != "shard"
         )
         if found is not None and (stated := found.metadata.annotation(STRICT_HANDOVER_ANNOTATION)):
             self._handover = stated
@@ -220,8 +236,8 @@ class Sharding(ArgumentHints):
         metrics = ShardMetrics(
             shard,
             margin=lambda: self._held.margin() if self._held else 0.0,
-            refused=lambda: objects.refused_writes,
-            unfenced=lambda: objects.unfenced_writes,
+            refused=lambda: self._writes.refused,
+            unfenced=lambda: self._writes.unfenced,
         )
         for entry in resources.entries:
             if entry.main:
@@ -233,7 +249,7 @@ class Sharding(ArgumentHints):
             home=client,
             objects=objects,
             objects_in=self.objects_in,
-            looks_for_ring=self._declares.resources is None,
+            looks_for_ring=self._given_resources is None,
             request_bound=self._timing.request_bound,
             check=self._check,
             metrics=metrics,
@@ -261,9 +277,9 @@ class Sharding(ArgumentHints):
         controllers = list(controllers)
         yield Grant.on(Lease, "get", "list", "create", "update", "watch", namespace=self._namespace or None)
         yield Grant.on(EVENTS, "create", "patch", namespace=self._namespace or None)
-        ring = (
-            self._declares.resources or declared_resources(controllers) or undeclared_resources(controllers)
-        )
+        ring = self._given_resources
+        if ring is None:
+            ring = declared_resources(controllers) or undeclared_resources(controllers)
         sharded = [
             resource.group_resource for main in ring for resource in (main, *main.controlled_resources)
         ]
@@ -271,7 +287,7 @@ class Sharding(ArgumentHints):
         for watch in (watch for each in controllers for watch in each.all_watches if self.mode == "shard"):
             read[watch.form.kind.group_resource].update(places(watch, scope_of))
         yield from self._delivery.grants(self.ring, self._namespace or "", sharded, read)
-        if self._declares.resources is None:
+        if self._given_resources is None:
             yield Grant.on(ControllerRing, "get")
         if isinstance(self._replaces, LeaderElection):
             yield from self._replaces.grants(controllers)
@@ -289,22 +305,30 @@ class Sharding(ArgumentHints):
                     yield Grant.on(main.group_resource, "get")
         yield Grant.on(Lease, "list", "watch", "create", "update", "patch", "delete")
         yield Grant.on(EVENTS, "create", "patch")
-        if self._declares.resources is None:
+        if self._given_resources is None:
             yield Grant.on(ControllerRing, *READ)
 
     def scopes(self, cluster: str) -> Mapping[GroupKind, Scope]:
         """The scopes of all kinds of the ring, main and controlled, in the cluster of the objects."""
         share = self._ready.share
-        return {} if share is None or cluster != self.objects_in else share.scopes()
+        return share.scopes() if share is not None and self._shares_in(cluster) else {}
 
     def client(self, client: Client, cluster: str) -> Client:
-        """`client` with fenced writes, each of which ends within `LeaseTiming.request_bound`. In clusters other than
-        that of the objects, no write starts without the Lease, but objects there belong to no shard.
+        """`client` with fenced writes, each of which ends within `LeaseTiming.request_bound`. In clusters that the ring
+        does not share out, no write starts without the Lease, but objects there belong to no shard.
         """
         share, client = self._ready.share, client.with_timeout(self._timing.request_bound)
         if share is None:
             return client
-        return client.fenced(share.fence() if cluster == self.objects_in else WhileAllowed(self._check))
+        if not self._shares_in(cluster):
+            return client.fenced(WhileAllowed(self._check))
+        self._writes.count(cluster, client)
+        return client.fenced(share.fence(cluster))
+
+    @property
+    def shares_clusters(self) -> bool:
+        """Whether the ring shares out the manager's other clusters."""
+        return self.ranges is not None and self.ranges.by == "cluster"
 
     @property
     def about(self) -> ObjectReference | None:
@@ -359,7 +383,7 @@ class Sharding(ArgumentHints):
                 events=events,
                 metrics=metrics,
                 health=health,
-                looks_for_ring=self._declares.resources is None,
+                looks_for_ring=self._given_resources is None,
                 ranges=None if self.ranges is None else self.ranges.divided,
                 config=SharderControllerConfig(
                     sync_period=Duration(self._sharder.sync_period),
@@ -374,15 +398,15 @@ class Sharding(ArgumentHints):
         """A controller of the ring as a shard runs it, or None in a process that is not a shard. Others are returned
         unchanged.
         """
-        resource, ready = controller.primary_watch.form.kind.group_resource, self._ready
-        if resource not in ready.member.resources or cluster != self.objects_in:
+        share = self._ready.share
+        if not self._shares(controller, cluster):
             return controller
-        return None if ready.share is None else ready.share.wrap(controller)
+        return None if share is None else share.wrap(controller, cluster)
 
     def gate(self, controller: Controller[Any], cluster: str) -> Gate | None:
         """Closed until the controller may begin with what is delivered of the ring's kinds that it watches."""
-        resource, ready = controller.primary_watch.form.kind.group_resource, self._ready
-        if ready.share is None or resource not in ready.member.resources or cluster != self.objects_in:
+        ready = self._ready
+        if ready.share is None or not self._shares(controller, cluster):
             return None
         watched = {watch.form.kind.group_kind for watch in controller.all_watches}
         return ready.share.gate(watched & ready.member.kinds.keys())
@@ -418,7 +442,8 @@ class Sharding(ArgumentHints):
         self,
         health: HealthGate,
         caches: Mapping[str, Cache],
-        refused: Callable[[str], None] = lambda why: None,
+        refused: Callable[[str], None],
+        clusters: SharedClusters,
     ) -> AsyncIterator[Right]:
         """Holds the Lease during the block, in which objects are delivered. See `ShardLease.held` and `Share.working`.
         A process that is not a shard needs no Lease. What `replaces` names comes first.
@@ -428,7 +453,7 @@ class Sharding(ArgumentHints):
             if (share := self._ready.share) is None:
                 yield shared or _NothingToLose()
                 return
-            async with self._held_as_shard(share, health, caches, refused) as held:
+            async with self._held_as_shard(share, health, caches, refused, clusters) as held:
                 if shared is None:
                     yield held
                     return
@@ -448,6 +473,7 @@ class Sharding(ArgumentHints):
         health: HealthGate,
         caches: Mapping[str, Cache],
         refused: Callable[[str], None],
+        clusters: SharedClusters,
     ) -> AsyncIterator[HeldShardLease]:
         member = self._ready.member
         lease = ShardLease(
@@ -470,7 +496,7 @@ class Sharding(ArgumentHints):
         rewound = partial(here, caches[HOME_CLUSTER].distrust)
         async with lease.held(health, rewound, partial(here, refused)) as held:
             self._held = held
-            async with share.working(held, caches):
+            async with share.working(held, caches, clusters):
                 yield held
 
     @property
@@ -481,6 +507,27 @@ class Sharding(ArgumentHints):
     @property
     def _is_shard(self) -> bool:
         return self.mode != "sharder"
+
+    @property
+    def _given_resources(self) -> Sequence[RingResource] | None:
+        """None: a ControllerRing may say which. A ring by clusters has none: it shares out whatever is there."""
+        return () if self.shares_clusters else self._declares.resources
+
+    def _shares_in(self, cluster: str) -> bool:
+        """Whether the ring shares out anything in the cluster."""
+        return cluster != HOME_CLUSTER if self.shares_clusters else cluster == self.objects_in
+
+    def _shares(self, controller: Controller[Any], cluster: str) -> bool:
+        """Whether the ring shares out what the controller works on in the cluster."""
+        resource = controller.primary_watch.form.kind.group_resource
+        return self._shares_in(cluster) and (self.shares_clusters or resource in self._ready.member.resources)
+
+    def _must_share(self, controllers: Sequence[Controller[Any]]) -> None:
+        if controllers and not any(overlap(each.clusters, OTHER_CLUSTERS) for each in controllers):
+            raise ConfigurationError(
+                "a ring by clusters, and no controller works in other clusters than the home cluster: say "
+                "clusters=OTHER_CLUSTERS in the controllers"
+            )
 
     def _election(self, name: str, *, watchdog: bool = True) -> LeaderElection:
         shared = {each.name: getattr(self._timing, each.name) for each in fields(ElectionTiming)}
@@ -495,9 +542,9 @@ class Sharding(ArgumentHints):
 
     def declared_ring(self, controllers: Iterable[Controller[Any]]) -> ControllerRing | None:
         """The ring to use if there is no ControllerRing. Raises ConfigurationError for an impossible one."""
-        given = self._declares.resources
+        given = self._given_resources
         resources = declared_resources(controllers) if given is None else given
-        return self._declares.controller_ring(resources) if resources else None
+        return self._declares.controller_ring(resources) if resources or self.shares_clusters else None
 
     def _check(self) -> None:
         if self._held is None:
@@ -505,6 +552,30 @@ class Sharding(ArgumentHints):
         self._held.check()
         if self._shared is not None:  # whose loss may not have been noticed yet
             self._shared.check()
+
+
+class _Writes:
+    """What the clients of the clusters that a ring shares out count, also those that were there before."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, Client] = {}
+        self._before = [0, 0, 0]
+
+    def count(self, cluster: str, client: Client) -> None:
+        if (former := self._clients.get(cluster)) is not None:
+            counted = (*former.refused_writes, former.unfenced_writes)
+            self._before = [sum(pair) for pair in zip(self._before, counted, strict=True)]
+        self._clients[cluster] = client
+
+    @property
+    def refused(self) -> tuple[int, int]:
+        here, server, _ = self._before
+        counted = [each.refused_writes for each in self._clients.values()]
+        return here + sum(each[0] for each in counted), server + sum(each[1] for each in counted)
+
+    @property
+    def unfenced(self) -> int:
+        return self._before[2] + sum(each.unfenced_writes for each in self._clients.values())
 
 
 class _Prepared(NamedTuple):

@@ -55,6 +55,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.names import (
+    CLUSTERS_ANNOTATION,
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
@@ -90,11 +91,13 @@ _ANNOTATIONS = (
     WEIGHT_ANNOTATION,
     PINNED_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
+    CLUSTERS_ANNOTATION,
 )
 LONGEST = 512
 """Characters of a text of a Lease: more than a name, a time or an incarnation has."""
 LONGEST_REPORT = 16_384
-"""Of what it says about ranges, which may be a thousand buckets without neighbours."""
+"""Of what it says about ranges: a thousand buckets without neighbours, or the names of as many clusters."""
+_REPORTS = (OWNED_RANGES_ANNOTATION, CLUSTERS_ANNOTATION)
 
 LOGGED_EVERY = 600.0
 
@@ -119,7 +122,7 @@ def kept(lease: Lease) -> Lease:
                 key: annotations[key]
                 for key in _ANNOTATIONS
                 if key in annotations
-                and len(annotations[key]) <= (LONGEST_REPORT if key == OWNED_RANGES_ANNOTATION else LONGEST)
+                and len(annotations[key]) <= (LONGEST_REPORT if key in _REPORTS else LONGEST)
             },
         ),
         spec=LeaseSpec(

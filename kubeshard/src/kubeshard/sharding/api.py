@@ -98,9 +98,14 @@ class ControllerRing(
                 "the shards are: the assignment is kept next to their Leases"
             )
         try:
-            return SharedRanges(Buckets.parse(divided.strip()) if divided else Buckets(), min(namespaces))
+            buckets = Buckets.parse(divided.strip()) if divided else Buckets()
         except ValueError as error:
             raise ValueError(f"{DELIVERY_ANNOTATION}: {error}, as in Ranges namespace/512") from None
+        if buckets.by == "cluster":
+            raise ValueError(
+                f"{DELIVERY_ANNOTATION}: a ring by clusters has no ControllerRing: it shares out whatever is in them"
+            )
+        return SharedRanges(buckets, min(namespaces))
 
     @property
     def shard_namespaces(self) -> frozenset[str] | None:

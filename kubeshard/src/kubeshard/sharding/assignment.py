@@ -35,10 +35,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from kubeshard.core.hash_ranges import HASHED_FIELDS
 from kubeshard.core.names import is_label_value
 from kubeshard.core.patches import JsonPatch, add, pointer, remove, replace, test
-from kubeshard.sharding.buckets import Buckets, Run, runs_of
+from kubeshard.sharding.buckets import EACH_BY, Buckets, Run, runs_of
 
 _BY, _BUCKETS = "by", "buckets"
 _PLACE = re.compile(r"(?:([^ @]+)(?: to ([^ @]+))?)?@(0|[1-9][0-9]*)")
@@ -119,8 +118,8 @@ class Assignment:
         rest = dict(data or {})
         reasons: list[str] = []
         count, by = rest.pop(_BUCKETS, None), rest.pop(_BY, None)
-        if by not in HASHED_FIELDS:
-            reasons.append(f"{_BY} is {_quoted(by)}, not one of {', '.join(HASHED_FIELDS)}")
+        if by not in EACH_BY:
+            reasons.append(f"{_BY} is {_quoted(by)}, not one of {', '.join(EACH_BY)}")
         try:
             buckets = Buckets(int(str(count)) if re.fullmatch("[1-9][0-9]{0,4}", str(count)) else 0)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Buckets: the parts into which a ring that is sharded by ranges divides its objects.
+"""Buckets: the parts into which a ring that is sharded by ranges divides its objects, or its clusters.
 
 The bucket of an object is the top bits of the hash of its uid or its namespace, so a bucket is a range of hashes that
 the API server can select, and neighbouring buckets make one range. An object never changes its bucket.
@@ -6,6 +6,12 @@ the API server can select, and neighbouring buckets make one range. An object ne
     buckets = Buckets(1024, "uid")
     buckets.of(obj.metadata)            683
     str(buckets.ranges({682, 683}))     the selector of both: one range
+
+All objects of a cluster are in the bucket of the cluster's name, whose hash is the beginning of its SHA-256: names of
+clusters are often numbered, and FNV-1a, which API servers compute, would have these as neighbours. No API server
+selects by it.
+
+    Buckets(1024, "cluster").of_key("eu-3")
 
 A ring has its buckets for life: with another count or field each object would be somewhere else.
 """
@@ -15,14 +21,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from hashlib import sha256
+from typing import Literal, NamedTuple, get_args
 
-from kubeshard.core.hash_ranges import HASHED_FIELDS, HASHES, HashedField, HashRanges, LabelledHash
+from kubeshard.core.clusters import is_cluster_name
+from kubeshard.core.hash_ranges import HASHES, HashRanges, LabelledHash, fnv1a
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 
 BUCKETS = GroupResource("", "buckets")
 """As which resource buckets are counted, where objects are counted by theirs."""
+
+By = Literal["uid", "namespace", "cluster"]
+"""What is hashed: a field of objects, or the name of the cluster that they are in."""
+EACH_BY: tuple[By, ...] = get_args(By)
 
 MOST_BUCKETS = 2048
 """A change of all of them at once is still one patch: the API server takes 10 000 operations."""
@@ -58,13 +70,13 @@ class Buckets:
     """How many there are, a power of two, and what is hashed. Raises ValueError for anything else."""
 
     count: int = 1024
-    by: HashedField = "uid"
+    by: By = "uid"
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MOST_BUCKETS or self.count & (self.count - 1):
             raise ValueError(f"{self.count} buckets: not a power of two up to {MOST_BUCKETS}")
-        if self.by not in HASHED_FIELDS:
-            raise ValueError(f"by {self.by!r}: not one of {', '.join(HASHED_FIELDS)}")
+        if self.by not in EACH_BY:
+            raise ValueError(f"by {self.by!r}: not one of {', '.join(EACH_BY)}")
 
     def __str__(self) -> str:
         """`uid/1024`"""
@@ -85,21 +97,46 @@ class Buckets:
         return Run(0, self.count - 1)
 
     def of(self, metadata: ObjectMeta) -> int:
-        """The object's bucket."""
-        return HashRanges(self.by).hash_of(metadata) * self.count // HASHES
+        """The object's bucket, in a ring by a field of objects."""
+        return self.of_hash(self.hash_of(self.key_of(metadata)))
+
+    def of_key(self, key: str) -> int:
+        """The bucket of what has this uid, or is in the namespace or the cluster of this name."""
+        return self.of_hash(self.hash_of(key))
+
+    def of_hash(self, hashed: int) -> int:
+        return hashed * self.count // HASHES
+
+    def key_of(self, metadata: ObjectMeta) -> str:
+        """What is hashed of an object, in a ring by a field of objects."""
+        assert self.by != "cluster", "objects do not say in which cluster they are"
+        return metadata.uid if self.by == "uid" else metadata.namespace
+
+    def hash_of(self, key: str) -> int:
+        if self.by == "cluster":
+            return int.from_bytes(sha256(key.encode()).digest()[:8])
+        return fnv1a(key)
 
     def pinned(self, text: str) -> tuple[frozenset[int], str]:
         """The buckets of what the annotation names, and what is wrong with that, which is left out."""
         keys = {key for each in text.split(",") if (key := each.strip())}
-        wrong = sorted(key for key in keys if self.by == "uid" and _UID.fullmatch(key) is None)
-        found = frozenset(self.of(ObjectMeta(namespace=key, uid=key)) for key in keys.difference(wrong))
+        wrong = sorted(key for key in keys if not self._may_be(key))
+        what = "name of a cluster" if self.by == "cluster" else self.by
         return (
-            found,
-            f"{', '.join(wrong)[:200]} is pinned, which is no uid, in a ring by uids" if wrong else "",
+            frozenset(map(self.of_key, keys.difference(wrong))),
+            f"{', '.join(wrong)[:200]} is pinned, which is no {what}, in a ring by {self.by}s"
+            if wrong
+            else "",
         )
+
+    def _may_be(self, key: str) -> bool:
+        if self.by == "uid":
+            return _UID.fullmatch(key) is not None
+        return self.by == "namespace" or is_cluster_name(key)
 
     def ranges(self, buckets: Iterable[int], *, label: str = "") -> HashRanges:
         """The hashes of these buckets; with a label, of the objects that it says to be in one of them."""
+        assert self.by != "cluster", "clusters are not selected by hashes"
         size, field = HASHES // self.count, LabelledHash(label, self.count) if label else self.by
         return HashRanges.of(field, ((first * size, (last + 1) * size) for first, last in runs_of(buckets)))
 

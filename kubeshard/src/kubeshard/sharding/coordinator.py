@@ -61,7 +61,7 @@ names begins just then.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
@@ -82,7 +82,12 @@ from kubeshard.sharding.assignment import (
     owns_some,
 )
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, PINNED_ANNOTATION, WEIGHT_ANNOTATION
+from kubeshard.sharding.names import (
+    CLUSTERS_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
+    PINNED_ANNOTATION,
+    WEIGHT_ANNOTATION,
+)
 from kubeshard.sharding.planner import Action, place
 from kubeshard.sharding.shares import divide, weight_of
 
@@ -114,6 +119,8 @@ class Member(NamedTuple):
     """Whether its program divides objects differently."""
     pinned: frozenset[int] = frozenset()
     """The buckets that it gets whatever its weight."""
+    clusters: frozenset[str] = frozenset()
+    """Those that its program has, in a ring by clusters."""
     idle: bool = False
     """Whether it says that it works on nothing, and has not read the assignment."""
 
@@ -396,7 +403,8 @@ class Coordinator:
         alive = frozenset(member.shard for member in members if member.available)
         weights = weights_of(assignment, members)
         now, settled = self._clock.monotonic(), self._settled(assignment, weights)
-        moves = _moves(assignment, weights, pins_of(members, weights), alive)
+        owners = due(assignment, weights, pins_of(members, weights), used_by(members, assignment.buckets))
+        moves = _moves(assignment, owners, weights, alive)
         if settled > now:
             if len(moves) > (urgent := sum(move.urgent for move in moves.values())):
                 self.wake_at = settled
@@ -504,7 +512,9 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Membe
     pinned, wrong = buckets.pinned(meta.annotation(PINNED_ANNOTATION))
     problems += [f"{meta.name}: {wrong}"] if wrong else []
     idle = report is None and not owns_some(said)
-    found = Member(meta.name, available, weight, report, renewed, by_labels, differs, pinned, idle)
+    said_clusters = meta.annotation(CLUSTERS_ANNOTATION) if buckets.by == "cluster" else ""
+    clusters = frozenset(filter(None, said_clusters.split(",")))
+    found = Member(meta.name, available, weight, report, renewed, by_labels, differs, pinned, clusters, idle)
     return found, "; ".join(problems if available else ())
 
 
@@ -572,12 +582,31 @@ def pins_of(members: Iterable[Member], weights: Mapping[str, Fraction]) -> dict[
     return {bucket: shard for shard, pinned in reversed(ordered) for bucket in pinned}
 
 
-def due(assignment: Assignment, weights: Mapping[str, Fraction], pins: Mapping[int, str]) -> list[str]:
+def used_by(members: Iterable[Member], buckets: Buckets) -> frozenset[int]:
+    """The buckets of the clusters that are known, in a ring by clusters: what makes the shares even."""
+    names = frozenset(name for member in members if member.available for name in member.clusters)
+    return frozenset(map(buckets.of_key, names))
+
+
+def due(
+    assignment: Assignment,
+    weights: Mapping[str, Fraction],
+    pins: Mapping[int, str],
+    used: Collection[int] = (),
+) -> list[str]:
     """Who should have each bucket. What somebody is asked to hand over counts as handed over: the next shard that joins
     does not stop it. Who would have a bucket that is in `pins` gets nothing in its place, so no others move for it.
+
+    `used`: those of few that have anything in them. They are divided by themselves, and the others, too: objects are so
+    many that all buckets have about as many, but of ten clusters in a thousand buckets, one shard may have seven.
     """
-    present = [target if weights.get(target, 0) else owner for owner, target, _ in assignment.places]
-    return [pins.get(bucket, shard) for bucket, shard in enumerate(divide(present, weights))]
+    owners = [target if weights.get(target, 0) else owner for owner, target, _ in assignment.places]
+    for part in (True, False):
+        buckets = [bucket for bucket in range(len(owners)) if (bucket in used) is part]
+        divided = divide([owners[bucket] for bucket in buckets], weights)
+        for bucket, shard in zip(buckets, divided, strict=True):
+            owners[bucket] = shard
+    return [pins.get(bucket, shard) for bucket, shard in enumerate(owners)]
 
 
 def _named_idle(assignment: Assignment, members: Iterable[Member]) -> dict[str, str]:
@@ -598,13 +627,14 @@ def _renewals(members: Iterable[Member]) -> dict[str, str]:
 
 
 def _moves(
-    assignment: Assignment, weights: Mapping[str, Fraction], pins: Mapping[int, str], alive: Collection[str]
+    assignment: Assignment,
+    owners: Sequence[str],
+    weights: Mapping[str, Fraction],
+    alive: Collection[str],
 ) -> dict[int, _Move]:
-    """What is to be done about each bucket, if anything is."""
+    """What is to be done about each bucket, if anything is, so that it gets to the one of `owners` that is due."""
     moves: dict[int, _Move] = {}
-    for bucket, (now, shard) in enumerate(
-        zip(assignment.places, due(assignment, weights, pins), strict=True)
-    ):
+    for bucket, (now, shard) in enumerate(zip(assignment.places, owners, strict=True)):
         action = place(now.owner, shard, alive, asked=bool(now.target)).action
         lost = bool(now.target) and now.target not in alive
         match action:

@@ -112,8 +112,11 @@ WEIGHT_ANNOTATION = "alpha.sharding.timebertt.dev/weight"
 
 PINNED_ANNOTATION = "alpha.sharding.timebertt.dev/pinned"
 """On the same: what the shard gets in any case, whatever its weight, separated by commas: namespaces in a ring by
-namespaces, uids of objects in one by uids. The rest of their buckets comes along.
+namespaces, uids of objects in one by uids, clusters in one by clusters. The rest of their buckets comes along.
 """
+
+CLUSTERS_ANNOTATION = "alpha.sharding.timebertt.dev/clusters"
+"""On the same, in a ring by clusters: the names of all clusters that the shard's program has, separated by commas."""
 
 SHARDER_LABEL = "alpha.sharding.timebertt.dev/sharder"
 """The label of the Lease of a sharder inside an operator, `sharder-<ring>`, with its ring. For people and tools."""

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 
 from kubeshard.core.hash_ranges import HashRanges, LabelledHash
 from kubeshard.core.kinds import Kind
-from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import bucket_label
@@ -57,6 +57,12 @@ class RingBuckets:
     def of(self, kind: Kind, meta: ObjectMeta) -> int | None:
         """The bucket that the object shows, which is the one that caches go by. None if it shows none."""
         return self._labelled.part_of(meta) if self.by_label(kind) else self.buckets.of(meta)
+
+    def of_missing(self, kind: Kind, key: Key) -> int | None:
+        """The bucket of an object that the cache does not have. None if its key does not show it."""
+        if self.buckets.by == "uid":
+            return None
+        return self.of(kind, ObjectMeta(name=key.name, namespace=key.namespace))
 
     def due(self, kind: Kind, meta: ObjectMeta, elsewhere: str = "") -> str | None:
         """What the label of the object should be; "" for none, None if the kind has no such label. `elsewhere`: what it

@@ -198,7 +198,7 @@ class SimulatedCluster(Environment):
     """See the module. `users`: RBAC is enforced, and these are the
     users of processes, by name; all others are administrators. `apart`: Leases are in a separate cluster, at home, and
     shards refer to the one with the objects as `WORK`. `feature_gates`: those of the API server that are on. `ranges`:
-    how shards get their objects if not by labels.
+    how shards get their objects if not by labels. `others`: the names of further clusters, at `http://NAME`.
     """
 
     def __init__(
@@ -211,6 +211,7 @@ class SimulatedCluster(Environment):
         apart: bool = False,
         feature_gates: Collection[str] = (),
         ranges: Ranges | None = None,
+        others: Collection[str] = (),
     ) -> None:
         outside = virtual_world(seed=seed)
         self.server = ApiServer(world=outside, feature_gates=feature_gates)
@@ -223,7 +224,9 @@ class SimulatedCluster(Environment):
         self.home = ApiServer(world=outside) if apart else self.server
         """The cluster with the Leases."""
         home = Front(self.home) if apart else self.front
-        super().__init__(outside, {"sim": self.front, "home": home}, latency)
+        self.others = {name: ApiServer(world=outside) for name in others}
+        fronts = {name: Front(server) for name, server in self.others.items()}
+        super().__init__(outside, {"sim": self.front, "home": home, **fronts}, latency)
         self.deaths.append(self.caller.died)
         self.ring = ring
         self.ranges = ranges

@@ -92,7 +92,7 @@ class Oracles:
         world.leaving.append(self._leaving)
         world.observers.append(self._observed)
         world.deaths.append(self._died)
-        for server in dict.fromkeys((world.server, world.home)):
+        for server in dict.fromkeys((world.server, world.home, *world.others.values())):
             server.store.subscribe(partial(self._changed, server.store))
 
     def broken(self, oracle: Property, what: str, about: str = "", *, invariant: str = "") -> None:

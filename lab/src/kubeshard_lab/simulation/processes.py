@@ -447,7 +447,7 @@ class Process:
         self.clock.rate = self.main.rate = rate
 
     def cut_off(self, down: bool = True, *, cluster: str = "") -> None:
-        """Cuts the process off from all clusters, or from one: `sim` or `home`."""
+        """Cuts the process off from all clusters, or from one: `sim`, `home` or the name of another."""
         for network in self.networks:
             if network.server.endswith(cluster):
                 network.down = down

@@ -1,0 +1,115 @@
+"""Has a shard work in the clusters that it owns, and in no others.
+
+    for each cluster     its bucket is ours in a term     it is engaged in that term
+                         it is not ours, or not in that term     it is released; and engaged again, if it is ours
+
+What was engaged has been listed since: each engagement begins with empty caches, and lists are consistent. So a bucket
+counts as listed in a term when nothing is engaged any more that was so in a former one.
+
+Each cluster is dealt with in a task of its own, so one that does not let go, or cannot be engaged, holds up no other.
+
+Guaranteed: a cluster that is ours and cannot be engaged is tried again, after pauses that double up to `LONGEST`
+seconds. One that does not respond has been engaged all the same: its caches try, as those of any cluster.
+
+All clusters that the manager has are named on the Lease: they are what the coordinator divides evenly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.manager.membership import SharedClusters
+from kubeshard.runtime.logs import get_logger
+from kubeshard.shard.range_ownership import RangeOwnership
+from kubeshard.shard.shard_lease import HeldShardLease
+from kubeshard.sharding.names import CLUSTERS_ANNOTATION
+
+FIRST, LONGEST = 1.0, 60.0
+
+_log = get_logger("kubeshard.shard")
+
+
+class ClusterEngagement:
+    """Of one process, while it holds its Lease."""
+
+    def __init__(
+        self, ring: str, clusters: SharedClusters, ownership: RangeOwnership, held: HeldShardLease
+    ) -> None:
+        self._ring = ring
+        self._held = held
+        self._clusters = clusters
+        self._ownership = ownership
+        self._engaged: dict[str, int] = {}
+        """In which term each cluster was engaged."""
+        self._settling: set[str] = set()
+        """The clusters that have a task."""
+        self._tasks: asyncio.TaskGroup | None = None
+        clusters.listen(self._heard)
+        self._heard()
+
+    async def take_over(self, terms: Mapping[int, int], tasks: asyncio.TaskGroup) -> None:
+        """The `TakeOver`. The terms are those of the ownership, or will be."""
+        self._tasks = tasks
+        self._adjust()
+
+    def _heard(self) -> None:
+        """The manager has got or lost a cluster."""
+        self._held.says(CLUSTERS_ANNOTATION, ",".join(sorted(self._clusters.names)))
+        self._adjust()
+
+    def _adjust(self) -> None:
+        if self._tasks is None:
+            return
+        for name in {*self._clusters.names, *self._engaged} - self._settling:
+            if self._engaged.get(name) != self._wanted(name):
+                self._settling.add(name)
+                self._tasks.create_task(self._settle(name), name=f"cluster {name}")
+        self._tell_listed()
+
+    async def _settle(self, name: str) -> None:
+        """Returns when the cluster is engaged in the term that it should be."""
+        pause = FIRST
+        try:
+            while self._engaged.get(name) != (term := self._wanted(name)):
+                if name in self._engaged:
+                    await self._clusters.release(name)
+                    del self._engaged[name]
+                    _log.info("Released a cluster", ring=self._ring, cluster=name)
+                    self._tell_listed()
+                elif term is not None and not self._engage(name, term, pause):
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, LONGEST)
+        finally:
+            self._settling.discard(name)
+
+    def _engage(self, name: str, term: int, pause: float) -> bool:
+        try:
+            self._clusters.engage(name)
+        except ConfigurationError as error:
+            _log.error(
+                "Cannot connect to a cluster that this shard owns; trying again",
+                ring=self._ring,
+                cluster=name,
+                seconds=pause,
+                error=error,
+            )
+            return False
+        self._engaged[name] = term
+        _log.info("Engaged a cluster", ring=self._ring, cluster=name)
+        return True
+
+    def _wanted(self, name: str) -> int | None:
+        """The present term of the cluster; None if this shard does not own it."""
+        return self._ownership.terms.get(self._bucket(name)) if name in self._clusters.names else None
+
+    def _tell_listed(self) -> None:
+        terms = self._ownership.terms
+        former = {
+            bucket for name, term in self._engaged.items() if terms.get(bucket := self._bucket(name)) != term
+        }
+        self._ownership.listed({bucket: term for bucket, term in terms.items() if bucket not in former})
+
+    def _bucket(self, name: str) -> int:
+        return self._ownership.buckets.of_key(name)

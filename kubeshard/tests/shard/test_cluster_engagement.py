@@ -1,0 +1,153 @@
+"""In which clusters a shard works, by the terms of their buckets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.shard.cluster_engagement import LONGEST, ClusterEngagement
+from kubeshard.shard.range_ownership import RangeOwnership, State
+from kubeshard.sharding.assignment import Assignment, Place
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.names import CLUSTERS_ANNOTATION
+from kubeshard_lab.virtual_time import virtual_loop, virtual_time
+
+BUCKETS = Buckets(64, "cluster")
+
+
+class Clusters:
+    """A manager's. `broken` cannot be engaged, `busy` take so many seconds to be released."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = {*names}
+        self.engaged: set[str] = set()
+        self.history: list[str] = []
+        self.tries: list[float] = []
+        self.broken: set[str] = set()
+        self.busy: dict[str, float] = {}
+        self.changed: Callable[[], None]
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        self.changed = changed
+
+    def engage(self, name: str) -> None:
+        if name in self.broken:
+            self.tries.append(virtual_loop().time())
+            raise ConfigurationError("no such context")
+        assert name not in self.engaged
+        self.engaged.add(name)
+        self.history.append(f"+{name}")
+
+    async def release(self, name: str) -> None:
+        await asyncio.sleep(self.busy.get(name, 0.0))
+        self.engaged.discard(name)
+        self.history.append(f"-{name}")
+
+
+class Shard:
+    """A shard `a`."""
+
+    def __init__(self, clusters: Clusters, tasks: asyncio.TaskGroup) -> None:
+        self.said: dict[str, str] = {}
+        self.ownership = RangeOwnership("a", BUCKETS)
+        held: Any = SimpleNamespace(says=self.said.__setitem__)
+        self._engagement = ClusterEngagement("r", clusters, self.ownership, held)
+        self._tasks = tasks
+
+    async def sees(self, epoch: int, *clusters: str) -> None:
+        """The assignment gives it the buckets of these clusters."""
+        ours = {BUCKETS.of_key(name) for name in clusters}
+        places = {bucket: Place("a" if bucket in ours else "b", "", epoch) for bucket in range(64)}
+        self.ownership.seen(Assignment.of(BUCKETS, places))
+        await self._engagement.take_over(self.ownership.terms, self._tasks)
+        await asyncio.sleep(0.1)
+
+    def state(self, cluster: str) -> State:
+        return self.ownership.state(BUCKETS.of_key(cluster))
+
+
+@asynccontextmanager
+async def shard_of(clusters: Clusters) -> AsyncIterator[Shard]:
+    async with asyncio.TaskGroup() as tasks:
+        yield Shard(clusters, tasks)
+
+
+@virtual_time
+async def test_it_works_in_what_it_owns_and_nowhere_else() -> None:
+    clusters = Clusters("eu", "us", "asia")
+    async with shard_of(clusters) as shard:
+        assert shard.said == {CLUSTERS_ANNOTATION: "asia,eu,us"}
+        await shard.sees(1, "eu", "us")
+        assert clusters.engaged == {"eu", "us"}
+        assert shard.state("eu") is State.OWNED
+        await shard.sees(2, "us", "asia")
+        assert clusters.engaged == {"us", "asia"}
+        assert clusters.history.count("+us") == 1
+
+
+@virtual_time
+async def test_what_came_back_before_it_was_left_is_left_and_begins_anew() -> None:
+    clusters = Clusters("eu")
+    clusters.busy["eu"] = 5.0
+    async with shard_of(clusters) as shard:
+        await shard.sees(1, "eu")
+        await shard.sees(2)
+        await shard.sees(3, "eu")
+        assert (clusters.history, shard.state("eu")) == (["+eu"], State.ACQUIRING)
+        await asyncio.sleep(6)
+        assert (clusters.history, shard.state("eu")) == (["+eu", "-eu", "+eu"], State.OWNED)
+
+
+@virtual_time
+async def test_a_cluster_that_does_not_let_go_holds_up_no_other() -> None:
+    clusters = Clusters("eu", "us")
+    clusters.busy["eu"] = 100.0
+    async with shard_of(clusters) as shard:
+        await shard.sees(1, "eu")
+        await shard.sees(2, "us")
+        assert clusters.engaged == {"eu", "us"}
+        assert shard.state("us") is State.OWNED
+
+
+@virtual_time
+async def test_a_cluster_that_cannot_be_engaged_holds_up_no_other_and_is_tried_again_ever_more_rarely(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clusters = Clusters("eu", "us")
+    clusters.broken.add("eu")
+    async with shard_of(clusters) as shard:
+        await shard.sees(1, "eu", "us")
+        assert clusters.engaged == {"us"}
+        await asyncio.sleep(600)
+        pauses = [after - before for before, after in zip(clusters.tries, clusters.tries[1:], strict=False)]
+        assert pauses[:3] == pytest.approx([1, 2, 4])
+        assert max(pauses) == pytest.approx(LONGEST)
+        clusters.broken.clear()
+        await asyncio.sleep(LONGEST)
+        assert clusters.engaged == {"eu", "us"}
+    told = [each.message for each in caplog.records if each.levelname == "ERROR"]
+    assert len(told) == len(clusters.tries)
+    assert told[0].startswith("Cannot connect to a cluster that this shard owns; trying again")
+
+
+@virtual_time
+async def test_a_cluster_that_the_manager_gets_or_loses_is_engaged_or_left_by_who_owns_its_bucket() -> None:
+    clusters = Clusters("eu")
+    async with shard_of(clusters) as shard:
+        await shard.sees(1, "eu", "us")
+        for names, engaged in (
+            ({"eu", "us"}, {"eu", "us"}),
+            ({"us", "asia"}, {"us"}),
+            ({"eu", "us"}, {"eu", "us"}),
+        ):
+            clusters.names = names
+            clusters.changed()
+            await asyncio.sleep(1)
+            assert clusters.engaged == engaged
+            assert shard.said[CLUSTERS_ANNOTATION] == ",".join(sorted(names))
