@@ -28,7 +28,7 @@ TEXT = (Path(__file__).parents[3] / "docs" / "several-clusters.md").read_text()
 def page() -> Iterator[Any]:
     module = sys.modules["several_clusters_page"] = ModuleType("several_clusters_page")
     blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         exec(compile(block, "several-clusters.md", "exec"), vars(module))
     yield module
@@ -119,6 +119,30 @@ async def test_shards_have_their_leases_at_home_and_their_teams_elsewhere(
         leases = [each.metadata.name for each in await places.home.client.list_all(Lease, DEFAULT)]
         assert {"a", "b", "sharder-teams"} <= set(leases)
         assert not await work.client.list_all(Lease, DEFAULT)
+        for manager in managers:
+            manager.stop()
+        await asyncio.gather(*tasks)
+
+
+@virtual_time
+async def test_two_instances_share_out_three_clusters_and_each_works_in_its_own_only(
+    page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("eu", "us", "asia")
+    async with Places(*names) as places:
+        here(page, monkeypatch, places, **{f"prod-{name}": name for name in names})
+        for name in names:
+            await installed(page, places[name])
+            await places[name].client.create(team(page, "red"))
+        managers = [page.fleet_manager(name) for name in ("a", "b")]
+        tasks = [asyncio.create_task(each.run()) for each in managers]
+        await asyncio.sleep(60)
+        for name in names:
+            made = await places[name].client.get(ConfigMap, "red", DEFAULT)
+            assert made.data == {"contact": "ann", "cluster": name}
+        shared = [[each.name for each in manager.snapshot().clusters] for manager in managers]
+        assert sorted(map(len, shared)) == [1, 2]
+        assert sorted(shared[0] + shared[1]) == sorted(names)
         for manager in managers:
             manager.stop()
         await asyncio.gather(*tasks)

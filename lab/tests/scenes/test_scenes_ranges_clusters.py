@@ -300,6 +300,8 @@ def test_a_cluster_that_does_not_answer_harms_no_other_and_is_worked_on_once_it_
             assert manager is not None
             assert {each.name: each.state for each in manager.snapshot().clusters}["c1"] == "unanswered"
             await asyncio.sleep(600)
+            told = [each["reason"] for each in fleet.world.objects("events.k8s.io", "events").values()]
+            assert "ClusterUnreadable" in told
             assert not [each.dead for each in fleet.world.processes.values() if each.dead]
             for cluster in up:
                 await fleet.touch(cluster, "1")

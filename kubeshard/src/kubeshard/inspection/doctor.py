@@ -444,7 +444,7 @@ class _Doctor:
             raise Unanswerable("the sharder does not lead in a pod, so its account is not known")
         account = (place, pod.spec.service_account_name or "default")
         grants = Sharding(
-            DeclaredRing(name, ring.spec.resources),
+            name if ranges and ranges.by_cluster else DeclaredRing(name, ring.spec.resources),
             namespace=place,
             mode="both",
             delivery="labels"
@@ -460,7 +460,7 @@ class _Doctor:
             )
 
     async def _selection(self, part: str, name: str, ranges: SeenRanges) -> AsyncIterator[Finding]:
-        if not ranges.selected:
+        if not ranges.selected and not ranges.by_cluster:
             yield Finding(
                 part,
                 "warning",

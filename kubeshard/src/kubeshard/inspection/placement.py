@@ -20,7 +20,8 @@
 RBAC: list on the resource, on that of its owner if it has one, and on the resources that it controls in the ring.
 
 A user names the object as with kubectl, by a resource, a kind, a singular or a short name, with or without its group:
-`secret/foo`, `Website foo`, `deploy/foo`, `websites.webhosting.timebertt.dev/foo`.
+`secret/foo`, `Website foo`, `deploy/foo`, `websites.webhosting.timebertt.dev/foo`. In a ring by clusters it is the
+cluster that has a place: `cluster/eu`.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.shard_states import MAX_DURATION
 
+CLUSTER, CLUSTERS = "cluster", "clusters"
 SUCCESSORS = 3
 
 
@@ -184,6 +186,44 @@ async def placement_of(
     )
 
 
+def cluster_placement(ring: SeenRing, ranges: SeenRanges, name: str) -> Placement:
+    """The placement of one of the clusters of a ring by clusters, or where it would be."""
+    bucket = ranges.buckets.of_key(name)
+    decision = ranges.decide_bucket(bucket)
+    point = f"{ranges.buckets.hash_of(name):016x}"
+    delivered = _in_bucket(ring, ranges, bucket, name, point, decision)
+    why = delivered.why
+    if exists := name in ranges.clusters:
+        shard = decision.source
+    else:
+        why, shard = _Why("NotFound", "no shard says that its program has a cluster of this name"), ""
+    return Placement(
+        ring=ring.name,
+        resource=CLUSTERS,
+        namespace="",
+        name=name,
+        exists=exists,
+        main=True,
+        shard=shard,
+        shard_state=state_of(ring, shard),
+        desired=delivered.due,
+        draining=bool(delivered.bucket and delivered.bucket.target),
+        draining_seconds=delivered.age,
+        key=name,
+        point=point,
+        successors=list(delivered.successors),
+        held_by=[],
+        reason=why.reason,
+        message=why.message,
+        remedy=why.remedy,
+        command=why.command,
+        fixes=why.fixes,
+        owner=None,
+        children=[],
+        bucket=delivered.bucket,
+    )
+
+
 class _Why(NamedTuple):
     """The reason is the planner's; see `Placement`."""
 
@@ -238,8 +278,13 @@ async def _by_labels(
 def _by_ranges(ring: SeenRing, ranges: SeenRanges, meta: ObjectMeta, decision: Decision) -> _Delivered:
     if (bucket := ranges.bucket_of(meta)) is None:
         return _Delivered(_Why("NotFound", "its uid says where it will be"), "", "", "", ())
+    return _in_bucket(ring, ranges, bucket, *ranges.key(meta), decision)
+
+
+def _in_bucket(
+    ring: SeenRing, ranges: SeenRanges, bucket: int, key: str, point: str, decision: Decision
+) -> _Delivered:
     place, assignment = ranges.assignment.places[bucket], ranges.assignment
-    key, point = ranges.key(meta)
     since = ranges.since(bucket, ring.cluster.now)
     found = BucketPlace(
         number=bucket,

@@ -127,8 +127,21 @@ class SeenRanges:
         if meta is None:
             return Decision(Action.NOTHING, reason=NOT_ASSIGNABLE)
         bucket = self.bucket_of(meta)
-        if bucket is None:
-            return place("", "", self.present)
+        return place("", "", self.present) if bucket is None else self.decide_bucket(bucket)
+
+    @property
+    def by_cluster(self) -> bool:
+        """Whether whole clusters are shared out, whatever is in them."""
+        return self.buckets.by == "cluster"
+
+    @property
+    def clusters(self) -> Mapping[str, int]:
+        """The buckets of the known clusters, in a ring by clusters."""
+        names = {name for member in self.members.values() if member.available for name in member.clusters}
+        return {name: self.buckets.of_key(name) for name in sorted(names)}
+
+    def decide_bucket(self, bucket: int) -> Decision:
+        """What the coordinator would do with the bucket."""
         now = self.assignment.places[bucket]
         asked = bool(now.target)
         return place(now.owner, self.due[bucket], self.present, asked=asked, key=f"bucket {bucket}")

@@ -70,13 +70,15 @@ from kubeshard.sharding.shard_states import MAX_SHARDS, ShardState
 
 class ShardBuckets(msgspec.Struct, rename="camel", frozen=True):
     """What a shard owns in a ring by ranges: how many buckets, how many of these it is asked to hand over, and how many
-    it says that it works on. `weight`: of its share, in proportion to the others.
+    it says that it works on. `weight`: of its share, in proportion to the others. `clusters`: their names, in a ring by
+    clusters.
     """
 
     owned: int
     draining: int
     reported: int
     weight: float
+    clusters: list[str]
 
 
 class ShardStatus(msgspec.Struct, rename="camel", frozen=True):
@@ -235,6 +237,7 @@ def _buckets(ranges: SeenRanges, shard: str) -> ShardBuckets:
         draining=sum(place.owner == shard and bool(place.target) for place in places),
         reported=len(ranges.reported.get(shard, ())),
         weight=float(member.weight) if member else 0.0,
+        clusters=[name for name, bucket in ranges.clusters.items() if places[bucket].owner == shard],
     )
 
 
@@ -430,7 +433,7 @@ def _is_wrong(condition: Condition) -> bool:
 
 def _specification(ring: SeenRing, counted: Sequence[Counts], do: _Commands) -> Iterator[Trouble]:
     edit = do.edit
-    if not ring.resource.spec.resources:
+    if not ring.resource.spec.resources and not (ring.ranges and ring.ranges.by_cluster):
         yield Trouble("the ring lists no resources", "name them in its spec.resources", edit, "error")
     for problem in ring.problems:
         yield Trouble(problem, _EDIT, edit, "error")

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from kubeshard.client.client import Client
     from kubeshard.inspection.cluster import Unled
     from kubeshard.inspection.placement import BucketPlace, Placement
-    from kubeshard.inspection.status import RingStatus, ShardStatus
+    from kubeshard.inspection.status import AssignmentStatus, RingStatus, ShardStatus
+
+CLUSTERS_SHOWN = 5
 
 
 @click.command(
@@ -99,12 +101,9 @@ def _print_status(
         if ring.inside:
             say(f"  its sharder is inside the operator: Lease {ring.sharder}")
         if (its := ring.assignment) is not None:
-            reads = (
-                "its own objects" if its.selected else "all objects, as the API server does not select them"
-            )
             say(
                 f"  {its.buckets} buckets by {its.by}: ConfigMap {its.config_map}, epoch {its.epoch};"
-                f" each shard receives {reads}"
+                f" each shard {_reads(its)}"
             )
         _print_shards(ring)
         for trouble in ring.troubles:
@@ -129,11 +128,20 @@ def _print_status(
         say("there is no ring: neither a ControllerRing, nor an operator with a sharder inside")
 
 
+def _reads(its: AssignmentStatus) -> str:
+    if its.by == "cluster":
+        return "connects to its own clusters"
+    if its.selected:
+        return "receives its own objects"
+    return "receives all objects, as the API server does not select them"
+
+
 def _print_shards(ring: RingStatus) -> None:
     if not ring.shards:
         return
     resources = [each for each in ring.resources if not each.error]
     by_ranges = ("WEIGHT", "BUCKETS", "REPORTED") if ring.assignment else ()
+    by_cluster = ring.assignment is not None and ring.assignment.by == "cluster"
     say()
     print_table(
         [
@@ -144,6 +152,7 @@ def _print_shards(ring: RingStatus) -> None:
                 *by_ranges,
                 *(each.resource.upper() for each in resources),
                 "DRAINING",
+                *(("CLUSTERS",) if by_cluster else ()),
             ),
             *(
                 (
@@ -153,6 +162,7 @@ def _print_shards(ring: RingStatus) -> None:
                     *_owned(shard),
                     *(shard.objects[each.resource] for each in resources),
                     shard.draining,
+                    *((_few(shard),) if by_cluster else ()),
                 )
                 for shard in ring.shards
             ),
@@ -167,6 +177,13 @@ def _owned(shard: ShardStatus) -> tuple[str, ...]:
         return ()
     leaving = f" (-{has.draining})" if has.draining else ""
     return f"{has.weight:g}", f"{has.owned}{leaving}", str(has.reported)
+
+
+def _few(shard: ShardStatus) -> str:
+    """The clusters that fit into a line."""
+    names = shard.buckets.clusters if shard.buckets else []
+    more = f", and {len(names) - CLUSTERS_SHOWN} more" if len(names) > CLUSTERS_SHOWN else ""
+    return ", ".join(names[:CLUSTERS_SHOWN]) + more
 
 
 def _state(state: str, labelled: str) -> str:
@@ -323,7 +340,14 @@ def placements(
 
     async def question(client: Client) -> list[Placement]:
         from kubeshard.inspection.cluster import read_cluster
-        from kubeshard.inspection.placement import placement_of, rings_of, wanted
+        from kubeshard.inspection.placement import (
+            CLUSTER,
+            CLUSTERS,
+            cluster_placement,
+            placement_of,
+            rings_of,
+            wanted,
+        )
         from kubeshard.inspection.ring import see
 
         word, name = wanted(words)
@@ -331,6 +355,9 @@ def placements(
         if not cluster.rings:
             raise cluster.no_rings()
         rings = [await see(client, cluster, ring) for ring in cluster.rings]
+        by_cluster = [each for each in rings if each.ranges and each.ranges.by_cluster]
+        if by_cluster and word.lower() in (CLUSTER, CLUSTERS):
+            return [cluster_placement(ring, ring.ranges, name) for ring in by_cluster if ring.ranges]
         place = namespace or client.namespace
         return [
             await placement_of(client, ring, kind, name, place, family=family)
