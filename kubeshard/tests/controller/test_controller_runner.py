@@ -26,6 +26,7 @@ from kubeshard.controller import (
     Result,
     TimerSource,
     Watch,
+    syncing,
 )
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import run_of, with_run
@@ -33,13 +34,16 @@ from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.in_flight import Activities, InFlight
 from kubeshard.controller.metrics import NoMetrics
 from kubeshard.controller.outcomes import Ending
+from kubeshard.controller.reconciler import RunFn
 from kubeshard.controller.runner import ControllerRunner
+from kubeshard.controller.syncing import KindsMissing, SyncProblem
 from kubeshard.core import (
     AlreadyExists,
     ConfigMap,
     Conflict,
     Key,
     MergePatch,
+    NotFound,
     NotOurs,
     ObjectMeta,
     Selector,
@@ -47,6 +51,7 @@ from kubeshard.core import (
     Unavailable,
 )
 from kubeshard.leases.held_lease import Gate
+from kubeshard.listwatch.reflector import Interrupted
 from kubeshard.runtime.logs import JsonFormatter, TextFormatter, get_logger
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
@@ -100,6 +105,33 @@ async def test_no_worker_begins_before_all_informers_have_synced() -> None:
     await bench.synced(site("a"))
     assert [key for _, key in seen.runs] == [A]
     run.cancel()
+
+
+@virtual_time
+async def test_a_key_whose_kinds_are_there_again_before_its_run_has_ended_runs_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen, missing = Seen(), list[SyncProblem]()
+    monkeypatch.setattr(syncing, "sync_problem", lambda informer, now: missing[0] if missing else None)
+
+    def slow(run: RunFn) -> RunFn:
+        async def whole(ctx: Context, obj: Any) -> Any:
+            try:
+                return await run(ctx, obj)
+            except KindsMissing:
+                await asyncio.sleep(3)
+                raise
+
+        return whole
+
+    async with Bench(seen, wrappers=[slow]).running(site("a", 1)) as bench:
+        missing.append(SyncProblem("not served", None, ""))
+        await bench.runner.primary.interrupted(Interrupted(NotFound(""), 1.0), "", quiet=True)
+        await settle()
+        await bench.put(site("a", 2))
+        missing.clear()
+        await asyncio.sleep(3.1)
+    assert [obj.metadata.resource_version for obj in seen.objects] == ["1", "2"]
 
 
 @virtual_time

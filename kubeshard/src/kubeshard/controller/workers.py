@@ -416,6 +416,8 @@ class Workers:
             case Ending.LEAVING:
                 self._queue.forget(key)
                 self._queue.add_after(key, QUIET, _RETRY)
+            case Ending.PARKED if self._inputs.complete():  # again, since the run began to end
+                self._queue.add(key, _RESUMED, priority=self._queue.priority(key))
             case Ending.PARKED:
                 self._parked[key] = self._queue.priority(key)
             case _:

@@ -1,0 +1,103 @@
+"""A process that has nothing to do sleeps: what wakes its loops in a minute is counted, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from kubeshard import Client, ConfigMap, Context, Controller, LeaderElection, Manager, Sharding, Watch
+from kubeshard.client import ClusterConfig
+from kubeshard.core import Namespace, ObjectMeta
+from kubeshard.manager.process_health import BEAT
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.loop import set_within
+from kubeshard.shard import DeclaredRing
+from kubeshard.sharding.api import RingResource
+from kubeshard_apiserver import ApiServer, InMemoryTransport
+from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_world import virtual_world
+
+MAPS = RingResource(group="", resource="configmaps")
+MINUTE = 60.0
+BEATS = MINUTE / BEAT
+RENEWALS = 34
+"""Every two seconds, or a tenth less."""
+DEADLINES = 6
+"""Of watches, and for the silence of the API server."""
+SETTLED = 100.0
+
+
+class TimerAlarm:
+    """As one of the kernel: it goes off at its moment."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def set_before(self, event: asyncio.Event, moment: float) -> bool:
+        return await set_within(event, moment - self._clock.boottime())
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def moments(monkeypatch: pytest.MonkeyPatch) -> set[float]:
+    """When timers went off, in milliseconds: those of one moment count as one."""
+    seen, run = set[float](), asyncio.TimerHandle._run
+
+    def noted(self: asyncio.TimerHandle) -> None:
+        seen.add(round(asyncio.get_running_loop().time(), 3))
+        run(self)
+
+    monkeypatch.setattr(asyncio.TimerHandle, "_run", noted)
+    return seen
+
+
+async def nothing(ctx: Context, obj: ConfigMap) -> None: ...
+
+
+async def in_a_minute(moments: set[float], make: Callable[[Client], Manager]) -> int:
+    world = dataclasses.replace(virtual_world(), alarm=TimerAlarm)
+    transport = InMemoryTransport(ApiServer(world=world))
+    async with Client(ClusterConfig("http://in-memory"), transport=transport, world=world) as client:
+        await client.create(Namespace(metadata=ObjectMeta(name="ns")))
+        running = asyncio.create_task(make(client).run())
+        await asyncio.sleep(SETTLED)
+        moments.clear()
+        await asyncio.sleep(MINUTE)
+        count = len(moments)
+        assert not running.done()
+        running.cancel()
+        await asyncio.wait([running])
+    return count
+
+
+@virtual_time
+async def test_a_manager_is_woken_by_its_beat_and_a_few_deadlines(moments: set[float]) -> None:
+    def make(client: Client) -> Manager:
+        controller = Controller(name="maps", reconciler=nothing, primary=ConfigMap)
+        return Manager([controller], client=client, status_pages=None)
+
+    assert await in_a_minute(moments, make) <= BEATS + DEADLINES
+
+
+@virtual_time
+async def test_a_leader_is_woken_for_its_renewals_besides(moments: set[float]) -> None:
+    def make(client: Client) -> Manager:
+        controller = Controller(name="maps", reconciler=nothing, primary=ConfigMap)
+        election = LeaderElection(name="idle", namespace="ns")
+        return Manager([controller], client=client, leader_election=election, status_pages=None)
+
+    assert await in_a_minute(moments, make) <= BEATS + RENEWALS + DEADLINES
+
+
+@virtual_time
+async def test_so_is_a_shard(moments: set[float]) -> None:
+    def make(client: Client) -> Manager:
+        controller = Controller(name="maps", reconciler=nothing, primary=Watch(ConfigMap))
+        shard = Sharding(DeclaredRing("ring", resources=(MAPS,)), "a", "ns")
+        return Manager([controller], client=client, sharding=shard, status_pages=None)
+
+    assert await in_a_minute(moments, make) <= BEATS + RENEWALS + DEADLINES
