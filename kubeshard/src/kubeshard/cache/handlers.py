@@ -64,6 +64,8 @@ class Registration(Generic[T]):
         self._existing_left = 0
         self._caught_up = asyncio.Event()
         self._caught_up.set()
+        self.behind = False
+        """Whether changes must be queued, because the handler cannot be called at once."""
 
     def __enter__(self) -> Self:
         return self
@@ -106,16 +108,12 @@ class Registration(Generic[T]):
 
     # Called by the informer.
 
-    @property
-    def behind(self) -> bool:
-        """Whether changes must be queued, because the handler cannot be called at once."""
-        return not self._caught_up.is_set()
-
     def begin_with(self, existing: Collection[T], unreadable: Collection[UndecodableObject]) -> None:
         """Calls the handler with these first."""
         self._existing = chain((Added(obj, initial=True) for obj in existing), unreadable)
         self._existing_left = len(existing) + len(unreadable)
         self._caught_up.clear()
+        self.behind = True
 
     def store_filled(self) -> None:
         """Called when everything in the first full list has been reported or queued."""
@@ -182,11 +180,13 @@ class Inline(Registration[T]):
         while self._later:
             yield self._later.popleft()
         self._caught_up.set()
+        self.behind = False
 
 
 class Queued(Registration[T]):
     def __init__(self, handler: AsyncHandler[T], *place: Any) -> None:
         super().__init__(*place)
+        self.behind = True
         self._handler = handler
         self._backlog: Backlog[T] = Backlog()
         self._mark = 0 if self._filled.is_set() else None
@@ -208,10 +208,6 @@ class Queued(Registration[T]):
     @property
     def waiting(self) -> int:
         return self._existing_left + len(self._backlog)
-
-    @property
-    def behind(self) -> bool:
-        return True
 
     @property
     def busy_since(self) -> float | None:

@@ -18,7 +18,7 @@ def compare(a: str, b: str) -> int:
 
 def precedes(a: str, b: str) -> bool:
     """False if one of them is no decimal number, as some aggregated API servers send them."""
-    return compare(a, b) < 0 and _is_number(a) and _is_number(b)
+    return (len(a), a) < (len(b), b) and _is_number(a) and _is_number(b)
 
 
 def at_least(a: str, b: str) -> bool:
@@ -27,7 +27,7 @@ def at_least(a: str, b: str) -> bool:
 
 
 def newest(a: str, b: str) -> str:
-    return a if at_least(a, b) else b
+    return a if (len(a), a) >= (len(b), b) else b
 
 
 def oldest(versions: Iterable[str]) -> str:

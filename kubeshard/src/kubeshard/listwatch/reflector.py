@@ -406,10 +406,10 @@ class Reflector(Generic[T]):
                 if self._asked_for is not None and stream.foreign != foreign:
                     self.stats.foreign += stream.foreign - foreign
                     foreign = stream.foreign
-                if not isinstance(machine.state, Streaming | Watching):
-                    return
                 if isinstance(machine.state, Watching):
                     self._notices.clear()  # a successful list proves nothing: the watch may be what is refused
+                elif not isinstance(machine.state, Streaming):
+                    return
                 await pace.step()
         machine.ended(self._clock.monotonic())
 

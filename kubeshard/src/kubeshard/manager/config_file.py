@@ -214,10 +214,7 @@ def load_config_file(
 
 def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> tuple[C, tuple[str, ...]]:
     """Like `load_config_file`, for a document in memory."""
-    from kubeshard.core.yaml_input import (
-        Unreadable,
-        documents_in,
-    )  # 1.2 MiB, which a program without a file saves
+    from kubeshard.core.yaml_input import Unreadable, documents_in  # 1.2 MiB, for a file
 
     try:
         documents = documents_in(text.encode())

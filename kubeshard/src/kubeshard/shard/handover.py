@@ -29,10 +29,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
-from kubeshard.cache.deltas import Updated, current
+from kubeshard.cache.deltas import Delta, Updated, current
 from kubeshard.controller.reconciler import Result, RunFn
 from kubeshard.controller.run import Run
 from kubeshard.controller.when import Predicate, always
@@ -326,12 +326,13 @@ def shard_predicate(ring: str, shard: str, when: Predicate[T] = always) -> Predi
     """
     own, drain = shard_label(ring), drain_label(ring)
 
-    def assigned(obj: KubeObject) -> bool:
-        return obj.metadata.label(own) == shard and not obj.metadata.has_label(drain)
+    def assigned(labels: Mapping[str, str] | None) -> bool:
+        return labels is not None and labels.get(own) == shard and drain not in labels
 
-    draining: Predicate[Any] = Predicate(lambda delta: current(delta).metadata.has_label(drain))
-    ours: Predicate[Any] = Predicate(lambda delta: current(delta).metadata.label(own) == shard)
-    returned: Predicate[Any] = Predicate(
-        lambda delta: isinstance(delta, Updated) and assigned(delta.new) and not assigned(delta.old)
-    )
-    return draining | returned | (ours & when)
+    def test(delta: Delta[T]) -> bool:  # one function, and no combination of several: each event comes here
+        labels = current(delta).metadata.labels
+        if not assigned(labels):
+            return labels is not None and drain in labels
+        return (isinstance(delta, Updated) and not assigned(delta.old.metadata.labels)) or when(delta)
+
+    return Predicate(test, f"shard_predicate({when})")
