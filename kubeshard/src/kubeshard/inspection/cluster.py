@@ -47,7 +47,7 @@ ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
 """The Lease of the leading sharder service, in installations with the default names."""
 
 
-class Member(NamedTuple):
+class SeenShard(NamedTuple):
     """A Lease of a ring. `state` follows from the Lease's own times; `labelled` is the sharder's label, or ""."""
 
     name: str
@@ -129,7 +129,7 @@ class ClusterSnapshot:
         """Whether there is no ControllerRing, only what an operator declares."""
         return not self.rings[ring].metadata.uid
 
-    def members(self, ring: str) -> list[Member]:
+    def members(self, ring: str) -> list[SeenShard]:
         """The Leases of a ring by name and namespace."""
         leases = [lease for lease in self.leases if lease.metadata.label(RING_LABEL) == ring]
         return [self._member(lease) for lease in sorted(leases, key=lambda lease: lease.key[::-1])]
@@ -177,10 +177,10 @@ class ClusterSnapshot:
         lease = self.inside.get(ring)
         return lease is not None and leads(lease, self.now)
 
-    def _member(self, lease: Lease) -> Member:
+    def _member(self, lease: Lease) -> SeenShard:
         renewed = parse_time(lease.spec.renew_time)
         meta, holder = lease.metadata, lease.spec.holder_identity
-        return Member(
+        return SeenShard(
             meta.name,
             meta.namespace,
             written_state(lease, self.now),

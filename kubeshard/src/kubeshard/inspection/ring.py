@@ -14,7 +14,7 @@ from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.inspection.cluster import ClusterSnapshot, Member, Webhook, default_selector, read_webhook
+from kubeshard.inspection.cluster import ClusterSnapshot, SeenShard, Webhook, default_selector, read_webhook
 from kubeshard.inspection.ranges import SeenRanges, hashed, read_ranges
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
@@ -45,7 +45,7 @@ class SeenRing:
     problems: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     """System namespaces that its selector selects without being confirmed."""
-    members: tuple[Member, ...] = field(default=())
+    members: tuple[SeenShard, ...] = field(default=())
     strict_handover: bool = False
     """Whether it asks for confirmations that dead shards have ended."""
     unconfirmed: frozenset[str] = frozenset()

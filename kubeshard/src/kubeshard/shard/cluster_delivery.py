@@ -34,7 +34,7 @@ from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.kinds import GroupKind
 from kubeshard.manager.membership import SharedClusters
 from kubeshard.shard.cluster_engagement import ClusterEngagement
-from kubeshard.shard.delivery import Member
+from kubeshard.shard.delivery import RingMember
 from kubeshard.shard.range_delivery import BucketShare, RangeDelivery
 from kubeshard.shard.range_driver import TakeOver
 from kubeshard.shard.shard_lease import HeldShardLease
@@ -43,7 +43,7 @@ from kubeshard.shard.shard_lease import HeldShardLease
 class ClusterDelivery(RangeDelivery):
     """The `Delivery`."""
 
-    def begin(self, member: Member, controllers: Sequence[Controller[Any]]) -> ClusterShare:
+    def begin(self, member: RingMember, controllers: Sequence[Controller[Any]]) -> ClusterShare:
         for controller in controllers:
             check_shareable(controller)
         return ClusterShare(member, self._ranges)

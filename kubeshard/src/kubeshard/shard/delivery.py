@@ -35,7 +35,7 @@ Places = Mapping[GroupResource, Iterable[str | AllNamespaces]]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class RingMember:
     """What a shard's process knows about its ring and itself once it has read the ring."""
 
     shard: ShardIdentity
@@ -110,6 +110,6 @@ class Delivery(Protocol):
         """
         ...
 
-    def begin(self, member: Member, controllers: Sequence[Controller[Any]]) -> Share:
+    def begin(self, member: RingMember, controllers: Sequence[Controller[Any]]) -> Share:
         """Raises ConfigurationError for a ring or controllers that cannot be shared out like that."""
         ...

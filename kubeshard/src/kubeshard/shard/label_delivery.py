@@ -37,7 +37,7 @@ from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.membership import SharedClusters
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
-from kubeshard.shard.delivery import Member, Places
+from kubeshard.shard.delivery import Places, RingMember
 from kubeshard.shard.handover import Handovers, shard_predicate
 from kubeshard.shard.label_restorer import LabelRestorer
 from kubeshard.shard.reclaiming import Reclaiming, clear
@@ -62,7 +62,7 @@ class Labels:
             for place in read.get(resource, (ALL,)):
                 yield Grant.on(resource, "get", "list", "watch", "patch", namespace=place)
 
-    def begin(self, member: Member, controllers: Sequence[Controller[Any]]) -> LabelledShare:
+    def begin(self, member: RingMember, controllers: Sequence[Controller[Any]]) -> LabelledShare:
         """Warns about main resources without a controller: their objects are assigned to us, but no drain would be
         acknowledged.
         """
@@ -80,7 +80,7 @@ class Labels:
 class LabelledShare:
     """The `Share`."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: RingMember) -> None:
         self._member = member
         shard, resources, clock = member.shard, member.resources, member.home.world.clock
         self._handovers = Handovers(

@@ -17,7 +17,7 @@ from kubeshard.cache.informer import Informer
 from kubeshard.core.errors import NotFound
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
-from kubeshard.shard.delivery import Member
+from kubeshard.shard.delivery import RingMember
 from kubeshard.shard.range_driver import LOGGED_EVERY, PATIENCE, RETRY
 from kubeshard.shard.range_ownership import RangeOwnership
 from kubeshard.sharding.ring_buckets import RingBuckets
@@ -28,7 +28,9 @@ _log = get_logger("kubeshard.shard")
 class RangeCaches:
     """Of one process. `objects`: the cache of the objects' cluster."""
 
-    def __init__(self, member: Member, where: RingBuckets, ownership: RangeOwnership, objects: Cache) -> None:
+    def __init__(
+        self, member: RingMember, where: RingBuckets, ownership: RangeOwnership, objects: Cache
+    ) -> None:
         self._member = member
         self._where = where
         self._ownership = ownership

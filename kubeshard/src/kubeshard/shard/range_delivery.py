@@ -39,7 +39,7 @@ from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import KubeObject, ObjectMeta
 from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.membership import SharedClusters
-from kubeshard.shard.delivery import Member, Places, Share
+from kubeshard.shard.delivery import Places, RingMember, Share
 from kubeshard.shard.range_caches import RangeCaches
 from kubeshard.shard.range_driver import RangeDriver, TakeOver
 from kubeshard.shard.range_ownership import RangeOwnership
@@ -69,7 +69,7 @@ class RangeDelivery:
             name=assignment_name(ring),
         )
 
-    def begin(self, member: Member, controllers: Sequence[Controller[Any]]) -> Share:
+    def begin(self, member: RingMember, controllers: Sequence[Controller[Any]]) -> Share:
         wide = [str(kind) for kind in member.kinds.values() if not kind.namespaced]
         if self._ranges.by == "namespace" and wide:
             raise ConfigurationError(
@@ -82,7 +82,7 @@ class RangeDelivery:
 class BucketShare:
     """What each `Share` of buckets has, whatever is in them."""
 
-    def __init__(self, member: Member, ranges: Ranges) -> None:
+    def __init__(self, member: RingMember, ranges: Ranges) -> None:
         self._member = member
         self._ownership = member.metrics.ranges = RangeOwnership(member.shard.name, ranges.divided)
         self._runs = BucketRuns(self._ownership)
@@ -124,7 +124,7 @@ class BucketShare:
 class RangeShare(BucketShare):
     """The `Share` of objects."""
 
-    def __init__(self, member: Member, ranges: Ranges) -> None:
+    def __init__(self, member: RingMember, ranges: Ranges) -> None:
         super().__init__(member, ranges)
         self._where = where = RingBuckets(
             ranges.divided, member.shard.ring, member.resources, member.kinds.values()

@@ -60,7 +60,7 @@ from kubeshard.shard.declared_resources import (
     find_ring,
     undeclared_resources,
 )
-from kubeshard.shard.delivery import Delivery, Member, Share
+from kubeshard.shard.delivery import Delivery, RingMember, Share
 from kubeshard.shard.identity import ShardIdentity, check_shard_name, identify
 from kubeshard.shard.label_delivery import Labels
 from kubeshard.shard.metrics import ShardMetrics
@@ -242,7 +242,7 @@ class Sharding(ArgumentHints):
         for entry in resources.entries:
             if entry.main:
                 metrics.of_resource(entry.resource)
-        member = Member(
+        member = RingMember(
             shard=shard,
             resources=resources,
             kinds=kinds,
@@ -581,7 +581,7 @@ class _Writes:
 class _Prepared(NamedTuple):
     """What is known once the ring has been read. `share` is None in a process that is not a shard."""
 
-    member: Member
+    member: RingMember
     share: Share | None
     declared: ControllerRing | None
 
