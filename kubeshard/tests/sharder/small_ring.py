@@ -82,8 +82,6 @@ class SmallRing:
         self.ring: Ring = found
         self.ring_sync = ring_machine(self.ring)
         """What a leader keeps for the ring."""
-        self._subscription = self.rings.subscribed(self._ring_changed)
-        self._subscription.__enter__()
 
     def add(self, name: str, *resources: RingResource, selector: LabelSelector | None = None) -> Ring:
         """Adds another ring, which has the same shards."""
@@ -136,14 +134,6 @@ class SmallRing:
             ResourceSync(self.ring_sync, self.ring.resources.entry(place), 300.0, tasks)
         return self.ring_sync.resources[place]
 
-    def _ring_changed(self, name: str) -> None:
-        if name != self.ring.name:
-            return
-        if self.rings.get(name) is self.ring:
-            self.ring_sync.ring_changed()
-        else:
-            self.ring_sync.stop()
-
     # Views of the ring
 
     @property
@@ -154,7 +144,7 @@ class SmallRing:
     def shards(self, shards: tuple[str, ...]) -> None:
         self._available = shards
         rings = frozenset(ring.name for ring in self.rings)
-        news = ShardChange(Key("", ""), rings, None, None, availability=True, presence=False, news=True)
+        news = ShardChange(Key("", ""), rings, None, None, availability=False, presence=False, news=True)
         self.rings.shard_changed(news)
 
     def availability(self, ring: str, now: float) -> Availability:

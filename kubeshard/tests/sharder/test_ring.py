@@ -215,6 +215,18 @@ def test_which_shards_a_ring_has_is_looked_at_once_until_it_is_told_of_news_or_l
     assert (ring.available, ring.shards.until) == ((), math.inf)
 
 
+def test_that_the_shards_of_a_ring_are_others_is_told_to_who_writes_its_status_and_a_renewal_is_not() -> None:
+    world, heard = Followed(), list[str]()
+    world.small.rings.listen(lambda ring: heard.append(ring.name))
+    for what in ("a", "b"):
+        world.hold(what)
+    assert heard == ["one", "one"]
+    world.hold("a")
+    assert heard == ["one", "one"]
+    world.hold("a", "two")
+    assert heard == ["one", "one", "one", "two"]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_a_ring_is_told_of_its_shards_equals_what_the_leases_say_now(seed: int) -> None:
     draw, world = random.Random(seed), Followed()

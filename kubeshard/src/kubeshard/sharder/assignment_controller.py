@@ -223,18 +223,13 @@ class Assignments(Reconciler[ControllerRing]):
     def _lease_changed(self, change: ShardChange) -> None:
         if change.rewound:
             self._all_outdated.set()
-        for name in sorted(change.rings):
-            if (sync := self._syncs.get(name)) is not None:
-                sync.lease_changed(change)
 
     def _ring_changed(self, name: str) -> None:
-        """The ring was added, deleted, or changed."""
+        """The ring was added, deleted, or changed, of which its machine was told."""
         sync, ring = self._syncs.get(name), self._rings.get(name)
-        if sync is not None and sync.ring is ring and not ring.by_ranges:
-            sync.ring_changed()
-        elif sync is not None:
+        if sync is not None and (sync.ring is not ring or ring.by_ranges):
             self._stop(name)
-        elif ring is not None:  # perhaps no longer by ranges
+        elif sync is None and ring is not None:  # perhaps no longer by ranges
             self.follow(ring)
 
     def _namespace_changed(self, delta: Delta[Namespace]) -> None:

@@ -88,7 +88,6 @@ from kubeshard.sharding.names import (
 )
 from kubeshard.sharding.ring import Chains, OwnerKinds, Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingResources
-from kubeshard.sharding.shard_states import ShardChange
 
 PATIENCE = BackoffPolicy(initial=10.0, cap=600.0, jitter=0.0, reset_after=1800.0)
 """How long a leader tries what it cannot do, and after how many seconds without trouble the next one is the first."""
@@ -304,13 +303,9 @@ class InManagerSharder:
         def heard(_: object) -> None:
             news.set()
 
-        def shards_changed(change: ShardChange) -> None:
-            if change.news:
-                news.set()
-
         self._rings.listen(heard)
         try:
-            with self._rings.subscribed(heard), self._observer.subscribed(shards_changed):
+            with self._rings.subscribed(heard):
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(assigning.run(), name="assignments")
                     while True:

@@ -58,7 +58,7 @@ from kubeshard.sharding.conditions import (
 )
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, DELIVERY_ANNOTATION
 from kubeshard.sharding.ring import Ring
-from kubeshard.sharding.shard_states import MAX_SHARDS, ShardChange
+from kubeshard.sharding.shard_states import MAX_SHARDS
 from kubeshard.sharding.waiting import CleanUp, CleanUpState
 from kubeshard.webhook.shared_certificate import CaBundleSource
 
@@ -105,28 +105,21 @@ def ring_controller(
         primary=Watch(
             ControllerRing, when=generation_changed | _status_changed | _delivery_changed | _deleted
         ),
-        sources=[ShardChanges(rings, observer), drift, *([NewAuthority(rings, ca)] if ca else [])],
+        sources=[News(rings), drift, *([NewAuthority(rings, ca)] if ca else [])],
         workers=5,
     )
 
 
-class ShardChanges:
-    """Triggers rings with changed numbers of shards, or with new findings to report."""
+class News:
+    """Triggers rings with changed shards, or with new findings to report."""
 
-    def __init__(self, rings: Rings, observer: LeaseObserver) -> None:
+    def __init__(self, rings: Rings) -> None:
         self._rings = rings
-        self._observer = observer
 
     async def run(self, enqueue: Enqueue) -> None:
-        def heard(change: ShardChange) -> None:
-            if change.news:
-                for ring in sorted(change.rings):
-                    enqueue(Key("", ring), "shards changed")
-
-        self._rings.listen(lambda ring: enqueue(ring.resource.key, "new findings"))
+        self._rings.listen(lambda ring: enqueue(ring.resource.key, "news"))
         try:
-            with self._observer.subscribed(heard):
-                await asyncio.get_running_loop().create_future()
+            await asyncio.get_running_loop().create_future()
         finally:
             self._rings.listen(None)
 

@@ -52,7 +52,7 @@ class Rings:
         return list(found.values())
 
     def listen(self, changed: Callable[[Ring], None] | None) -> None:
-        """`changed` is called with a ring when its conditions may be out of date."""
+        """`changed` is called with a ring when its status may be out of date."""
         self._listener = changed or _nobody
 
     @contextmanager
@@ -79,13 +79,14 @@ class Rings:
             if self.inputs.leases is not None:
                 self.inputs.leases.leave(resource.name)
         elif known is not None and same:
+            if known.resource.shard_namespaces != resource.shard_namespaces:
+                self._follow(resource)
             self._file(known, remove=True)
             changed = known.update(resource)
             self.selections += changed
             self._file(known)
             if not changed:
                 return
-            self._follow(resource)
         else:
             self._end(resource.name)
             self._rings[resource.name] = ring = Ring(resource, self.inputs, self._changed)
@@ -99,7 +100,7 @@ class Rings:
         """Tells the rings of a changed Lease, in each process: one that leads later must not take it for long ago that
         a Lease was missed.
         """
-        for name in change.rings:
+        for name in sorted(change.rings):
             if (ring := self._rings.get(name)) is not None:
                 ring.shard_changed(change)
 

@@ -140,9 +140,9 @@ class Proof:
                     absent.clear()
                 absent.add(shard)
         self._held = states.held(ring, shard, leases)
-        versions = (lease.metadata.resource_version for lease in leases)
-        if self._known.notices.due(shard, (self.dead, *versions)):
-            yield Tell(self.dead, leases)
+        dead, versions = self.dead, [lease.metadata.resource_version for lease in leases]
+        if self._known.notices.due(shard, (dead, *versions)):
+            yield Tell(dead, leases)
 
     @property
     def dead(self) -> bool:

@@ -103,6 +103,16 @@ class Recorder(Protocol):
     def end(self) -> None: ...
 
 
+class Leading(Protocol):
+    """What a leader keeps for the ring: the `RingMachine`."""
+
+    def lease_changed(self, change: ShardChange) -> None: ...
+
+    def ring_changed(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 class OwnerKinds(Protocol):
     """The known kinds. `learned` increases with them."""
 
@@ -153,13 +163,15 @@ class RingInputs:
 
 
 class Ring:
-    """See the module. `changed` is called when there is a new finding to report."""
+    """See the module. `changed` is called when people may be told something else: of its shards, or a new finding."""
 
     def __init__(self, resource: ControllerRing, inputs: RingInputs, changed: Callable[[Ring], None]) -> None:
         self.name = resource.name
         self.resource = resource
         self.resources = RingResources(resource.spec.resources)
         self.report = RingReport(lambda: changed(self))
+        self._changed = changed
+        self._leading: Leading | None = None
         self.metrics = inputs.metrics.of(resource.name)
         self.clock = inputs.clock
         self.ended = False
@@ -318,6 +330,10 @@ class Ring:
 
     # Events
 
+    def led_by(self, leading: Leading | None) -> None:
+        """What is told of all further events, as long as this process leads."""
+        self._leading = leading
+
     def update(self, resource: ControllerRing) -> bool:
         """Updates the ring. Returns whether something but its status has changed, or a clean-up has begun."""
         before = self._stated()
@@ -334,6 +350,8 @@ class Ring:
         self._shards = self._shards._replace(until=-math.inf)
         self.metrics.keep(self.listed)
         self.report.keep(self.listed)
+        if self._leading is not None:
+            self._leading.ring_changed()
         return True
 
     def shard_changed(self, change: ShardChange) -> None:
@@ -341,8 +359,11 @@ class Ring:
         shard = change.key.name
         if change.news:
             self._shards = self._shards._replace(until=-math.inf)
+            self._changed(self)
         if change.presence and self.confirmations is not None and self._inputs.shards.named(self.name, shard):
             self.confirmations.there(shard)
+        if self._leading is not None:
+            self._leading.lease_changed(change)
 
     def namespaces_changed(self) -> None:
         """It may select a namespace now, or may not any longer."""
@@ -354,6 +375,8 @@ class Ring:
         self._views = None
         self.report.end()
         self.metrics.end()
+        if self._leading is not None:
+            self._leading.stop()
 
     def leads_no_more(self) -> None:
         """This process is not its sharder any more: what only a sharder sees is not told any longer."""

@@ -169,9 +169,13 @@ class RingMachine(Generic[S]):
         """When the ring loses a shard without an event."""
         self.webhook: WebhookSeries[Job] | None = WebhookSeries() if probes else None
         self._failures = Notices(ring.clock, every=LOGGED_EVERY)
+        ring.led_by(self)
 
     def ring_changed(self) -> None:
         """The ring has another spec: syncs of resources that it no longer lists end."""
+        if self.ring.by_ranges:
+            self.stop()
+            return
         self.request(ScanScope.ALL)
         for sync in list(self.resources.values()):
             if sync.entry not in self.ring.resources.entries:
@@ -184,8 +188,8 @@ class RingMachine(Generic[S]):
             self.notify()
 
     def lease_changed(self, change: ShardChange) -> None:
-        """A Lease of the ring has changed. Call it immediately, even if a shard returns soon: a running scan may have
-        seen the ring without it.
+        """A Lease of the ring has changed. This is told immediately, even if a shard returns soon: a running scan may
+        have seen the ring without it.
         """
         if change.news:
             self.members_changed()
@@ -195,10 +199,10 @@ class RingMachine(Generic[S]):
 
     def members_changed(self) -> None:
         """The shards to which objects are assigned may have changed."""
-        now, members = self.ring.clock.monotonic(), self.ring.shards.labelled
-        self.available_until = self.ring.shards.until
+        now, shards = self.ring.clock.monotonic(), self.ring.shards
+        self.available_until = shards.until
         for sync in self.resources.values():
-            sync.schedule.members(members, now)
+            sync.schedule.members(shards.labelled, now)
             sync.notify()
 
     def notify(self) -> None:
@@ -331,7 +335,8 @@ class RingMachine(Generic[S]):
         )
 
     def stop(self) -> None:
-        """The ring was deleted, or this process lost leadership."""
+        """The ring was deleted, is sharded by ranges now, or this process lost leadership."""
+        self.ring.led_by(None)
         for sync in list(self.resources.values()):
             sync.close()
 
