@@ -52,7 +52,7 @@ def sync_of(args: tuple[Any, ...]) -> str:
     [
         (Assignments, "_scan", "scan"),
         *further(
-            (Mover, "_attempt", ""),
+            (Mover, "_carry_out", ""),
             (Scanner, "scan", "scan"),
             (_Watch, "put", "watch"),
             (NamespaceScans, "_scan_namespace", "scan new namespaces"),

@@ -21,6 +21,7 @@ annotations name owners.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs
@@ -73,18 +74,16 @@ class BucketLabels:
 
     async def run(self) -> None:
         """Scans until cancelled."""
-        await supervised(
-            self._keep_scanning, _PART, Crashes(self._crashed, self._client.clock, ring=self._ring)
-        )
-
-    def _crashed(self, part: str) -> None:
-        if (ring := self._rings.get(self._ring)) is not None:
-            ring.metrics.add("crashes", more=part)
-
-    async def _keep_scanning(self) -> None:
         while True:
-            ring = self._rings.get(self._ring)
-            complete = ring is not None and await self._scan(ring)
+            if (ring := self._rings.get(self._ring)) is not None:
+                crashes = Crashes(ring.crashed, self._client.clock, ring=ring.name)
+                await supervised(partial(self._keep_scanning, ring), _PART, crashes)
+            else:
+                await asyncio.sleep(min(RETRY, self._sync_period))
+
+    async def _keep_scanning(self, ring: Ring) -> None:
+        while not ring.ended:
+            complete = await self._scan(ring)
             await asyncio.sleep(self._sync_period if complete else min(RETRY, self._sync_period))
 
     async def _scan(self, ring: Ring) -> bool:

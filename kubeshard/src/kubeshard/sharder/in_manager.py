@@ -51,7 +51,7 @@ from kubeshard.cache.stats import PATIENCE_FOR_LOGS
 from kubeshard.client.client import Client
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import EventSink
-from kubeshard.controller.event_series import reference
+from kubeshard.controller.event_series import ObjectReference, reference
 from kubeshard.controller.syncing import is_served, sync_problem, until_filled
 from kubeshard.core.builtin import ConfigMap, Lease, Namespace
 from kubeshard.core.conditions import Condition
@@ -70,7 +70,6 @@ from kubeshard.runtime.loop import apart, set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import LabelDelivery
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
-from kubeshard.sharder.findings import LoggedFindings
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
@@ -79,7 +78,7 @@ from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import Crashes, supervised
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.conditions import hindering
+from kubeshard.sharding.conditions import CHANGING, LOGGED_BEFORE, OWN_CONDITIONS, findings, hindering
 from kubeshard.sharding.names import (
     DECLARED_RING_ANNOTATION,
     SHARDER_FIELD_MANAGER,
@@ -88,6 +87,7 @@ from kubeshard.sharding.names import (
 )
 from kubeshard.sharding.ring import Chains, OwnerKinds, Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.shard_states import MAX_SHARDS
 
 PATIENCE = BackoffPolicy(initial=10.0, cap=600.0, jitter=0.0, reset_after=1800.0)
 """How long a leader tries what it cannot do, and after how many seconds without trouble the next one is the first."""
@@ -201,7 +201,7 @@ class InManagerSharder:
         self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
         self._note = {} if declared is None or objects_in else {DECLARED_RING_ANNOTATION: _manifest(declared)}
         metrics.registry.register(StateCollector(cache, self._rings.get))
-        self._findings = LoggedFindings(self._observer, events, self._about)
+        self._findings = _LoggedFindings(self._observer, events, self._about)
         self._patience, self._notices = Backoff(PATIENCE), Notices()
         self._defers_until = -math.inf
         """Until when others lead rather than this instance, if there are any."""
@@ -336,6 +336,35 @@ class InManagerSharder:
                 problem=why,
             )
         stop.request()
+
+
+class _LoggedFindings:
+    """What a service would write into the ring's conditions, in the log, and as events about what there is instead
+    (`about`). Each finding is told once, and its end: of one process, however often it leads.
+    """
+
+    def __init__(self, observer: LeaseObserver, events: EventSink, about: ObjectReference) -> None:
+        self._observer = observer
+        self._events = events.reporting_as("sharder")
+        self._about = about
+        self._notices = Notices()
+
+    def tell(self, ring: Ring, *, ended: bool = True) -> Sequence[Condition]:
+        """Returns what there is. `ended`: whether what is not there any more has ended, or is not known yet."""
+        shards = self._observer.shards(ring.name)
+        present = [shard for shard in shards if not shard.deleted]
+        found = findings(ring.report, ring.resources, present, max_shards=MAX_SHARDS)
+        for each in found:
+            if self._notices.due(each.type, "" if each.type in CHANGING else each.message):
+                self._events.event(self._about, "Warning", each.reason, each.message, action="Reconcile")
+                if each.type not in LOGGED_BEFORE:
+                    _log.warning(
+                        "The ring has a problem", ring=ring.name, what=each.type, problem=each.message
+                    )
+        for type_ in sorted(OWN_CONDITIONS - {each.type for each in found}) if ended else ():
+            if self._notices.resolved(type_) and type_ not in LOGGED_BEFORE:
+                _log.info("A problem of the ring is resolved", ring=ring.name, what=type_)
+        return found
 
 
 def _manifest(ring: ControllerRing) -> str:

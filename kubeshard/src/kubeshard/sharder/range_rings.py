@@ -60,7 +60,7 @@ class RangeRings:
         for name, ring, stated in wanted:
             if stated is not None and name not in self._coordinated:
                 work = partial(self._coordinate, ring, stated)
-                crashes = Crashes(partial(_crashed, ring), self._client.clock, ring=name)
+                crashes = Crashes(ring.crashed, self._client.clock, ring=name)
                 task = tasks.create_task(supervised(work, _PART, crashes), name=f"ranges of {name}")
                 self._coordinated[name] = _Coordinated(ring, stated, task)
 
@@ -71,7 +71,3 @@ class RangeRings:
         delivery = RangeDelivery(ring.name, buckets, namespace, client, cache, self._sync_period)
         async with cache.running(), delivery.ready(self._rings):
             await delivery.assigning(self._rings, self._observer, client, client, first=False).run()
-
-
-def _crashed(ring: Ring, part: str) -> None:
-    ring.metrics.add("crashes", more=part)

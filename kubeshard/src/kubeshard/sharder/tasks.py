@@ -24,6 +24,7 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -230,9 +231,8 @@ class ResourceSync(ResourceMachine):
         self._attention = asyncio.Event()
         super().__init__(of, entry, sync_period)
         where, ring = entry.resource, self.ring
-        self.crashes = Crashes(
-            lambda part: ring.metrics.add("crashes", where, part), ring.clock, ring=ring.name, resource=where
-        )
+        count = partial(ring.crashed, resource=where)
+        self.crashes = Crashes(count, ring.clock, ring=ring.name, resource=where)
 
     def start(self, work: Callable[[], Awaitable[None]], what: str) -> None:
         """Starts a task that ends with the sync. A crash costs only this work, which starts again (`supervised`)."""

@@ -378,6 +378,10 @@ class Ring:
         if self._leading is not None:
             self._leading.stop()
 
+    def crashed(self, part: str, resource: GroupResource | None = None) -> None:
+        """A part of the sharder crashed that works for the ring."""
+        self.metrics.add("crashes", resource, part)
+
     def leads_no_more(self) -> None:
         """This process is not its sharder any more: what only a sharder sees is not told any longer."""
         self.report.waiting({}, {}, {}, {})
