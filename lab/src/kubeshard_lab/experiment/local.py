@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 
 import msgspec
 
@@ -260,25 +261,20 @@ class OnThisMachine(Experiment):
         return bool(await self._client.list_all(metadata_only(kind), label_selector=labels))
 
 
+@dataclass
 class Disturbances:
     """`at_work` returns once an instance of that name works."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        processes: Processes,
-        programs: Programs,
-        rng: Rng,
-        at_work: Callable[[Sequence[Launch]], Awaitable[None]],
-    ) -> None:
-        self._scenario = scenario
-        self._processes = processes
-        self._programs = programs
-        self._rng = rng
-        self._at_work = at_work
-        if scenario.disturbance == "outage" and programs.setup.kind != "external":
+    _scenario: Scenario
+    _processes: Processes
+    _programs: Programs
+    _rng: Rng
+    _at_work: Callable[[Sequence[Launch]], Awaitable[None]]
+
+    def __post_init__(self) -> None:
+        if self._scenario.disturbance == "outage" and self._programs.setup.kind != "external":
             raise ConfigurationError(
-                f"--setup {programs.setup.kind} has no webhook: run {scenario.name} with --setup external"
+                f"--setup {self._programs.setup.kind} has no webhook: run {self._scenario.name} with --setup external"
             )
 
     @property

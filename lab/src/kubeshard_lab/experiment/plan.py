@@ -11,6 +11,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kubeshard.runtime.rng import Rng, below, letters, one_of
@@ -43,15 +44,13 @@ class Due(NamedTuple):
     """A Theme's color and font."""
 
 
+@dataclass(slots=True, eq=False)
 class _Object:
-    __slots__ = ("alive", "name", "namespace", "place", "theme")
-
-    def __init__(self, namespace: str, name: str, theme: str, place: int) -> None:
-        self.namespace = namespace
-        self.name = name
-        self.theme = theme
-        self.place = place
-        self.alive = True
+    namespace: str
+    name: str
+    theme: str
+    place: int
+    alive: bool = True
 
 
 class _Agenda:

@@ -6,6 +6,7 @@ All processes are judged over the whole time of the load, whether they ran all o
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -119,16 +120,8 @@ def processes(recorded: Recorded, windows: Windows) -> list[Process]:
 
 def natural(name: str) -> list[tuple[int, str]]:
     """A key that sorts operator-2 before operator-10."""
-    parts, number = [], ""
-    for character in f"{name}\0":
-        if character.isascii() and character.isdigit():
-            number += character
-            continue
-        if number:
-            parts.append((int(number), ""))
-            number = ""
-        parts.append((-1, character))
-    return parts
+    parts = re.split("([0-9]+)", name)
+    return [(int(part), "") if number % 2 else (-1, part) for number, part in enumerate(parts)]
 
 
 def _process(

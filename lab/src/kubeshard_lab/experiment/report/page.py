@@ -105,10 +105,8 @@ def _levels(run: RunRecord) -> Iterator[Markup]:
     yield table(
         [
             Column("level", number=False),
-            Column("limit"),
-            Column("worst"),
-            Column("of", number=False),
-            Column("verdict", number=False),
+            *map(Column, ("limit", "worst")),
+            *(Column(name, number=False) for name in ("of", "verdict")),
         ],
         [
             [
@@ -131,11 +129,7 @@ def _requests(recorded: Recorded) -> Iterator[Markup]:
     yield table(
         [
             Column("verb", number=False),
-            Column("requests"),
-            Column("per second"),
-            Column("sent late, p99"),
-            Column("answer p50"),
-            Column("p99"),
+            *map(Column, ("requests", "per second", "sent late, p99", "answer p50", "p99")),
             Column("failed", number=False),
         ],
         [

@@ -17,6 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from kubeshard.core.objects import Key
@@ -154,27 +155,18 @@ class Conditions:
         network.through = lambda request, inner: _Silenced(self, process, network, inner, request)
 
 
+@dataclass(eq=False)
 class Rule:
     """What befalls the requests to which it applies: they are refused after `delay` seconds, or only delayed if `code`
     is 0; or, if `lands` is given, they get no answer, and take effect once it is set.
     """
 
-    def __init__(
-        self,
-        what: str,
-        applies: Applies,
-        *,
-        code: int = 500,
-        lands: asyncio.Event | None = None,
-        delay: float = 0.0,
-        refuses_connections: bool = False,
-    ) -> None:
-        self.what = what
-        self.applies = applies
-        self.code = code
-        self.lands = lands
-        self.delay = delay
-        self.refuses_connections = refuses_connections
+    what: str
+    applies: Applies
+    code: int = 500
+    lands: asyncio.Event | None = None
+    delay: float = 0.0
+    refuses_connections: bool = False
 
 
 class StreamEnds(Exception):
