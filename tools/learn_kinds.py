@@ -128,9 +128,7 @@ def written(found: Sequence[Described], definitions: Mapping[str, Schema], relea
 
 
 def _homes(kinds: Sequence[str], definitions: Mapping[str, Schema]) -> dict[str, str]:
-    """The module of every definition that the kinds use, except for those of apimachinery, which are written where they
-    are used if kubeshard has no class for them.
-    """
+    """Of every definition, but for apimachinery's, which are written where kubeshard has no class."""
     used = sorted(name for name in _used(kinds, definitions) if ".apimachinery." not in name)
     homes = {f"{_CORE}{name}": "kubeshard.core.builtin" for name in BY_HAND["core.v1"]}
     homes |= {
@@ -183,9 +181,7 @@ def _group_version(found: Sequence[Described], definition: str) -> str:
 
 
 def _faces(classes: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The table of names for the interpreter, and the stub of the package for type checkers. Raises KeyError for a name
-    that several modules have, if none is chosen.
-    """
+    """For the interpreter, and as a stub. Raises KeyError for a name of several modules."""
     places: dict[str, list[str]] = defaultdict(list)
     for module, names in classes.items():
         for name in names:

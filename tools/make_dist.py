@@ -44,9 +44,7 @@ OURS = ("kubeshard", "kubeshard-apiserver", "kubeshard-lab")
 
 
 def make(dist: Path, place: Path) -> None:
-    """Fills the empty folder `dist`, with `place` as temporary space. Raises CannotBuild, NoEntry, NoLicence and
-    CalledProcessError; ends the process if the packages do not work.
-    """
+    """Fills the empty `dist`; `place` is temporary. Raises CannotBuild, NoEntry, NoLicence, CalledProcessError."""
     (dist / "changes.md").write_text(entry((ROOT / "CHANGELOG.md").read_text(), __version__))
     epoch = source_date_epoch()
     environment = Environment(place)

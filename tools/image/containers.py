@@ -48,9 +48,7 @@ class Container:
         mounts: Mapping[str, Path],
         entry_point: Sequence[str] = (),
     ) -> None:
-        """`mounts` maps paths in the container to files that are mounted there read-only. `folder` is for settings and
-        log. `entry_point`: instead of the image's.
-        """
+        """`mounts`: files by path, read-only. `folder`: settings and log. `entry_point`: not the image's."""
         config = unpacked.image.config["config"]
         user, _, group = config["User"].partition(":")
         settings = {

@@ -18,9 +18,7 @@ _AT_ONCE = 16
 
 
 async def learn_go_names(ask: Asker, places: Iterable[Place], types: Types) -> None:
-    """Adds to fields in place: `go`, if the type's name differs from what its notation suggests, and `embedded`, the
-    embedded struct that a field is promoted from, with a dot.
-    """
+    """In place: `go`, a type's unexpected name, and `embedded`, what a field is promoted from, with a dot."""
     limit = asyncio.Semaphore(_AT_ONCE)
     found = ways(iter(places), types)
     prefixes: dict[str, str] = {}

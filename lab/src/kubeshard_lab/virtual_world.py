@@ -78,9 +78,7 @@ def virtual_world(
     connect: Connect | None = None,
     hostname: str = "virtual",
 ) -> World:
-    """Creates a world. `clock` defaults to that of the running loop. Without `connect`, no server can be reached. Use
-    `dataclasses.replace` to change other parts.
-    """
+    """`clock` is the running loop's; without `connect`, no server. Change it by `dataclasses.replace`."""
     return World(
         clock=clock or VirtualClock(),
         alarm=SleepAlarm,

@@ -95,9 +95,7 @@ class Cache:
         return self._shared.rewrites
 
     def distrust(self) -> None:
-        """Called when the server is known to have been restored from a backup: each informer lists everything again
-        with the next response or event of the server.
-        """
+        """The server was restored from a backup: informers list again at its next response or event."""
         self._shared.rewritten()
 
     # Declaring
@@ -345,9 +343,7 @@ class Cache:
             raise failure
 
     async def synced(self) -> None:
-        """Waits until all informers, including those declared while waiting, have synced. Logs after ten seconds
-        what is missing, and again when that changes.
-        """
+        """Also those declared meanwhile. Logs after ten seconds what is missing, and when that changes."""
         notices = Notices()
         while waiting := self._unsynced():
             try:

@@ -18,9 +18,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Snapshot(Mapping[Key, T | UndecodableObject]):
-    """One entry for each existing object: the object, or why it cannot be decoded. The `objects` of a complete snapshot
-    belong to the store that receives it.
-    """
+    """Each object, or why it cannot be decoded. A complete one's `objects` belong to the store."""
 
     def __init__(self, entries: Iterable[T | UndecodableObject] = ()) -> None:
         self.objects: dict[str, dict[str, T]] = {}

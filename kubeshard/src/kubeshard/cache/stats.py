@@ -60,9 +60,7 @@ class InformerStats:
 
     @property
     def foreign(self) -> int:
-        """How often an object came whose hash was not asked for, and was left out: an API server that does not filter
-        by hashes costs more, and nothing else.
-        """
+        """Objects left out for their hash: a server that does not filter costs more, nothing else."""
         return self._stats.foreign
 
     @property

@@ -94,9 +94,7 @@ H = TypeVar("H", bound=Hashable)
 
 
 def share_parts(obj: KubeObject) -> None:
-    """Replaces parts of a new object with equal parts of earlier objects. Call it after the object's transform, which
-    may change the object's own parts.
-    """
+    """Parts equal to those of earlier objects are shared; after the object's own transform."""
     metadata = obj.metadata
     if metadata.namespace:
         force_setattr(metadata, "namespace", _first(metadata.namespace))

@@ -148,9 +148,7 @@ class Reads(View):
         namespace: str | AllNamespaces | None = None,
         **options: Unpack[ListOptions],
     ) -> builtins.list[T]:
-        """All objects at once; for options see `list`. Objects that do not fit their class are logged and left out:
-        use `list` if you need to know about them.
-        """
+        """At once, as `list`; objects that do not fit their class are logged and left out."""
         objects: builtins.list[T] = []
         stream = self.list(target, namespace, on_restart=objects.clear, **options)
         async for obj in stream:

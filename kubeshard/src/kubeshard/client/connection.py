@@ -124,9 +124,7 @@ class Connection:
         return other
 
     async def turn(self) -> None:
-        """Returns when the rate limit admits one more request and credentials are at hand. Raises Unauthorized,
-        ConfigurationError for credentials that cannot be had.
-        """
+        """Waits for the rate limit and for credentials. Raises Unauthorized, ConfigurationError."""
         if self._limiter is not None:
             await self._limiter.acquire()
         if self._credentials.at_hand is None:

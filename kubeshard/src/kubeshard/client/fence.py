@@ -49,9 +49,7 @@ class Fence(Protocol):
 
 
 class Proof(Protocol):
-    """That an object of one kind is this shard's. Each method raises NotOurs if it is known not to be, and ValueError
-    if what is given cannot prove it.
-    """
+    """An object is this shard's. Raises NotOurs if it is not, and ValueError if that cannot be proved."""
 
     def standing(self, meta: ObjectMeta) -> Standing: ...
 

@@ -61,9 +61,7 @@ async def held(
     resources: Collection[GroupResource] = (),
     namespace: str | AllNamespaces = ALL,
 ) -> AsyncGenerator[Held | Unseen, None]:
-    """The objects of all kinds, or of these, that have one of the finalizers; in `ALL` namespaces, or in one. RBAC:
-    `list`; forbidden kinds are `Unseen`.
-    """
+    """Objects with one of them, of all kinds or these, in `ALL` namespaces or one. RBAC: `list`."""
     kinds, silent = await client.discovery.all_kinds("list")
     for group_version, error in silent.items():
         yield Unseen(f"kinds of {group_version}", error)
@@ -119,9 +117,7 @@ async def _items(client: Client, path: str) -> list[Any]:
 
 
 async def release(client: Client, found: Held) -> bool:
-    """Removes the finalizers. Returns False if they were gone already. Raises ApiErrors. RBAC: `patch`, and `get` if
-    others write the object at the same time.
-    """
+    """False if they were gone already. Raises ApiErrors. RBAC: `patch`, and `get` if others write."""
     form, meta = metadata_only(found.kind), found.metadata
     where = (meta.name, meta.namespace or None)
     for tries_left in reversed(range(TRIES)):

@@ -112,9 +112,7 @@ def query(parameters: Mapping[str, str | int | float | bool | None]) -> str:
 def selectors(
     labels: Selector | None, fields: FieldSelector | None, hashes: HashRanges | None = None
 ) -> dict[str, str]:
-    """The parameters for these. Raises TypeError for text, which the API server would be the first to read, and
-    ValueError for ranges without hashes, which select nothing.
-    """
+    """Raises TypeError for text, which only the API server would read, and ValueError for empty ranges."""
     given: tuple[tuple[str, object, type], ...] = (
         ("label_selector", labels, Selector),
         ("field_selector", fields, FieldSelector),

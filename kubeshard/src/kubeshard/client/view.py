@@ -78,15 +78,11 @@ class View:
         return self._view(_connection=self._connection.without_warnings())
 
     def turn(self) -> Awaitable[None]:
-        """Returns when the rate limit admits one more request of an impatient view, and credentials are available.
-        Raises Unauthorized, ConfigurationError.
-        """
+        """Waits for the rate limit, of an impatient view, and credentials. Raises Unauthorized, ConfigurationError."""
         return self._connection.turn()
 
     def sparing(self) -> Self:
-        """Sends no create that can only be refused, because an earlier one showed that the namespace is being deleted
-        (`kubeshard.client.terminating_namespaces`).
-        """
+        """No create is sent that can only be refused, as its namespace is being deleted."""
         return self._view(_spares=True)
 
     def saw(self, meta: ObjectMeta) -> None:

@@ -152,9 +152,7 @@ class EventDecoder(Generic[T]):
         self._held = 0
 
     def feed(self, chunk: bytes) -> Iterator[WatchEvent[T]]:
-        """The events that are now complete. Raises ApiError for an ERROR event, UnexpectedResponse for what
-        is not an event; the decoder must not be used after that.
-        """
+        """Complete events. Raises ApiError (ERROR), UnexpectedResponse; unusable afterwards."""
         first, *more = chunk.split(b"\n")
         self._partial.append(first)
         self._held += len(first)

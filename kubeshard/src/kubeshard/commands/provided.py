@@ -18,9 +18,7 @@ from kubeshard.version import how_to_install
 
 
 class CommandsInOrder(click.Group):
-    """Lists its commands in the order in which they were added, the most used first, and then those that other
-    distributions provide as entry points of the group `provided`.
-    """
+    """Lists its commands as they were added, then those of other distributions."""
 
     provided = "kubeshard.commands"
 

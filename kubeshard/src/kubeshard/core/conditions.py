@@ -75,9 +75,7 @@ def checked(condition: Condition) -> Condition:
 
 
 def for_people(text: str, limit: int) -> str:
-    """The text as it can be sent: cut to so many characters, which is marked, and with `?` for what is not Unicode,
-    such as the bytes of a file name or of a program's output.
-    """
+    """Cut to so many characters, which is marked, and with `?` for what is not Unicode."""
     if len(text) > limit:
         text = text[: limit - 3] + "..."
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

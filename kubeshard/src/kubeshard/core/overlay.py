@@ -89,9 +89,7 @@ class _Field(NamedTuple):
     unsaid: Any
     """The value that is not sent; `_SAID` if every value is sent."""
     exact: bool
-    """Whether equal values are the same JSON: not for type Any, because True equals 1. With this check first,
-    an object that is already as desired costs about as much as a comparison.
-    """
+    """Not for type Any, as True equals 1. Checked first: most objects are already as desired."""
     any_member: bool
     """Whether the map may have members of others: of type `Any`, or part of an `ObjectMeta`."""
     quantity: bool

@@ -59,9 +59,7 @@ def is_controlled_by(meta: ObjectMeta, owner: KubeObject) -> bool:
 
 
 def owner_reference(owner: KubeObject) -> OwnerReference:
-    """A plain reference: the dependent is deleted when all its owners are gone. Raises IllegalOwner for an owner
-    without uid, or of a class without a kind.
-    """
+    """The dependent is deleted when all its owners are gone. Raises IllegalOwner without uid or kind."""
     kind: Kind | None = getattr(owner, "KIND", None)
     if kind is None:
         raise IllegalOwner(

@@ -139,9 +139,7 @@ class ClusterSnapshot:
         return self.states.available(ring, self.now)
 
     def without_ring(self) -> list[str]:
-        """Names of rings in Leases of shards that are not among `rings`: deleted ones, and those of operators that say
-        of themselves only that they are led (`orphans`).
-        """
+        """Rings in Leases that are not among `rings`: deleted ones, and those only led by their operators."""
         used = {lease.metadata.label(RING_LABEL) for lease in self.leases}
         return sorted(used - set(self.rings))
 

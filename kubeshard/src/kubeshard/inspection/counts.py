@@ -58,9 +58,7 @@ class Counts:
     stranded: Some = field(default_factory=Some)
     """Objects on a shard that is not available."""
     misplaced: Some = field(default_factory=Some)
-    """Main objects on an available shard other than the one that is due, for which no drain is pending; and controlled
-    ones on another available shard than their owner.
-    """
+    """On another available shard than is due, or than their owner, and not asked for."""
     refused: Some = field(default_factory=Some)
     """Objects for which no hash key can be computed."""
     beyond: int = 0

@@ -516,9 +516,7 @@ class RingWatcher:
             )  # and nobody asks for the errors of the others
 
     async def _served(self) -> None:
-        """Waits until other resources are served. If smaller changes restarted the reading, a large ring would never be
-        read completely.
-        """
+        """Returns once other resources are served: restarts for less would never let a large ring be read."""
         unserved = self._ring.unresolved.keys()
         while unserved == self._ring.unresolved.keys():
             await asyncio.sleep(LOOK_AGAIN)

@@ -146,9 +146,7 @@ async def begin(client: Client, leaving: ShardDrain) -> None:
 
 
 async def progress(client: Client, ring: SeenRing, leaving: ShardDrain) -> AsyncIterator[str]:
-    """Yields progress messages until the shard has left and its objects have other shards. What cannot be read now is
-    reported and read again. Raises MissingRight.
-    """
+    """Messages until it has left and its objects have shards; reads again what it cannot. Raises MissingRight."""
     last, ended = "", False
     while not ended:
         try:

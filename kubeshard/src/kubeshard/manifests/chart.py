@@ -106,9 +106,7 @@ def _semantic(version: str) -> str:
 
 
 def _schema() -> dict[str, Any]:
-    """The chart's schema. Of `config` it knows the fields of SharderConfig, all the way down. It forbids null there,
-    which Helm would keep and `kubeshard manifests` refuses.
-    """
+    """With the fields of SharderConfig, all the way down, without null, which Helm would keep."""
     (values, config), found = components(SharderValues, SharderConfig)
     header = {"apiVersion": {"const": API_VERSION}, "kind": {"const": KIND}}
     found["SharderConfig"]["properties"] |= header

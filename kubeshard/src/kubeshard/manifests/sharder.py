@@ -143,9 +143,7 @@ def _common(labels: Mapping[str, Any]) -> Manifest:
 
 
 def sharder_objects(values: SharderValues, only: Collection[str] = ()) -> list[Manifest]:
-    """The objects for these values, of these parts or of all. Raises ConfigurationError for a `config` that the sharder
-    would reject, and for a part that does not exist.
-    """
+    """Of these parts, or all. Raises ConfigurationError for a `config` or part that cannot be."""
     chosen, known = plain(values), [part.name for part in parts()]
     if unknown := set(only).difference(known):
         raise ConfigurationError(f"--part {min(unknown)}: choose one of {', '.join(known)}")

@@ -522,9 +522,7 @@ def defined(sample: str) -> Definition:
 
 
 def declared(name: str) -> tuple[str, str, tuple[str, ...]]:
-    """Name, meaning and labels, as the classes of prometheus_client and `kubeshard.manager.fast_metrics` take them.
-    Raises KeyError for a name that is not declared.
-    """
+    """For prometheus_client and `kubeshard.manager.fast_metrics`. Raises KeyError."""
     metric = _BY_NAME[name]
     return metric.name, metric.about, metric.labels
 

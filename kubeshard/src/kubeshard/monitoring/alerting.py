@@ -178,9 +178,7 @@ def prometheus_rule(namespace: str, docs_url: str | None = None) -> dict[str, An
 
 
 def rules(docs_url: str | None = None) -> dict[str, Any]:
-    """The content of a Prometheus rule file. `docs_url`: where the documentation is published; without it the
-    annotations say where to read more, but have no link.
-    """
+    """A Prometheus rule file. Annotations link to `docs_url`, or only name where to read more."""
     return {
         "groups": [
             {

@@ -159,9 +159,7 @@ _SOCKET_OPTIONS = (
 
 
 class Sockets:
-    """The sockets that libcurl opened. A closed one stays listed until its number is reused: `abort` checks
-    the inode to know whether a number still refers to the same socket.
-    """
+    """Those that libcurl opened. Closed ones stay; `abort` compares inodes as numbers are reused."""
 
     def __init__(self) -> None:
         self._inodes: dict[int, int] = {}

@@ -96,9 +96,7 @@ class HttpTransport:
             stream.close()
 
     def renew(self, tls: Tls) -> None:
-        """Later requests use these settings, on new connections; exchanges in progress are finished. Raises
-        ValueError for settings that cannot work; the current ones are kept then.
-        """
+        """On new connections; exchanges in progress go on. Raises ValueError, and keeps the current ones."""
         if self._given_url.startswith("https://"):
             tls.check()
         self._tls = tls

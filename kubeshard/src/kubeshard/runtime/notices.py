@@ -35,9 +35,7 @@ class _Topic:
 
 
 class Notices:
-    """The notices of one component. `every` is in seconds; without it a topic is passed on once, and again when its
-    state changes. Only then can the clock be left out.
-    """
+    """`every` seconds a topic is passed on; without it (and the clock) once, and when its state changes."""
 
     def __init__(self, clock: Clock | None = None, *, every: float = math.inf, most: int = MOST) -> None:
         self._clock = clock

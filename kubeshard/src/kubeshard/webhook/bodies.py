@@ -33,9 +33,7 @@ class Bodies:
 
     @contextmanager
     def body(self, give_up: Callable[[], object]) -> Iterator[Body]:
-        """A body from the first byte until its request is answered. `give_up` is called at most once, and never after
-        it is complete: the block must then end soon.
-        """
+        """`give_up` is called at most once, never after it is complete: the block must then end soon."""
         body = Body(self, give_up)
         self._unfinished[body] = None
         try:

@@ -121,9 +121,7 @@ class SharedCertificate:
         self._callbacks.append(callback)
 
     async def load(self, serving: ServingCertificate) -> None:
-        """Waits for an API server that cannot be reached. Raises Unprepared for missing permissions or namespace, and
-        ConfigurationError for a foreign Secret.
-        """
+        """Waits for the API server. Raises Unprepared, and ConfigurationError for a foreign Secret."""
         notices = Notices()
         while True:
             try:

@@ -252,9 +252,7 @@ class Webhooks:
             yield Grant.on(crds, "patch", name=name)
 
     async def run_with(self, client: Client) -> None:
-        """Serves and registers until cancelled. Raises ConfigurationError if the webhooks could not be called, like
-        `WebhookServer` and the certificate source.
-        """
+        """Until cancelled. Raises ConfigurationError if nobody could call them, and as `WebhookServer`."""
         if not self.served:
             await asyncio.Event().wait()
         world = client.world
@@ -386,9 +384,7 @@ class Webhooks:
 
 
 async def _probe(probes: Sequence[RegistrationProbe], address: Address, ca_bundle: str) -> str:
-    """Says whether the API server calls this program; if it does not, nobody else notices under "Ignore". Returns why
-    it does not, or why that is not known.
-    """
+    """Says whether the API server calls, and returns why it does not: under "Ignore" nobody notices."""
     for probe in probes:
         try:
             called = await probe.by_api_server(address, ca_bundle)

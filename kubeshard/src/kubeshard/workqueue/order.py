@@ -159,9 +159,7 @@ _log = get_logger("kubeshard.workqueue")
 
 
 class RoundRobin(Generic[K]):
-    """An `Order`. `tenant` returns the hashable tenant of a key; default: the key's namespace. Keys for which it raises
-    are treated as one tenant; the first of them is logged.
-    """
+    """An `Order` by `tenant`, of a key: by default its namespace; one tenant for keys for which it raises."""
 
     def __init__(self, tenant: Callable[[K], Hashable] = attrgetter("namespace")) -> None:
         self._tenant = tenant

@@ -245,9 +245,7 @@ class Processes:
 
 
 def layout(cores: Sequence[int]) -> Mapping[str, Sequence[int]]:
-    """Which cores each role is pinned to. The API server shares its cores with the tool, and the controllers have the
-    others; from eight cores on the tool has one of its own.
-    """
+    """Cores by role: half for API server and tool (apart from eight cores on), half for controllers."""
     if len(cores) < 2:
         return {}
     half = len(cores) // 2

@@ -62,9 +62,7 @@ class Ready(NamedTuple):
 
 
 class Templates:
-    """`text` is the template; `given` are manifests that the operator needs, such as its definitions. Raises
-    ConfigurationError for a template that renders no manifest.
-    """
+    """`given`: manifests that the operator needs. Raises ConfigurationError for a useless template."""
 
     def __init__(
         self,

@@ -42,9 +42,7 @@ class Costs:
 
 
 READ_SHARE = 1 / 3
-"""What a read costs the API server, in writes. Admission, validation and field management are the expensive part, and
-reads have none. Opening a watch is a read.
-"""
+"""In writes: a read, or opening a watch, has neither admission nor validation."""
 
 
 class _Turns:

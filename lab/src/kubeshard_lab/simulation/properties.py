@@ -44,9 +44,7 @@ SEEN = 15.0
 OVERDUE = (SHORTEST_DRAIN_TIMEOUT - 2.0) / FASTEST
 """How many seconds a shard has at least to release an object before a sharder evicts it."""
 RELEASED = 2 * STALE / (2 - FASTEST) + LANDS_WITHIN
-"""How many seconds after an object was released its shard may still be evicted because of it: what the slowest sharder
-saw of it counts for so long, and its write may be late.
-"""
+"""Seconds for which a released object may still lead to an eviction: seen late, written late."""
 LEFT_FOR = MASS_FAILURE_GRACE + (take_overs.PARTS - 1) * take_overs.EVERY
 """For how many seconds more shards that fail together may be waited for, until the last of them is given up."""
 QUIET = 60.0

@@ -237,9 +237,7 @@ class RingOracles(Oracles):
             self._without_children.add(process.name)
 
     def _judge_create(self, process: Process, name: str) -> None:
-        """No shard works on an object without seeing the children that it has already. Of a young object, a shard may
-        guess that it has none: its creates are refused then.
-        """
+        """A shard sees the children of its object; of a young one it may guess none, and is refused."""
         thing = name.removeprefix("c-")
         main, child = self._main(thing), self._world.stored(CHILDREN, Key(self._world.home_of(name), name))
         if main is None or child is None or self._owner_uid(child) != main["metadata"]["uid"]:

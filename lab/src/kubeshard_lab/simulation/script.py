@@ -29,9 +29,7 @@ def stream(*of: object) -> random.Random:
 
 
 class TimedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`after`: seconds after the first objects were there. `draws`: where it draws its victim and its duration from.
-    `stretch`: the factor by which it lasts longer than it draws.
-    """
+    """`after`: the first objects. `draws`: victim and duration. `stretch`: by which it lasts longer."""
 
     after: float
     kind: str

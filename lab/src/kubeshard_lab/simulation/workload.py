@@ -82,9 +82,7 @@ class Watching(Reconciler[PartialObject]):
 
 
 class Workload(ABC):
-    """Processes `names`, the sharders `sharders`, and `count` objects that change all the time. A process that dies is
-    restarted under its name, a moment later.
-    """
+    """`count` objects change all the time; a process that dies is restarted under its name."""
 
     oracles: Oracles
 

@@ -153,9 +153,7 @@ async def _report_failure(ctx: Context, website: Website, error: Exception) -> N
 
 
 async def _write_status(ctx: Context, website: Website, phase: str) -> None:
-    """Sends one JSON Patch of the whole status, and only if something changed. What it has to prove is the fence's
-    business: the shard's label, or the version that was read.
-    """
+    """One JSON Patch of the status, if it changed. The fence proves what it has to."""
     current = website.status
     status = msgspec.structs.replace(current, observed_generation=website.metadata.generation, phase=phase)
     if status == current:

@@ -97,9 +97,7 @@ _WEBSITE_LABELS = ("namespace", "website", "uid")
 
 
 class StateMetrics(Collector):
-    """`kube_website_*` and `kube_theme_*`, computed at each scrape; `websites` and `themes` list the cached objects. A
-    shard exports its part, a singleton everything.
-    """
+    """`kube_website_*` and `kube_theme_*` of cached objects, at each scrape; of a shard, its part."""
 
     def __init__(
         self, websites: Callable[[], Iterable[Website]], themes: Callable[[], Iterable[Theme]]

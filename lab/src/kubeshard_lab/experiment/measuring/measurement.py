@@ -37,9 +37,7 @@ async def ask_all(
     write: Callable[[str, Iterable[str]], None],
     say: Callable[[str], None],
 ) -> Findings:
-    """`write` gets the name of each query with the lines of its CSV, `say` gets sentences for people. A query without
-    an answer does not prevent others. Raises Unusable.
-    """
+    """`write` gets names and lines of CSV, `say` sentences. Each query is asked. Raises Unusable."""
     levels, missed, unmeasured = 0, list[str](), list[str]()
     for query in queries:
         try:

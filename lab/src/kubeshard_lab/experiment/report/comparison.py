@@ -152,9 +152,7 @@ def scaled_out(group: Group) -> list[list[Compared]]:
 
 
 def capacity(of: Compared) -> Capacity:
-    """The load in the last window before a 99th percentile of everything since the load began exceeded its limit: that
-    of the queue, or that of what users waited for.
-    """
+    """In the last window before a 99th percentile since the beginning exceeded the queue's or users' limit."""
     recorded, windows = of.recorded, of.windows
     held, missed = recorded.end, ""
     for objective in recorded.measured.objectives:

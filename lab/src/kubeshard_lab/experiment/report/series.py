@@ -24,9 +24,7 @@ Values = list[float]
 
 WIDTHS = (5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 SHORT = 50.0
-"""A run of no more seconds has windows of `SHORT_WIDTH`. Others have longer ones than the time between two readings of
-metrics, which are traffic as well.
-"""
+"""Up to here windows of `SHORT_WIDTH`; otherwise longer ones than between two scrapes."""
 SHORT_WIDTH = 2.0
 MOST_WINDOWS = 90
 """With more of them lines become restless, and percentiles those of few samples."""

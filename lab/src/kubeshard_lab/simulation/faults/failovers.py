@@ -136,9 +136,7 @@ async def lease_of_paused(on: Injection) -> None:
 
 @aimed
 async def renewals_refused(on: Injection) -> None:
-    """No shard can renew its Lease for longer than others wait, but not for as long as they wait if all seem dead. No
-    object may change hands. One at a time, a minute apart.
-    """
+    """No shard renews for longer than others wait, but less than if all seem dead: nothing may move."""
     if "renewals_refused" in on.conditions.busy:
         return
     on.conditions.busy.add("renewals_refused")

@@ -45,9 +45,7 @@ Applies = Callable[[Process, HttpRequest], bool]
 
 
 Edit = Callable[[Process, HttpRequest, bytes], Iterator[bytes]]
-"""Returns what the reader of a stream gets instead of a chunk, which consists of complete lines if it is of a watch.
-May raise StreamEnds, and TransportError.
-"""
+"""What a reader gets for a chunk (of a watch: complete lines). May raise StreamEnds, TransportError."""
 
 _REASONS = {403: "Forbidden", 500: "InternalError", 503: "ServiceUnavailable"}
 

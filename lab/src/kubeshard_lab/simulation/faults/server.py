@@ -32,9 +32,7 @@ async def restore(on: Injection) -> None:
 
 @fault_of("any")
 async def restarted(on: Injection) -> None:
-    """The API server is restarted: requests in flight get no answer, watches are cut, connections are refused for a
-    while, and then no watch can go on from where it was.
-    """
+    """Requests get no answer, watches are cut and cannot go on, connections are refused for a while."""
     refused = Rule("connection refused", lambda *_: True, refuses_connections=True)
     async with on.happening("connection refused"), on.ruled(refused):
         on.conditions.chances["lost"] = 1.0
