@@ -65,7 +65,7 @@ def types_command(
     from kubeshard.crd.codegen import source_of
 
     paths = [path.strip() for group in fields for path in group.split(",") if path.strip()]
-    files = [_is_file(target) for target in targets]
+    files = [target.partition(":")[0].endswith((".yaml", ".yml", ".json")) for target in targets]
     try:
         served = [target for target, is_file in zip(targets, files, strict=True) if not is_file]
         found, schemas = (
@@ -80,10 +80,6 @@ def types_command(
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
     click.echo(text, nl=False)
-
-
-def _is_file(target: str) -> bool:
-    return target.partition(":")[0].endswith((".yaml", ".yml", ".json"))
 
 
 def _with_fields(kinds: Sequence[tuple[Kind, Schema]], paths: Sequence[str]) -> list[Described]:

@@ -2,7 +2,7 @@
 
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec, Namespace, Secret
 from kubeshard.core.clusters import EVERY_CLUSTER, HOME_CLUSTER, OTHER_CLUSTERS
-from kubeshard.core.conditions import Condition, get_condition, is_true, set_condition
+from kubeshard.core.conditions import Condition, get_condition, set_condition
 from kubeshard.core.encoding import UndecodableObject, decode, encode, to_dict
 from kubeshard.core.errors import (
     AlreadyExists,
@@ -130,7 +130,6 @@ __all__ = [
     "field",
     "get_condition",
     "is_ready",
-    "is_true",
     "metadata_only",
     "owner_reference",
     "safe_name",

@@ -28,11 +28,6 @@ def get_condition(conditions: Iterable[Condition], type: str) -> Condition | Non
     return next((condition for condition in conditions if condition.type == type), None)
 
 
-def is_true(conditions: Iterable[Condition], type: str) -> bool:
-    condition = get_condition(conditions, type)
-    return condition is not None and condition.status == "True"
-
-
 def set_condition(conditions: Iterable[Condition], condition: Condition, now: str) -> tuple[Condition, ...]:
     """The conditions with this one in place of the one of its type (or at the end).
 

@@ -152,7 +152,8 @@ class FieldRequirement(NamedTuple):
     negated: bool = False
 
     def __str__(self) -> str:
-        return f"{self.path}{'!=' if self.negated else '='}{_escape(self.value)}"
+        value = re.sub(r"[\\,=]", r"\\\g<0>", self.value)
+        return f"{self.path}{'!=' if self.negated else '='}{value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,3 @@ def _field(path: str, value: str, *, negated: bool) -> FieldRequirement:
 
 def _compile(requirements: Iterable[Requirement]) -> Selector:
     return Selector(tuple(sorted(set(requirements))))
-
-
-def _escape(value: str) -> str:
-    return re.sub(r"[\\,=]", r"\\\g<0>", value)

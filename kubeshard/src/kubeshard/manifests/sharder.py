@@ -85,7 +85,7 @@ def _parts() -> tuple[Part, ...]:
         ),
         Part("pod-reports", tuple(_roles("sharding:sharder-pods", pod_grants())), "podReports.enabled"),
         Part("sharder", (_config_map(), _service(), _deployment(), _budget())),
-        Part("policies", tuple(_policies()), "policies.enabled"),
+        Part("policies", tuple(sharder_policies("policies.pods")), "policies.enabled"),
         Part("issuer", (_issuer(),), CERT_MANAGER, also="certManager.issuer.create"),
         Part("cert-manager", (_certificate(),), CERT_MANAGER),
         Part(
@@ -389,10 +389,6 @@ def _level(values: Values) -> str:
 def _budget() -> Manifest:
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": LABELS}}
     return {**_object("policy/v1", "PodDisruptionBudget", NAME), "spec": spec}
-
-
-def _policies() -> Iterator[Manifest]:
-    yield from sharder_policies("policies.pods")
 
 
 def _authority(values: Values) -> str:

@@ -115,13 +115,11 @@ class Sending:
         return self.error(words or "the connection broke")
 
     def error(self, words: str, kind: type[TransportError] = TransportError) -> TransportError:
-        return kind(f"{self._where()}: {words}", sent=self._sent)
+        where = f"{self._request.method} {self._request.target.partition('?')[0]}"
+        return kind(f"{where}: {words}", sent=self._sent)
 
     def timeout(self) -> TransportError:
         return self.error("no answer in time", TransportTimeout)
-
-    def _where(self) -> str:
-        return f"{self._request.method} {self._request.target.partition('?')[0]}"
 
 
 class Exchange(Sending):

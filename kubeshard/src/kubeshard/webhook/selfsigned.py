@@ -66,7 +66,8 @@ def renewed(identity: Identity | None, names: Sequence[str], now: float) -> Iden
     usable = _valid(current.leaf, now) and _valid(current.authorities[current.issuer], now)
     if not usable:
         return _issued_by_newest(valid, names, now)
-    if _ends_within(current.leaf, now, LEAF_LIFETIME * _LAST) or _names(current.leaf) != _wanted(names):
+    wanted = frozenset(str(general_name(name).value) for name in names)
+    if _ends_within(current.leaf, now, LEAF_LIFETIME * _LAST) or _names(current.leaf) != wanted:
         forgotten = set(identity.authorities[: current.issuer])
         return _issued_by_newest([each for each in valid if each[0] not in forgotten], names, now)
     if _ends_within(valid[-1][1], now, AUTHORITY_LIFETIME * _LAST):
@@ -138,7 +139,3 @@ def _names(certificate: x509.Certificate) -> frozenset[str]:
     except (x509.ExtensionNotFound, ValueError):
         return frozenset()
     return frozenset(str(name.value) for name in names)
-
-
-def _wanted(names: Sequence[str]) -> frozenset[str]:
-    return frozenset(str(general_name(name).value) for name in names)

@@ -199,7 +199,8 @@ def run(
     if operator:
         _print_summary(totals)
     else:
-        _print_totals(totals)
+        for what, count in sorted(totals.items()):
+            click.echo(f"{count:9} {what}")
     if failed is not None:
         _report_failure(*failed, output, shrink=not whole and repeats is not False, picture=picture)
         raise SystemExit(1)
@@ -370,15 +371,11 @@ def _repeats(script: Script, recorder: Recorder) -> bool:
     return not differs
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
 def _kinds(text: str, allowed: Collection[str] = ()) -> tuple[str, ...]:
     """Raises ConfigurationError for faults that do not exist, or are not `allowed`, and if none is named."""
     from kubeshard_lab.simulation.faults.injection import KINDS
 
-    kinds = _listed(text)
+    kinds = tuple(part.strip() for part in text.split(",") if part.strip())
     if not kinds:
         raise ConfigurationError("--faults names no fault: say which, or all, or none")
     if unknown := [kind for kind in kinds if kind not in KINDS]:
@@ -405,11 +402,6 @@ def _verdict(result: SimulationResult) -> str:
     if not result.breaks:
         return "all hold"
     return "BROKEN: " + ", ".join(f"{oracle} ({count})" for oracle, count in sorted(result.broken.items()))
-
-
-def _print_totals(totals: Counter[str]) -> None:
-    for what, count in sorted(totals.items()):
-        click.echo(f"{count:9} {what}")
 
 
 def _print_summary(totals: Counter[str]) -> None:

@@ -197,7 +197,13 @@ class OnThisMachine(Experiment):
             await asyncio.sleep(due - loop.time())
 
     async def _scrape_all(self, *, server: bool = True) -> None:
-        await asyncio.gather(*(self._scrape_one(launch) for launch in self._launches()))
+        await asyncio.gather(
+            *(
+                self._scrape_one(launch)
+                for role in ("sharder", "operator")
+                for launch in self._processes.launches(role)
+            )
+        )
         if server:
             await self._scrape_server()
 
@@ -217,9 +223,6 @@ class OnThisMachine(Experiment):
             return
         self._scrapes.add(self._clock.wall(), "apiserver", "server", answer.body.decode(errors="replace"))
 
-    def _launches(self) -> Sequence[Launch]:
-        return [*self._processes.launches("sharder"), *self._processes.launches("operator")]
-
     async def _at_work(self, launches: Sequence[Launch]) -> None:
         """Returns once these instances work, or the run is to stop. Raises NotAtWork."""
         names = {launch.name for launch in launches}
@@ -230,7 +233,7 @@ class OnThisMachine(Experiment):
             at_work = (
                 {meta.name for meta in await ready_shards(self._client, self._subject.ring)}
                 if kind != "singleton"
-                else await self._answering(launches)
+                else {launch.name for launch in launches if await self._metrics_of(launch) is not None}
             )
             if names <= at_work and (kind != "external" or await self._has_webhook()):
                 for name in sorted(names):
@@ -249,9 +252,6 @@ class OnThisMachine(Experiment):
                     f"{self._logs}; {tails}"
                 )
             await asyncio.sleep(TICK)
-
-    async def _answering(self, launches: Sequence[Launch]) -> set[str]:
-        return {launch.name for launch in launches if await self._metrics_of(launch) is not None}
 
     async def _has_webhook(self) -> bool:
         kind = await self._client.discovery.kind(

@@ -238,19 +238,13 @@ def read(folder: Path, row: type[Row]) -> Iterator[Row]:
     path = folder / _FILES[row]
     parse = [_PARSERS[kind] for kind in get_type_hints(row).values()]
     with path.open(newline="", encoding="utf-8") as file:
-        lines = csv.reader(_complete(file))
+        lines = csv.reader(line for line in file if line.endswith("\n"))
         next(lines, None)
         for values in lines:
             try:
                 yield row._make(part(value) for part, value in zip(parse, values, strict=True))
             except (ValueError, KeyError) as error:
                 raise ValueError(f"{path}, line {lines.line_num}: {error}") from None
-
-
-def _complete(file: IO[str]) -> Iterator[str]:
-    for line in file:
-        if line.endswith("\n"):
-            yield line
 
 
 def _without_nan(run: RunRecord) -> dict[str, Any]:

@@ -142,15 +142,15 @@ class Oracles:
         """The other processes that may not be."""
         return [each for each in self._at_work[job] if each != process and not self._dead(each)]
 
+    def _dead(self, process: str) -> bool:
+        return bool(self._world.processes[process].dead)
+
     def _judge_overlap(self, process: str, job: Job, name: str, about: str = "") -> None:
         if others := list(dict.fromkeys(self._at_work_with(process, job))):
             works = "works" if len(others) == 1 else "work"
             self.broken(
                 OVERLAP, f"{process} begins with {name}, on which {' and '.join(others)} {works}", about
             )
-
-    def _dead(self, process: str) -> bool:
-        return bool(self._world.processes[process].dead)
 
     @property
     def _now(self) -> float:

@@ -326,7 +326,11 @@ class RingOracles(Oracles):
         if resource == THINGS:
             if not self._asked(event.old):
                 self.broken(TAKEN_ALIVE, f"{who} gives {name}, on which {worker} works, to {after or None}")
-        elif main is not None and self._owner(main) == before and self._is_child(event.old, main):
+        elif (
+            main is not None
+            and self._owner(main) == before
+            and self._owner_uid(event.old) == main["metadata"]["uid"]
+        ):
             came = self._came.get(name, -math.inf)
             read, shard = self._read.get((who, name), (-math.inf, ""))
             if came > sent or (came >= read > sent - PARTED.bound and shard == after):
@@ -453,9 +457,6 @@ class RingOracles(Oracles):
             for shard, since, until in self._drains.values()
         ):
             self.broken(LIVE_LEASE, f"{by} evicts {name}, which was not asked to release an object")
-
-    def _is_child(self, child: Any, main: Any) -> bool:
-        return bool(self._owner_uid(child) == main["metadata"]["uid"])
 
     def _owner_uid(self, child: Any) -> str:
         return next((each["uid"] for each in child["metadata"].get("ownerReferences", ())), "")

@@ -192,7 +192,8 @@ class _Drawing:
                 while self._busy.get(entry.process):
                     self._worked(entry.process, at)
                 if at >= self._begin:
-                    self._mark(entry.process.partition("~")[0], Mark(at, f"{entry.process} dead", good=False))
+                    lane = self._leases.setdefault(entry.process.partition("~")[0], Lane("", [], []))
+                    lane.marks.append(Mark(at, f"{entry.process} dead", good=False))
             case Inflicted(number=number, kind=kind) if not entry.over:
                 self._on[number] = at, kind
                 self._say(at, f"fault: {kind}")
@@ -209,9 +210,6 @@ class _Drawing:
                 self._say(at, "etcd is restored")
             case _:
                 pass
-
-    def _mark(self, shard: str, mark: Mark) -> None:
-        self._leases.setdefault(shard, Lane("", [], [])).marks.append(mark)
 
     def _of_object(self, sent: Sent) -> bool:
         return bool(self._name) and sent.name.removeprefix("c-") == self._name

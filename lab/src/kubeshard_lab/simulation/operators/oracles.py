@@ -221,7 +221,7 @@ class OperatorOracles(Oracles):
         """Whoever creates another child with a name of its own has seen those that it has created."""
         owner = controller_uid(requested.metadata)
         for child in self._children.get((owner, requested.resource), ()):
-            if child.run == run or not self._exists(requested.resource, child.key):
+            if child.run == run or child.key not in self._world.objects(*requested.resource):
                 continue
             if self._sees(process, requested.resource, child.key) is False:
                 family = self._families.name(requested.resource, {"metadata": requested.metadata})
@@ -232,9 +232,6 @@ class OperatorOracles(Oracles):
                     family,
                 )
                 return
-
-    def _exists(self, resource: GroupResource, key: Key) -> bool:
-        return key in self._world.objects(*resource)
 
     def _sees(self, process: Process, resource: GroupResource, key: Key) -> bool | None:
         """Whether the object is in a cache of the process; None if its kind is not cached there."""
