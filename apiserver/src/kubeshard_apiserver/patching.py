@@ -1,6 +1,6 @@
 """Applies patches of all kinds to a live object.
 
-JSON Patch and merge patch are implemented by `kubeshard.core.patches`, whose errors are turned into the server's;
+JSON Patch is implemented by `json_patch`, merge patch by `kubeshard.core.patches`: their errors become the server's;
 strategic merge patch, for built-in kinds, by `apply.strategic`; and server-side apply by `apply.field_manager`.
 """
 
@@ -15,8 +15,9 @@ import msgspec
 
 from kubeshard.core.errors import ApiError, Invalid
 from kubeshard.core.kinds import GroupKind
-from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, apply_operation
+from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch
 from kubeshard_apiserver.apply.strategic import BadDirective, go_kind, go_text, strategic_merge
+from kubeshard_apiserver.json_patch import apply_operation
 from kubeshard_apiserver.objects import Object, recoded
 from kubeshard_apiserver.schema.decoding import (
     At,

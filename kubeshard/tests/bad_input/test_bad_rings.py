@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kubeshard.cache import Added, Updated
 from kubeshard.core.builtin import Lease, LeaseSpec, Namespace
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.core.patches import apply_json_patch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.sharder.admission import ShardAdmission
@@ -32,6 +31,7 @@ from kubeshard.sharding.ring import RingInputs
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import Availability, ShardStates
 from kubeshard.webhook.review import decode_review
+from kubeshard_apiserver.json_patch import apply_json_patch
 
 GOOD = RingResource(group="apps", resource="deployments")
 

@@ -15,7 +15,7 @@ from kubeshard.core.finalizers import (
     removing,
     spoken,
 )
-from kubeshard.core.patches import apply_json_patch
+from kubeshard_apiserver.json_patch import apply_json_patch
 
 KEYS = st.lists(st.sampled_from(["a.b/1", "a.b/2", "c.d/1", "c.d/2"]), unique=True)
 

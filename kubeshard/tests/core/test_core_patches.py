@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from kubeshard.core.errors import Invalid, PatchTestFailed
 from kubeshard.core.patches import (
     add,
-    apply_json_patch,
     apply_merge_patch,
     json_patch,
     merge_patch,
@@ -14,6 +13,7 @@ from kubeshard.core.patches import (
     replace,
     test,
 )
+from kubeshard_apiserver.json_patch import apply_json_patch
 
 scalars = st.integers(-3, 3) | st.booleans() | st.text("ab", max_size=2)
 documents = st.dictionaries(

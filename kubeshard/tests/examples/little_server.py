@@ -25,9 +25,10 @@ from kubeshard.core import (
     to_dict,
 )
 from kubeshard.core.objects import Key, form_of
-from kubeshard.core.patches import apply_json_patch, apply_merge_patch
+from kubeshard.core.patches import apply_merge_patch
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpResponse
+from kubeshard_apiserver.json_patch import apply_json_patch
 from kubeshard_lab.virtual_time import VirtualClock
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kubeshard.core.errors import ApiError
-from kubeshard.core.patches import JsonPatch, apply_json_patch
+from kubeshard.core.patches import JsonPatch
 from kubeshard.shard.range_ownership import (
     Acknowledge,
     Command,
@@ -22,6 +22,7 @@ from kubeshard.shard.range_ownership import (
 )
 from kubeshard.sharding.assignment import Assignment, Place
 from kubeshard.sharding.buckets import Buckets
+from kubeshard_apiserver.json_patch import apply_json_patch
 
 BUCKETS = Buckets(4)
 

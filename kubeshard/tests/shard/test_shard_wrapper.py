@@ -32,12 +32,13 @@ from kubeshard.core import (
     metadata_only,
 )
 from kubeshard.core.objects import form_of
-from kubeshard.core.patches import apply_json_patch, apply_merge_patch
+from kubeshard.core.patches import apply_merge_patch
 from kubeshard.listwatch.state_machine import Listed
 from kubeshard.runtime.transport import UNDELIVERED, HttpRequest, HttpResponse
 from kubeshard.shard.handover import Handovers, shard_predicate
 from kubeshard.shard.stale_guard import KEPT, StaleGuard
 from kubeshard.workqueue import ItemExponential
+from kubeshard_apiserver.json_patch import apply_json_patch
 from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
 from kubeshard_lab.virtual_world import virtual_world
 

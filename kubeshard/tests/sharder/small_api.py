@@ -16,9 +16,10 @@ from urllib.parse import parse_qs, urlsplit
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import Selector
 from kubeshard.core.errors import Invalid
-from kubeshard.core.patches import apply_json_patch, apply_merge_patch
+from kubeshard.core.patches import apply_merge_patch
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
+from kubeshard_apiserver.json_patch import apply_json_patch
 from kubeshard_lab.simulation.processes import Answered
 from kubeshard_lab.virtual_world import virtual_world
 

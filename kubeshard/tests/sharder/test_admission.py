@@ -18,7 +18,6 @@ from kubeshard.cache import Added, Deleted
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.core.patches import apply_json_patch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.sharder import admission
@@ -31,6 +30,7 @@ from kubeshard.sharding.ring import Ring, RingInputs
 from kubeshard.sharding.ring_resources import OwnerKind, PossibleOwners, RingResources
 from kubeshard.sharding.shard_states import Availability
 from kubeshard.webhook.review import UserInfo, decode_review, encode_review
+from kubeshard_apiserver.json_patch import apply_json_patch
 
 SHARD_LABEL = "shard.alpha.sharding.timebertt.dev/operator"
 DRAIN_LABEL = "drain.alpha.sharding.timebertt.dev/operator"

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from kubeshard.core.errors import AlreadyExists, ApiError, Invalid, NotFound, PatchTestFailed, Timeout
-from kubeshard.core.patches import JsonPatch, apply_json_patch
+from kubeshard.core.patches import JsonPatch
 from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read
 from kubeshard.sharding.assignment import Assignment, Report, Unreadable, owns_some
 from kubeshard.sharding.buckets import Buckets
@@ -30,6 +30,7 @@ from kubeshard.sharding.coordinator import (
     ReadLeases,
     contradiction,
 )
+from kubeshard_apiserver.json_patch import apply_json_patch
 
 RENEWAL = 2.0
 DURATION = 6.0

@@ -16,7 +16,6 @@ from range_world import VirtualClock
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError, Forbidden, PatchTestFailed
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.core.patches import apply_json_patch
 from kubeshard.sharding.assignment import Assignment, Place, Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.coordinator import (
@@ -36,6 +35,7 @@ from kubeshard.sharding.coordinator import (
     used_by,
 )
 from kubeshard.sharding.names import CLUSTERS_ANNOTATION, OWNED_RANGES_ANNOTATION
+from kubeshard_apiserver.json_patch import apply_json_patch
 
 HEAD = {"by": "uid", "buckets": "8"}
 BUCKETS = Buckets(8)

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.core.errors import Invalid
-from kubeshard.core.patches import JsonPatch, apply_json_patch
+from kubeshard.core.patches import JsonPatch
 from kubeshard.sharding.assignment import GREATEST, Assignment, DividedDifferently, Place, Report, Unreadable
 from kubeshard.sharding.buckets import Buckets
+from kubeshard_apiserver.json_patch import apply_json_patch
 
 BUCKETS = Buckets(16)
 SHARDS = ["a", "b", "c"]

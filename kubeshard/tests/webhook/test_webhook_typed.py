@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 
 from failing_groups import FOREVER, fail_in_a_group
 from kubeshard import KubeObject, Struct, field
-from kubeshard.core.patches import apply_json_patch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.webhook import (
@@ -28,6 +27,7 @@ from kubeshard.webhook import (
     validates,
 )
 from kubeshard.webhook.metrics import WebhookMetrics
+from kubeshard_apiserver.json_patch import apply_json_patch
 from kubeshard_lab.virtual_time import virtual_time
 
 
