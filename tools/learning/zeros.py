@@ -24,10 +24,7 @@ _ALL = 100
 
 
 async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_log: Path) -> None:
-    """Corrects fields in place: `*` only remains on plain types that are written when they are zero; `always` is set
-    for lists, maps and times that are written when they are absent. For int-or-string, this cannot be distinguished
-    from a default of 0.
-    """
+    """`*` remains on plain types written when zero; `always`: lists, maps, times written when absent."""
     bodies: dict[str, tuple[str, bool, Any]] = {}
     for number, place in enumerate(places):
         bodies[f"{number}-zero"] = (place.type, True, _filled(place.type, types, (), zeros=True))

@@ -152,7 +152,7 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
     def add_index(
         self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
     ) -> None:
-        """Of all objects. If there are many, in the background: reads raise CacheBehind. ValueError: name is taken."""
+        """Indexes all objects; many in the background, when reads raise CacheBehind. ValueError: the name is taken."""
         self._index_builds.begin(self.store.begin_index(name, function, changed), len(self.store))
 
     async def indexed(self) -> None:

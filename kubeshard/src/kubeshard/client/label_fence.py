@@ -175,7 +175,7 @@ class LabelProof(NamedTuple):
 def _by_version(
     fence: LabelFence, kind: Kind, patch: Patch, base: ObjectMeta, *, subresource: str | None, force: bool
 ) -> Patch:
-    """A patch of exactly this version, without our label; which it takes over if the object then follows another."""
+    """A patch of this version of an object without our label, which it gets if it follows another one."""
     version = base.resource_version
     match patch:
         case JsonPatch(ops):

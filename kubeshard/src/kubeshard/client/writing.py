@@ -272,7 +272,7 @@ class Writes(View):
         dry_run: bool = False,
         unfenced: bool = False,
     ) -> None:
-        """Finalizers may delay it. Preconditions, needed if fenced (`delete_object`): Conflict. Raises NotFound."""
+        """Requests the deletion. Preconditions (needed if fenced: `delete_object`) raise Conflict. Raises NotFound."""
         kind = form_of(target).kind
         with self._counts:
             proof = self._enter_fence(kind, unfenced)

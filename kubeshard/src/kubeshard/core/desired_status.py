@@ -19,13 +19,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def completed(status: S, live: S | None, *, generation: int, now: str, carried: Condition | None = None) -> S:
-    """The status with the fields that its author may omit: `observed_generation`, in the status and in each condition,
-    if it is not set; and the transition times, which change only with a condition's status.
-
-    `generation`: that of the object. `now`: metav1.Time text. `carried`: a condition that is kept
-    unless the status has one of its type. Raises ValueError for conditions that metav1.Condition does not allow,
-    and for two of one type.
-    """
+    """With `observed_generation`, transition times and `carried` conditions. Raises ValueError for bad conditions."""
     changes: dict[str, Any] = {}
     if getattr(status, "observed_generation", True) in (0, None):
         changes["observed_generation"] = generation

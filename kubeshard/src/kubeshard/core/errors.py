@@ -129,7 +129,7 @@ class Terminal(KubeshardError):
 
 
 class Retry(KubeshardError):
-    """The reconciler cannot do its work yet: it counts as failed, and runs again `after` seconds or the backoff."""
+    """It cannot be done yet: the run counts as failed, and the next is after `after` (> 0) seconds, or the backoff."""
 
     def __init__(self, message: str = "", *, after: float | None = None) -> None:
         if after is not None and not after > 0:

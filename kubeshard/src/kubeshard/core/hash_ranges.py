@@ -96,7 +96,7 @@ class LabelledHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HashRanges:
-    """Ascending, with gaps between them: see `of`. `str` is the `shardSelector` or `labelSelector`, "" if empty."""
+    """A set of hashes of one field, made by `of`. `str` is the `shardSelector` or `labelSelector`; "" if empty."""
 
     field: HashedField | LabelledHash
     ranges: tuple[HashRange, ...] = ()

@@ -112,10 +112,7 @@ class ResourceStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 class AssignmentStatus(msgspec.Struct, rename="camel", frozen=True):
-    """Of a ring by ranges. `config_map` is NAMESPACE/NAME, `problem` why it cannot be used; the numbers are then what
-    shards report. `unowned`: buckets without an owner. `draining`: those that shards are asked to hand over.
-    `selected`: whether the API server sends each shard its own objects only.
-    """
+    """`config_map` is NAMESPACE/NAME; with a `problem`, numbers are what shards report. `selected`: by the server."""
 
     config_map: str
     by: str

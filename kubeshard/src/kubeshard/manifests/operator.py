@@ -121,10 +121,7 @@ def _check(values: OperatorValues, switches: Collection[str]) -> None:
 
 
 def definitions(manager: Manager, namespace: str) -> Iterator[Manifest]:
-    """The definitions of the custom resources that the manager's controllers watch and that are marked as the
-    operator's own, with the conversion between their versions: until the operator has brought the certificate's
-    authority, the API server refuses to convert, and loses nothing.
-    """
+    """Of the operator's own kinds, with their conversion, which is refused until the authority is there."""
     kinds: dict[Any, list[type[KubeObject]]] = {}
     needs = manager.deployment_needs()
     for controller in needs.controllers:

@@ -66,10 +66,7 @@ def operator_bundle(
     own_dashboards: Dashboards | None = None,
     icon: Icon | None = None,
 ) -> Files:
-    """The files of the bundle; the manager registers no webhooks afterwards. Raises like `operator_parts`, and
-    ConfigurationError for what OLM cannot do: a ring, a NetworkPolicy, chosen namespaces, webhooks that are narrowed
-    down by namespaces or conditions, several webhook servers.
-    """
+    """The manager registers no webhooks afterwards. Raises ConfigurationError, also for what OLM cannot do."""
     _check(values)
     if manager.has_webhooks:
         manager.only_serve_webhooks(

@@ -256,10 +256,7 @@ def policy(
     *,
     of_each: type[KubeObject] | None = None,
 ) -> Iterator[Manifest]:
-    """A policy and its binding for requests that concern these resources and operations and meet the condition.
-    Requests for which the evaluation fails are rejected. `of_each`: the kind, of no namespace, whose objects are the
-    parameters; requests are rejected if there is none.
-    """
+    """Policy and binding, which also reject what cannot be evaluated. `of_each`: the kind of their parameters."""
     parameters = {"selector": {}, "parameterNotFoundAction": "Deny"}
     meta = {"name": name, "labels": {APP_LABEL: APP_NAME}}
     rules = [

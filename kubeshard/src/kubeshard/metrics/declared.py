@@ -522,7 +522,7 @@ def defined(sample: str) -> Definition:
 
 
 def declared(name: str) -> tuple[str, str, tuple[str, ...]]:
-    """For prometheus_client and `kubeshard.manager.fast_metrics`. Raises KeyError."""
+    """Name, meaning and labels, for prometheus_client and `fast_metrics`. Raises KeyError for another name."""
     metric = _BY_NAME[name]
     return metric.name, metric.about, metric.labels
 

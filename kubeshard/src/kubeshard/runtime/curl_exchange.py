@@ -286,10 +286,7 @@ def _is_final(status: int) -> bool:
 
 
 def _read_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
-    """Status and headers of the final response in these lines: interim ones (100) precede it, trailers follow it.
-    Values of a repeated header are joined with commas, as RFC 9110 allows (not for cookies, which no client here
-    reads): a kube-apiserver sends one `Warning` line per warning.
-    """
+    """Of the final response: interim ones precede it, trailers follow it. Repeated values are joined by commas."""
     status = 0
     headers: dict[str, str] = {}
     for line in lines:

@@ -21,10 +21,7 @@ YOUNG, MIDDLE, FULL = 5_000, 2, 120
 
 
 def spare_the_collector() -> None:
-    """Tunes the garbage collector of a program that has been imported. Caches contain many long-lived objects without
-    cycles, and with Python's settings the collector spends a fifth of a restart on them and on modules. A program that
-    collects more rarely, or never, keeps its settings.
-    """
+    """For caches: Python's settings cost a fifth of a restart. A program that collects less keeps its own."""
     if gc.isenabled() and gc.get_threshold()[0] <= COLLECT_AFTER:
         gc.freeze()
         gc.set_threshold(YOUNG, MIDDLE, FULL)

@@ -67,7 +67,7 @@ class When(TypedDict, total=False):
     """When the API server calls, and what happens on failure. Its own defaults apply."""
 
     operations: tuple[Operation, ...]
-    """Default: CREATE and UPDATE; of a subresource, what there is. A DELETE has it as new and as old."""
+    """Default: CREATE and UPDATE; of a subresource, what there is. On DELETE, the object is new and old."""
     failure_policy: Policy
     """Default: Fail."""
     subresource: str

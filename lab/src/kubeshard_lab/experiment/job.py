@@ -27,13 +27,7 @@ _KEPT = 24 * 3600
 def job_objects(
     scenario: Scenario, arguments: Sequence[str], ring: str, image: str, namespace: str, claim: str
 ) -> Iterator[Manifest]:
-    """Namespace, service account, the rights that the run needs, and the Job. `arguments` are those of `kubeshard
-    experiment`, beside `--on cluster`. The recording goes to the PersistentVolumeClaim `claim`; without one it is lost
-    with the pod, and only the log says how the run went. Raises ConfigurationError for a scenario that cannot run in a
-    cluster.
-
-    When its time is over, or it is deleted, the pod has as long to remove what it created as it may take.
-    """
+    """Without `claim`, for the recording, only the log says how it went. Raises ConfigurationError."""
     check_scenario(scenario)
     labels = {APP_LABEL: APP_NAME, "app.kubernetes.io/component": NAME}
     metadata = {"name": NAME, "namespace": namespace, "labels": labels}

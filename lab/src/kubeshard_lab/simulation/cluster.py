@@ -410,10 +410,7 @@ class SimulatedCluster(Environment):
         sharding: Mapping[str, Any] | None = None,
         **manager: Any,
     ) -> Process:
-        """Starts a shard whose Lease is named `name`; `process` is needed if several run under it; for `machine` and
-        `pod` see `Process`. `sharding` and the other options are passed to `Sharding` and `Manager`. Its controller
-        declares that Things and the objects it owns are sharded.
-        """
+        """Its Lease is `name`; `process`: if several have it; others are for `Process`, `Sharding`, `Manager`."""
         started = Process(self, process or name, machine, pod)
         thing = Controller(
             name="thing",

@@ -38,10 +38,7 @@ class TimedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """An author's operator: the manager `target`, as MODULE:MANAGER. `templates`: of the objects that it works on; they
-    are made up from the definitions of its kinds if there are none. `manifests`: what is applied before it starts.
-    `always` and `eventually`: what must hold, each as MODULE:FUNCTION. `instances`: 0 for the default.
-    """
+    """`templates`: made up without. `always`, `eventually`: MODULE:FUNCTION. `instances`: 0 is the default."""
 
     target: str
     templates: tuple[str, ...] = ()

@@ -55,10 +55,7 @@ def css_value(text: str) -> str:
 
 
 def checksum(data: Mapping[str, str]) -> str:
-    """The hexadecimal SHA-256 of a ConfigMap's data, hashed as the Go operator does: as JSON with sorted keys, no
-    spaces, and `<`, `>`, `&` and the two Unicode line separators escaped. Equal data results in equal pod templates in
-    both operators.
-    """
+    """As the Go operator hashes a ConfigMap's data, so that both make equal pod templates for equal data."""
     encoded = msgspec.json.encode(data, order="sorted")
     for character, escape in _GO_JSON_ESCAPES.items():
         encoded = encoded.replace(character, escape)

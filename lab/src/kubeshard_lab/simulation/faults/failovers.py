@@ -159,10 +159,7 @@ async def renewals_refused(on: Injection) -> None:
 @fault_by("labels")
 @aimed
 async def frozen(on: Injection) -> None:
-    """A hypervisor stops the machine of a shard for longer than others wait: all its clocks stand still, and it goes on
-    where it was. The ring has strict hand-over, so nobody works on its objects before its container has ended. One at a
-    time.
-    """
+    """Its machine, and all its clocks, stand still for long, in a ring with strict hand-over. One at a time."""
     if "frozen" in on.conditions.busy:
         return
     on.conditions.busy.add("frozen")
