@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +16,10 @@ from kubeshard import when
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.client.config import BearerToken
 from kubeshard.controller import Context, Controller, Watch
-from kubeshard.core import EVERY_CLUSTER, ConfigMap, Lease, MergePatch, Namespace, ObjectMeta
+from kubeshard.core import EVERY_CLUSTER, OTHER_CLUSTERS, ConfigMap, Lease, MergePatch, Namespace, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager import Manager
-from kubeshard.shard import DeclaredRing, Sharding
+from kubeshard.shard import DeclaredRing, Ranges, Sharding
 from kubeshard.sharding.names import shard_label
 from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
@@ -157,3 +157,66 @@ async def test_a_ring_has_its_leases_at_home_and_its_objects_elsewhere(
                 assert {"a", "b", f"sharder-{ring}"} <= leases
                 assert not [each async for each in there.list(Lease, namespace)]
             await until(alone)
+
+
+async def test_shards_share_out_clusters_and_one_that_is_down_is_in_nobodys_way(
+    kube_client: Client, namespace: str
+) -> None:
+    names = ("asia", "eu", "us")
+    answers = Controller(
+        name="answers",
+        reconciler=answer,
+        primary=Watch(ConfigMap, when=when.label_selector("role=parent")),
+        applies=[ConfigMap],
+        clusters=OTHER_CLUSTERS,
+    )
+    async with AsyncExitStack() as serving:
+        clusters: dict[str, ClusterConfig] = {"down": ClusterConfig("https://127.0.0.1:1")}
+        places: dict[str, Client] = {}
+        for name in names:
+            api = EmbeddedApi(controllers=False, pods=False)
+            serving.callback(api.stop)
+            places[name] = client = await serving.enter_async_context(api.client())
+            clusters[name] = client.config
+            await client.create(Namespace(metadata=ObjectMeta(name=namespace)))
+            await client.create(parent(namespace))
+
+        def shard(name: str) -> Manager:
+            ranges = Ranges(by="cluster")
+            sharding = Sharding(f"ring-{namespace}", name, namespace, mode="both", delivery=ranges)
+            options: dict[str, Any] = {"status_pages": None}
+            return Manager([answers], client=kube_client, clusters=clusters, sharding=sharding, **options)
+
+        async def says(words: str) -> bool:
+            wanted = {"words": words}
+            found = {
+                name: [
+                    each.data
+                    async for each in client.list(ConfigMap, namespace)
+                    if each.metadata.name == "answer"
+                ]
+                for name, client in places.items()
+            }
+            return found == {name: [{**wanted, "cluster": name}] for name in names}
+
+        def of(manager: Manager) -> set[str]:
+            return {each.name for each in manager.snapshot().clusters}
+
+        async with running(shard("a")) as first:
+            async with running(shard("b")) as second:
+
+                async def shared() -> bool:
+                    return len(of(first)) == len(of(second)) == 2 and of(first) | of(second) == {*clusters}
+
+                await until(shared)
+                await until(lambda: says("HELLO"))
+
+            async def alone() -> bool:
+                return of(first) == {*clusters}
+
+            await until(alone)
+            for client in places.values():
+                patch = MergePatch({"data": {"words": "again"}})
+                await client.patch(ConfigMap, "parent", namespace, patch)
+            await until(lambda: says("AGAIN"))
+        assert not [each async for each in places["eu"].list(Lease, namespace)]

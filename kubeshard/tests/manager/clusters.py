@@ -43,6 +43,7 @@ class Line:
         self.hangs: Sequence[str] = ()
         self.tries = 0
         self.closed = 0
+        self.aborted = 0
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         self._leave()
@@ -62,6 +63,7 @@ class Line:
     def renew(self, tls: Any) -> None: ...
 
     def abort(self) -> None:
+        self.aborted += 1
         self._inner.abort()
 
     async def close(self) -> None:

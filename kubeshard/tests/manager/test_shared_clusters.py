@@ -13,8 +13,9 @@ from manager_bench import FakeMembership
 
 from kubeshard import HOME_CLUSTER, OTHER_CLUSTERS, errors
 from kubeshard.controller import Context, Controller
-from kubeshard.core import ConfigMap, ObjectMeta
-from kubeshard.manager.membership import SharedClusters
+from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta
+from kubeshard.manager.membership import RightLost, SharedClusters
+from kubeshard.shard import Ranges, Sharding
 from kubeshard_lab.virtual_time import virtual_time
 
 
@@ -165,3 +166,23 @@ async def test_a_member_none_of_whose_clusters_can_be_reached_keeps_its_right_an
             ring_of(process).engage("us")
             await asyncio.sleep(5)
             assert seen.of("us") == ["one"]
+
+
+@virtual_time
+async def test_the_connections_to_all_its_clusters_are_reset_when_a_shard_loses_its_lease() -> None:
+    sharded = Controller(name="maps", reconciler=Seen(), primary=ConfigMap, clusters=OTHER_CLUSTERS)
+    member = Sharding("ring", "a", DEFAULT, mode="both", delivery=Ranges(by="cluster"))
+    async with Places("eu", "us") as places:
+        places["us"].line.down = True
+
+        async def lose() -> None:
+            async with places.manager(sharded, sharding=member) as process:
+                await asyncio.sleep(60)
+                assert [places[name].line.aborted for name in ("home", "eu", "us")] == [0, 0, 0]
+                stolen = MergePatch({"spec": {"holderIdentity": "another"}})
+                await places.home.client.patch(Lease, "a", DEFAULT, stolen)
+                await asyncio.wait([process.task])
+
+        with pytest.raises(RightLost):
+            await lose()
+        assert all(places[name].line.aborted for name in ("home", "eu", "us"))

@@ -11,6 +11,7 @@ import pytest
 
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, Lease, MergePatch, NotFound, NotOurs, ObjectMeta
+from kubeshard.core.errors import ConfigurationError
 from kubeshard.shard import OwnedRanges, Ranges, ShardIdentity, work_by_ranges
 from kubeshard.shard.identity import Incarnation
 from kubeshard.sharding.assignment import Assignment, Place
@@ -196,3 +197,10 @@ def test_an_object_is_owned_by_what_the_ring_hashes() -> None:
     by_namespace = Buckets(4, "namespace")
     bucket = by_namespace.of(ObjectMeta(namespace="team-a"))
     assert OwnedRanges(by_namespace.ranges({bucket})).owns(namespace="team-a")
+
+
+@virtual_time
+async def test_a_ring_by_clusters_is_refused() -> None:
+    scene, by_cluster = Scene(), Ranges(by="cluster")
+    with pytest.raises(ConfigurationError, match="a share of clusters is what a Manager works on"):
+        await work_by_ranges(ME, scene.client, scene.work, stop=scene.stop, ranges=by_cluster)

@@ -373,3 +373,18 @@ def test_a_cluster_is_pinned_to_a_shard_that_gets_nothing_else() -> None:
             assert fleet.of("canary") == ["c2"]
 
     simulate(scene)
+
+
+def test_after_a_time_without_any_shard_everything_is_worked_on_again() -> None:
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            for name in "s0", "s1":
+                await fleet.world.processes[name].stop()
+            for cluster in CLUSTERS:
+                await fleet.touch(cluster, "1")
+            fleet.ran.clear()
+            for name in "n0", "n1":
+                fleet.start(name)
+            await fleet.until_settled("n0", "n1")
+
+    simulate(scene)

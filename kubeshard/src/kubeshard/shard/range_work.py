@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from kubeshard.client.client import Client
-from kubeshard.core.errors import NotOurs
+from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.manager.process_health import ProcessHealth
@@ -72,11 +72,15 @@ async def work_by_ranges(
     """Returns when `stop` is set and the last call of `work` has returned; then the Lease is released. `ranges` is what
     the other programs of the ring state.
 
-    Raises NotOurs when the Lease is lost: then the program has to end at once, because others may get its objects.
-    Raises, in an ExceptionGroup, what `work` raises, and RuntimeError if it returns without being asked to; the Lease
-    is left to expire.
+    Raises ConfigurationError for a ring by clusters. Raises NotOurs when the Lease is lost: then the program has to end
+    at once, because others may get its objects. Raises, in an ExceptionGroup, what `work` raises, and RuntimeError if
+    it returns without being asked to; the Lease is left to expire.
     """
     ranges, timing = ranges or Ranges(), timing or LeaseTiming()
+    if ranges.by == "cluster":
+        raise ConfigurationError(
+            "work_by_ranges: a share of clusters is what a Manager works on: see Sharding"
+        )
     ownership = RangeOwnership(shard.name, ranges.divided)
     calls = _Calls(ownership, work)
     health = ProcessHealth(client.world.clock, lambda: (), lambda: ())

@@ -318,8 +318,9 @@ class HeldShardLease(HeldLease):
 class ShardLease:
     """The Lease of one process; `held` may be entered once.
 
-    `client` is what the controllers write with: its connections are reset when the Lease is lost. The renewer has its
-    own client, with the same configuration and in the same world. `keep_on_stop` leaves the Lease to the name even
+    `client` is what the controllers write with: its connections are reset when the Lease is lost, or whatever `abort`
+    resets, which may be called from any thread. The renewer has its own client, with the same configuration and in the
+    same world. `keep_on_stop` leaves the Lease to the name even
     after a clean stop, until it expires: a restart under the same name is back at once and still has its objects.
     `strict_handover`: whether the ring asks for confirmations. `report`: what it says first that it works on
     (`HeldShardLease.works_on`). `says`: annotations of the Lease while it is held. `metrics` is called from the
@@ -340,9 +341,11 @@ class ShardLease:
         report: str = "",
         says: Mapping[str, str] = MappingProxyType({}),
         metrics: LeaseMetrics | None = None,
+        abort: Callable[[], None] | None = None,
     ) -> None:
         self.shard = shard
         self._client = client
+        self._abort = abort or client.transport.abort
         self._timing = timing or LeaseTiming()
         self._takeover = takeover
         self._keep_on_stop = keep_on_stop
@@ -386,7 +389,7 @@ class ShardLease:
             wall=world.clock.wall,
         )
         claim.report, claim.says = self._report, self._says
-        held = HeldShardLease(world, claim, self._client.transport.abort)
+        held = HeldShardLease(world, claim, self._abort)
         renewer = LeaseRenewer(
             LeaseStateMachine(claim, world.rng.uniform),
             held,

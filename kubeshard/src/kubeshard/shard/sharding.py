@@ -486,6 +486,7 @@ class Sharding(ArgumentHints):
             report="" if self._ready.share is None else self._ready.share.report,
             says=self._terms.says,
             metrics=member.metrics,
+            abort=self._abort,
         )
         loop = asyncio.get_running_loop()
 
@@ -546,6 +547,11 @@ class Sharding(ArgumentHints):
         resources = declared_resources(controllers) if given is None else given
         return self._declares.controller_ring(resources) if resources or self.shares_clusters else None
 
+    def _abort(self) -> None:
+        """Resets the connections to all clusters in which this shard may write. From any thread."""
+        self._ready.member.home.transport.abort()
+        self._writes.abort()
+
     def _check(self) -> None:
         if self._held is None:
             raise NotOurs("the Lease of this shard is not held yet")
@@ -555,7 +561,7 @@ class Sharding(ArgumentHints):
 
 
 class _Writes:
-    """What the clients of the clusters that a ring shares out count, also those that were there before."""
+    """The clients of the clusters that a ring shares out, and what they count, also those that were there before."""
 
     def __init__(self) -> None:
         self._clients: dict[str, Client] = {}
@@ -566,6 +572,10 @@ class _Writes:
             counted = (*former.refused_writes, former.unfenced_writes)
             self._before = [sum(pair) for pair in zip(self._before, counted, strict=True)]
         self._clients[cluster] = client
+
+    def abort(self) -> None:
+        for client in tuple(self._clients.values()):
+            client.transport.abort()
 
     @property
     def refused(self) -> tuple[int, int]:
