@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
+import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -128,8 +130,8 @@ class Fleet:
                 await client.patch(ConfigMap, key.name, key.namespace, MergePatch({"data": {"v": value}}))
 
     def down(self, cluster: str, down: bool = True) -> None:
-        """Nothing gets to the cluster any more, from any process, or again."""
-        for process in self.world.processes.values():
+        """Nothing gets to the cluster any more, from any process, or again. "": nothing happens."""
+        for process in self.world.processes.values() if cluster else ():
             process.cut_off(down, cluster=cluster)
         self.world.connected = (
             (lambda _, network: setattr(network, "down", network.server.endswith(cluster))) if down else None
@@ -386,5 +388,91 @@ def test_after_a_time_without_any_shard_everything_is_worked_on_again() -> None:
             for name in "n0", "n1":
                 fleet.start(name)
             await fleet.until_settled("n0", "n1")
+
+    simulate(scene)
+
+
+class Misfortunes:
+    """What happens to the shards and clusters of a fleet, one thing after the other."""
+
+    def __init__(self, fleet: Fleet, seed: int) -> None:
+        self._fleet = fleet
+        self._rng = random.Random(seed)
+        self._numbers = itertools.count(3)
+        self._paused: list[Process] = []
+        self._down = ""
+
+    async def happen(self, times: int) -> None:
+        world, rng = self._fleet.world, self._rng
+        for _ in range(times):
+            happens = rng.choice(
+                [self._joins, self._leaves, self._pauses, self._goes_on, self._cluster, self._home]
+                + [self._change] * 4
+            )
+            await happens()
+            self._fleet.work = {name: rng.choice([0.05, 0.05, 2.0]) for name in world.processes}
+            await asyncio.sleep(rng.choice([0.2, 2, 8, 30]))
+
+    async def end(self) -> None:
+        self._fleet.down(self._down, False)
+        for process in self._paused:
+            process.resume()
+        for process in self._alive:
+            process.cut_off(False)
+        self._fleet.work = {}
+        await asyncio.sleep(120)
+        if not self._alive:
+            await self._joins()
+
+    @property
+    def _alive(self) -> list[Process]:
+        return [each for each in self._fleet.world.processes.values() if not each.dead and not each.stopped]
+
+    async def _joins(self) -> None:
+        if len(self._alive) < 5:
+            self._fleet.start(f"s{next(self._numbers)}")
+
+    async def _leaves(self) -> None:
+        if len(self._alive) > 1:
+            process = self._rng.choice(self._alive)
+            self._rng.choice([process.kill, process.terminate])()
+
+    async def _pauses(self) -> None:
+        if len(self._alive) > 1:
+            self._paused.append(self._rng.choice(self._alive))
+            self._paused[-1].pause()
+
+    async def _goes_on(self) -> None:
+        if self._paused:
+            self._paused.pop(0).resume()
+
+    async def _cluster(self) -> None:
+        """One that was down is up again, and if there was none, one is down."""
+        self._fleet.down(self._down, False)
+        self._down = "" if self._down else self._rng.choice(CLUSTERS)
+        if self._down:
+            self._fleet.down(self._down)
+
+    async def _home(self) -> None:
+        """A shard is cut off from the home cluster for a while."""
+        process = self._rng.choice(self._alive or [*self._fleet.world.processes.values()])
+        process.cut_off(cluster="sim")
+        self._fleet.world.loop.call_later(self._rng.uniform(1, 20), process.cut_off, False)
+
+    async def _change(self) -> None:
+        await self._fleet.touch(self._rng.choice(CLUSTERS), str(self._rng.random()))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(4))
+def test_no_two_shards_work_in_a_cluster_and_each_has_one_in_the_end_whatever_happens(seed: int) -> None:
+    async def scene() -> None:
+        async with working("s0", "s1", "s2") as fleet:
+            misfortunes = Misfortunes(fleet, seed)
+            await misfortunes.happen(40)
+            await misfortunes.end()
+            await asyncio.sleep(60)
+            alive = [each.name for each in fleet.world.processes.values() if not each.dead]
+            await fleet.until_settled(*alive, within=200)
 
     simulate(scene)
