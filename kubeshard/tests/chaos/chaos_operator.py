@@ -14,10 +14,11 @@ import json
 import os
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kubeshard import when
+from kubeshard import CacheSettings, Scope, when
 from kubeshard.client import Client, load_config
 from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.core import ConfigMap, KubeObject, MergePatch, NotFound, ObjectMeta, controller_reference
@@ -166,7 +167,7 @@ class WrongClock(SystemClock):
         return super().wall() + self._off
 
 
-def main() -> None:
+def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ring", required=True)
     parser.add_argument("--shard", required=True)
@@ -181,7 +182,29 @@ def main() -> None:
     parser.add_argument("--strict", action="store_true", help="strict hand-over, without a ControllerRing")
     parser.add_argument("--unwatched", action="store_true", help="nothing ends the process but itself")
     parser.add_argument("--lies", action="store_true")
-    options = parser.parse_args()
+    return parser.parse_args(words)
+
+
+def sharding(options: argparse.Namespace) -> Sharding:
+    """By labels the ring selects the namespace; by ranges it has all of them, and the cache has only this one."""
+    here = LabelSelector(match_labels={NAME_LABEL: options.namespace})
+    return Sharding(
+        DeclaredRing(
+            options.ring,
+            RESOURCES if options.mode == "both" else None,
+            None if options.ranges else here,
+            strict_handover=options.strict,
+        ),
+        options.shard,
+        options.namespace,
+        mode=options.mode,
+        delivery="ranges" if options.ranges else "labels",
+        lease=LeaseTerms(scaled(options.lease_seconds)),
+    )
+
+
+def main() -> None:
+    options = parsed()
     logs.setup("info", "text")
     journal = Journal(options.journal, options.shard)
     if options.lies:
@@ -205,19 +228,10 @@ def main() -> None:
                 )
             ],
             client=asyncio.run(load_config()),
-            sharding=Sharding(
-                DeclaredRing(
-                    options.ring,
-                    RESOURCES if options.mode == "both" else None,
-                    LabelSelector(match_labels={NAME_LABEL: options.namespace}),
-                    strict_handover=options.strict,
-                ),
-                options.shard,
-                options.namespace,
-                mode=options.mode,
-                delivery="ranges" if options.ranges else "labels",
-                lease=LeaseTerms(scaled(options.lease_seconds)),
+            cache=CacheSettings(
+                default_scope=Scope(frozenset({options.namespace})) if options.ranges else None
             ),
+            sharding=sharding(options),
             world=_world(world),
             status_pages=None,
             graceful_timeout=options.lease_seconds,
