@@ -362,7 +362,7 @@ class Leases:
                 self.known[shard] = lease
         self.news()
 
-    fresh = True
+    fresh, kinds = True, frozenset[str]()
 
     def members(self, buckets: Buckets) -> Collection[Member]:
         return [read(shard, lease, buckets) for shard, lease in self.known.items()]

@@ -48,6 +48,7 @@ class Scene:
     data: dict[str, str] | None
     leases: dict[str, Member] = field(default_factory=dict)
     fresh: bool = True
+    kinds: frozenset[str] = frozenset()
     first: bool = True
     ended: set[str] = field(default_factory=set)
     """Those of whom a read shows that they hold no Lease."""
@@ -561,3 +562,77 @@ def test_the_clusters_of_a_shard_count_in_a_ring_by_clusters_only() -> None:
         used = {by_cluster.of_key("eu"), by_cluster.of_key("us")} if available else set()
         assert used_by([member], by_cluster) == used
         assert used_by([member_of(lease, by_uid, available=available)[0]], by_uid) == frozenset()
+
+
+def works_on(world: Scene, **kinds: str) -> None:
+    for shard, stated in kinds.items():
+        world.leases[shard] = world.leases[shard]._replace(kinds=frozenset(stated))
+
+
+def test_a_shard_of_another_program_gets_nothing_and_is_told() -> None:
+    world = scene("a", "b", "c", _0_3="a@1", _4_7="b@1")
+    works_on(world, a="X", b="X", c="Y")
+    assert changes(world.tend(10)) == 0
+    assert (
+        "c gets nothing: its program works on Y, and the other shards of the ring on X" in world.machine.note
+    )
+    world.leases.pop("c")
+    world.tend()
+    assert world.machine.note == ""
+
+
+def test_of_two_programs_that_share_out_buckets_already_the_one_with_fewer_hands_over_what_it_has() -> None:
+    world = scene("a", "b", _0_2="a@1", _3_7="b@1")
+    works_on(world, a="X", b="Y")
+    world.tend()
+    assert world.groups == {"0-2": "a to b@2", "3-7": "b@1"}
+
+
+def test_when_all_shards_of_a_program_are_gone_those_of_the_other_one_get_what_they_had() -> None:
+    world = scene("a", "c", _0_7="a@1")
+    works_on(world, a="X", c="Y")
+    world.shard("a", "0-7@1/1", available=False)
+    world.ended.add("a")
+    world.tend(10)
+    assert world.groups == {"0-7": "c@2"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "missing"), [("X", "XY", "Y"), ("XY", "X", "Y"), ("XY", "YZ", "X, Z")]
+)
+def test_a_version_that_adds_or_drops_a_kind_gets_its_share_while_it_is_rolled_out(
+    old: str, new: str, missing: str
+) -> None:
+    world = scene("a", "b", _0_7="a@1")
+    works_on(world, a=old, b=new)
+    world.tend(10)
+    world.tend(10)
+    assert world.groups == {"0-3": "a@1", "4-7": "a to b@2"} or world.groups["0-3"] == "a to b@2"
+    assert f"not all shards of the ring work on {missing}" in world.machine.note
+
+
+def test_versions_without_a_kind_in_common_work_together_if_a_third_one_has_some_of_both() -> None:
+    world = scene("a", "b", "c", _0_7="a@1")
+    works_on(world, a="X", b="XY", c="Y")
+    world.tend(10)
+    world.tend(10)
+    targets = {value.partition(" to ")[2][:1] for value in world.groups.values() if " to " in value}
+    assert targets == {"b", "c"}
+
+
+def test_a_shard_that_does_not_say_what_it_works_on_gets_its_share() -> None:
+    world = scene("a", "b", _0_7="a@1")
+    works_on(world, a="X")
+    world.tend(10)
+    assert changes(world.tend(10)) or " to b" in "".join(world.groups.values())
+    assert world.machine.note == ""
+
+
+@pytest.mark.parametrize(("ours", "unable"), [("X", False), ("XY", False), ("Y", True), ("", False)])
+def test_a_sharder_of_another_program_leaves_the_ring_to_others(ours: str, unable: bool) -> None:
+    world = scene("a", _0_7="a@1")
+    world.kinds = frozenset(ours)
+    works_on(world, a="X")
+    world.tend()
+    assert world.machine.unable is unable
+    assert bool(world.machine.note) is unable

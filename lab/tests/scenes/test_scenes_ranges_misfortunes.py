@@ -9,15 +9,16 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 from test_scenes_range_coordinator import NAME, Operators, leader, working
-from test_scenes_ranges import Work
+from test_scenes_ranges import Part, Work
 from test_scenes_ranges import working as coordinated
 
-from kubeshard.controller import Context
-from kubeshard.core import ConfigMap
+from kubeshard.controller import Context, Controller, Reconciler, Watch
+from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.settings import Ranges, SharderSettings
-from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
+from kubeshard.shard.sharding import Sharding
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, definition, simulate
 from kubeshard_lab.simulation.processes import Process
 
 
@@ -240,8 +241,8 @@ def test_an_instance_that_divides_objects_differently_leaves_the_coordination_to
                 await asyncio.sleep(5)
                 fleet.start(name)
                 await asyncio.sleep(5)
-            await fleet.until_settled("s0", "s1", within=30)
-            assert leader(fleet) != "s2"
+            await fleet.world.until(lambda: leader(fleet) != "s2", within=30)
+            await fleet.until_settled("s0", "s1")
             fleet.world.processes[leader(fleet)].kill()
             await fleet.until_settled(*({"s0", "s1"} - {leader(fleet)}), within=60)
 
@@ -274,6 +275,72 @@ def test_an_instance_that_lacks_a_right_and_is_alone_goes_on_trying_and_says_so_
     assert sum(UNABLE in each for each in told) == 1
     assert sum("it lacks a right" in each for each in told) == 2
     assert sum("is resolved" in each for each in told) <= 1
+
+
+class Parts(Reconciler[Part]):
+    """What another program does, or the next version besides."""
+
+    def __init__(self) -> None:
+        self.ran: set[str] = set()
+
+    def controller(self) -> Controller[Part]:
+        return Controller(name="part", reconciler=self, primary=Watch(Part, sharded=True))
+
+    async def reconcile(self, ctx: Context, obj: Part) -> None:
+        self.ran.add(obj.metadata.name)
+
+
+async def make_parts(fleet: Operators) -> None:
+    async with fleet.world.admin() as client:
+        await client.apply(definition("parts", "Part"))
+        for number in range(50):
+            await client.create(Part(metadata=ObjectMeta(name=f"p{number}", namespace="team")))
+
+
+def test_a_program_with_other_kinds_that_has_the_ring_of_another_one_gets_nothing_and_both_say_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """When the other one has been removed, it begins."""
+
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            await make_parts(fleet)
+            parts, before = Parts(), fleet.writes[NAME]
+            sharding = Sharding("r", "a0", "ops", mode="both", delivery=fleet.ranges)
+            fleet.world.operator("a0", parts.controller(), sharding=sharding)
+            await asyncio.sleep(60)
+            assert fleet.settled("s0", "s1")
+            assert (fleet.writes[NAME], parts.ran) == (before, set())
+            for name in "s0", "s1":  # the stranger is elected in between
+                await fleet.world.processes[name].stop()
+                fleet.start(name)
+                await fleet.until_settled("s0", "s1")
+            for name in "s0", "s1":
+                await fleet.world.processes[name].stop()
+            await fleet.world.until(lambda: len(parts.ran) == 50, within=30)
+
+    simulate(scene)
+    told = " ".join(record.getMessage() for record in caplog.records)
+    assert "a0 gets nothing: its program works on parts.sim.example" in told
+    assert "All other shards of the ring work on other kinds" in told
+
+
+def test_a_version_with_one_more_kind_is_rolled_out_and_back() -> None:
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            await make_parts(fleet)
+            parts = Parts()
+            for name in "s0", "s1":
+                await fleet.world.processes[name].stop()
+                fleet.start(name, process=f"{name}-new", controllers=[parts.controller()])
+                await fleet.until_settled("s0", "s1")
+            await fleet.world.until(lambda: len(parts.ran) == 50, within=10)
+            for name in "s0", "s1":
+                await fleet.world.processes[f"{name}-new"].stop()
+                fleet.start(name)
+                await fleet.until_settled("s0", "s1")
+
+    simulate(scene)
 
 
 class Changing:

@@ -32,6 +32,7 @@ from kubeshard.sharding.coordinator import (
     claimed,
     contradiction,
     due,
+    kinds_of,
     member_of,
     pins_of,
     used_by,
@@ -233,13 +234,14 @@ def seen_ranges(
         if known and not problem
         else claimed(buckets, members.values(), known, known.epoch if known else 0)
     )
-    weights = weights_of(assignment, members.values())
+    kinds = kinds_of(assignment, members.values())
+    weights = weights_of(assignment, members.values(), kinds.strangers)
     return SeenRanges(
         place=where,
         assignment=assignment,
         problem=problem,
         members=members,
-        notes=tuple(note for _, note in each if note),
+        notes=tuple(filter(None, [kinds.problem, *(note for _, note in each)])),
         present=frozenset(members) & available,
         weights=weights,
         pins=pins_of(members.values(), weights),

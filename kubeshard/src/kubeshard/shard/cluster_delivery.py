@@ -46,7 +46,7 @@ class ClusterDelivery(RangeDelivery):
     def begin(self, member: RingMember, controllers: Sequence[Controller[Any]]) -> ClusterShare:
         for controller in controllers:
             check_shareable(controller)
-        return ClusterShare(member, self._ranges)
+        return ClusterShare(member, self._ranges, controllers)
 
 
 class ClusterShare(BucketShare):

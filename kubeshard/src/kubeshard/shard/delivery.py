@@ -76,6 +76,11 @@ class Share(Protocol):
         """What the shard says on its Lease, if others need to know it, that it works on."""
         ...
 
+    @property
+    def says(self) -> Mapping[str, str]:
+        """What else is on its Lease, as annotations."""
+        ...
+
     def scopes(self) -> Mapping[GroupKind, Scope]:
         """The kinds of which this process only caches its own share."""
         ...

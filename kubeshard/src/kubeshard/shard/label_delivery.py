@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 from kubeshard.cache.cache import Cache
@@ -96,6 +97,7 @@ class LabelledShare:
 
     report = ""
     """The labels say it."""
+    says: Mapping[str, str] = MappingProxyType({})
 
     def scopes(self) -> Mapping[GroupKind, Scope]:
         shard = self._member.shard

@@ -46,7 +46,7 @@ from kubeshard.shard.range_ownership import RangeOwnership
 from kubeshard.shard.range_runs import BucketRuns
 from kubeshard.shard.settings import Ranges
 from kubeshard.shard.shard_lease import HeldShardLease
-from kubeshard.sharding.names import assignment_name
+from kubeshard.sharding.names import KINDS_ANNOTATION, assignment_name
 from kubeshard.sharding.ring_buckets import RingBuckets
 
 
@@ -76,13 +76,16 @@ class RangeDelivery:
                 f"ranges by namespace: {', '.join(wide)} is in no namespace, so one shard would have all of it: write "
                 'delivery=Ranges(by="uid"), from kubeshard.shard'
             )
-        return RangeShare(member, self._ranges)
+        return RangeShare(member, self._ranges, controllers)
 
 
 class BucketShare:
     """What each `Share` of buckets has, whatever is in them."""
 
-    def __init__(self, member: RingMember, ranges: Ranges) -> None:
+    def __init__(self, member: RingMember, ranges: Ranges, controllers: Iterable[Controller[Any]]) -> None:
+        own = {each.primary_watch.form.kind.group_resource for each in controllers}
+        shared = own if ranges.by == "cluster" else {each for each in own if each in member.resources}
+        self.says = {KINDS_ANNOTATION: ",".join(sorted(map(str, shared)))}
         self._member = member
         self._ownership = member.metrics.ranges = RangeOwnership(member.shard.name, ranges.divided)
         self._runs = BucketRuns(self._ownership)
@@ -124,8 +127,8 @@ class BucketShare:
 class RangeShare(BucketShare):
     """The `Share` of objects."""
 
-    def __init__(self, member: RingMember, ranges: Ranges) -> None:
-        super().__init__(member, ranges)
+    def __init__(self, member: RingMember, ranges: Ranges, controllers: Iterable[Controller[Any]]) -> None:
+        super().__init__(member, ranges, controllers)
         self._where = where = RingBuckets(
             ranges.divided, member.shard.ring, member.resources, member.kinds.values()
         )

@@ -38,7 +38,7 @@ from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read, Stop, Tell
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable
-from kubeshard.sharding.coordinator import doubts
+from kubeshard.sharding.coordinator import doubts, kinds_stated
 from kubeshard.sharding.names import (
     DELIVERY_ANNOTATION,
     RING_LABEL,
@@ -153,6 +153,7 @@ class RangeDriver:
             try:
                 # Before the object, which then cannot be older than what they say.
                 leases = await self._client.list_all(Lease, namespace, label_selector=self._members)
+                self._tell_stranger(leases)
                 found = await self._client.get(ConfigMap, name, namespace)
                 assignment = Assignment.parse(found.data)
                 if why := doubts(assignment, self._shard, leases):
@@ -308,6 +309,19 @@ class RangeDriver:
                 "The API server sends all objects, and this shard leaves out those of others",
                 ring=self._ring,
                 advice=f"it selects them as of Kubernetes 1.38, or with the feature gate {FEATURE}",
+            )
+
+    def _tell_stranger(self, leases: Iterable[Lease]) -> None:
+        kinds = kinds_stated(leases)
+        ours = kinds.pop(self._shard, frozenset())
+        others = frozenset().union(*kinds.values())
+        if ours and others and not ours & others and self._notices.due("stranger"):
+            _log.warning(
+                "All other shards of the ring work on other kinds, so this one gets nothing while they have it",
+                ring=self._ring,
+                kinds=", ".join(sorted(ours)),
+                theirs=", ".join(sorted(others)),
+                advice="give one of the two programs another ring, unless this is the next version of theirs",
             )
 
     def _tell_held_up(self, acting: Sequence[str]) -> None:

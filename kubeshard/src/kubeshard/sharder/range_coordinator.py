@@ -190,7 +190,9 @@ class RangeCoordination:
     async def _tend(self, ring: Ring) -> None:
         await carried_out(self._machine.tend(), self._do)
         ring.report.ranges_unable = self._machine.unable
-        ring.report.ranges_problem = "; ".join(filter(None, (self._machine.problem, self._members.problem)))
+        ring.report.ranges_problem = "; ".join(
+            filter(None, (self._machine.problem, self._machine.note, self._members.problem))
+        )
         self._measure(ring)
 
     def _measure(self, ring: Ring) -> None:
@@ -284,6 +286,12 @@ class _Members:
     @property
     def fresh(self) -> bool:
         return self._observer.states.fresh(self._clock.monotonic())
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        ring = self._rings.get(self._ring)
+        entries = ring.resources.entries if ring is not None else ()
+        return frozenset(str(each.resource) for each in entries if each.main)
 
     def members(self, buckets: Buckets) -> Collection[Member]:
         ring, found, problems = self._rings.get(self._ring), list[Member](), list[str]()

@@ -50,6 +50,12 @@ A process may have the name of a shard, and never work on what is that shard's: 
 differently, or may not read the assignment. While it lives, nobody else gets its Lease. So what it says counts, if it
 has said so since.
 
+Two programs may have one ring by mistake. A bucket has objects of all kinds, so each would get objects that it does not
+work on. Shards say which kinds these are (`names.KINDS_ANNOTATION`), and who has none in common with the others gets
+nothing, and hands over what it has. A kind in common is enough: while a version is rolled out that adds or drops one,
+some objects wait for a shard that knows their kind. Who "the others" are begins with who owns most. So when all shards
+of a program are gone, those of another one get everything, and keep it.
+
 Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease after the bucket was seen there, or has
 said after that that it works on nothing, by a patch that fails if the shard has begun again since; every other change
 needs the owner. Shards that join within `SETTLE` seconds of each other are one change. Not guaranteed: that an edit at
@@ -61,6 +67,7 @@ names begins just then.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -84,6 +91,7 @@ from kubeshard.sharding.assignment import (
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import (
     CLUSTERS_ANNOTATION,
+    KINDS_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
     PINNED_ANNOTATION,
     WEIGHT_ANNOTATION,
@@ -123,6 +131,8 @@ class Member(NamedTuple):
     """Those that its program has, in a ring by clusters."""
     idle: bool = False
     """Whether it says that it works on nothing, and has not read the assignment."""
+    kinds: frozenset[str] = frozenset()
+    """The resources that its program works on; empty if it does not say so."""
 
 
 class Membership(Protocol):
@@ -134,6 +144,11 @@ class Membership(Protocol):
         ...
 
     def members(self, buckets: Buckets) -> Collection[Member]: ...
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The main resources of the ring, as this process knows it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +214,8 @@ class Coordinator:
         self.buckets = buckets
         self.problem = ""
         """What people should know; "" if there is nothing."""
+        self.note = ""
+        """What people should know besides: something moves, but not everything."""
         self.unable = False
         """Whether the problem is with this process: another one, with other rights or settings, may have none."""
         self.wake_at = -math.inf
@@ -304,7 +321,7 @@ class Coordinator:
             yield Look()
             wrong = self._wrong(members)
         assignment = self._assignment
-        self.unable = assignment is not None and assignment.buckets != self.buckets
+        self.unable, self.note = assignment is not None and assignment.buckets != self.buckets, ""
         if assignment is not None and self.unable:
             self.problem = (
                 f"it divides objects into {assignment.buckets.count} buckets by {assignment.buckets.by}, and this "
@@ -401,7 +418,11 @@ class Coordinator:
         members, idle = yield from self._work_on_nothing(assignment, members)
         members = [each for each in members if each.shard not in idle]
         alive = frozenset(member.shard for member in members if member.available)
-        weights = weights_of(assignment, members)
+        kinds = kinds_of(assignment, members)
+        weights, self.note = weights_of(assignment, members, kinds.strangers), kinds.problem
+        if kinds.together and self._membership.kinds and not self._membership.kinds & kinds.together:
+            self.unable, ours = True, ", ".join(sorted(self._membership.kinds))
+            self.note = kinds.problem or f"the shards of the ring do not work on {ours}, as this program does"
         now, settled = self._clock.monotonic(), self._settled(assignment, weights)
         owners = due(assignment, weights, pins_of(members, weights), used_by(members, assignment.buckets))
         moves = _moves(assignment, owners, weights, alive)
@@ -514,7 +535,10 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Membe
     idle = report is None and not owns_some(said)
     said_clusters = meta.annotation(CLUSTERS_ANNOTATION) if buckets.by == "cluster" else ""
     clusters = frozenset(filter(None, said_clusters.split(",")))
-    found = Member(meta.name, available, weight, report, renewed, by_labels, differs, pinned, clusters, idle)
+    kinds = _kinds(lease)
+    found = Member(
+        meta.name, available, weight, report, renewed, by_labels, differs, pinned, clusters, idle, kinds
+    )
     return found, "; ".join(problems if available else ())
 
 
@@ -542,6 +566,17 @@ def said_by(leases: Iterable[Lease]) -> dict[str, str]:
     }
 
 
+def kinds_stated(leases: Iterable[Lease]) -> dict[str, frozenset[str]]:
+    """The resources that the programs of the shards work on that hold these Leases, and say so."""
+    held = (lease for lease in leases if lease.spec.holder_identity == lease.metadata.name)
+    return {lease.metadata.name: kinds for lease in held if (kinds := _kinds(lease))}
+
+
+def _kinds(lease: Lease) -> frozenset[str]:
+    said = lease.metadata.annotation(KINDS_ANNOTATION)
+    return frozenset(filter(None, map(str.strip, said.split(","))))
+
+
 def claimed(
     buckets: Buckets, members: Iterable[Member], last: Assignment | None = None, greatest: int = 0
 ) -> Assignment:
@@ -567,13 +602,55 @@ def claimed(
     )
 
 
-def weights_of(assignment: Assignment, members: Iterable[Member]) -> dict[str, Fraction]:
-    """Those of the shards that get something: not of one that has not read the assignment."""
-    return {
-        m.shard: m.weight
-        for m in members
-        if m.available and (m.report is not None or m.shard in assignment.shards)
-    }
+def weights_of(
+    assignment: Assignment, members: Iterable[Member], strangers: Collection[str]
+) -> dict[str, Fraction]:
+    """Those of the shards that get something: not of one that has not read the assignment, or is a stranger."""
+    return {m.shard: m.weight for m in _sharing(assignment, members) if m.shard not in strangers}
+
+
+class Kinds(NamedTuple):
+    """What the shards work on."""
+
+    together: frozenset[str]
+    """All of them that share out buckets."""
+    strangers: frozenset[str]
+    """The shards that have none of these kinds."""
+    problem: str
+    """What people should know about it."""
+
+
+def kinds_of(assignment: Assignment, members: Iterable[Member]) -> Kinds:
+    """Who works together, as the module says."""
+    left = {m.shard: m.kinds for m in _sharing(assignment, members) if m.kinds}
+    everyone = frozenset(left.values())
+    if len(everyone) <= 1:
+        return Kinds(next(iter(everyone), frozenset()), frozenset(), "")
+    owned = Counter(place.owner for place in assignment.places)
+    near = [min(left, key=lambda shard: (-owned[shard], shard))]
+    together = frozenset[str]()
+    while near:
+        together = together.union(*(left.pop(shard) for shard in near))
+        near = [shard for shard, kinds in left.items() if kinds & together]
+    if left:
+        theirs, ours = ", ".join(sorted(frozenset().union(*left.values()))), ", ".join(sorted(together))
+        problem = (
+            f"{', '.join(sorted(left))} gets nothing: its program works on {theirs}, and the other shards of the ring "
+            f"on {ours}. If it is not their next version, give one of the two programs another ring"
+        )
+        return Kinds(together, frozenset(left), problem)
+    missing = ", ".join(sorted(together.difference(frozenset.intersection(*everyone))))
+    problem = (
+        f"not all shards of the ring work on {missing}: objects of these kinds wait while a shard has them that does "
+        "not. That ends when all run the same version"
+    )
+    return Kinds(together, frozenset(), problem)
+
+
+def _sharing(assignment: Assignment, members: Iterable[Member]) -> list[Member]:
+    """The shards among which buckets are shared out."""
+    named = assignment.shards
+    return [m for m in members if m.available and (m.report is not None or m.shard in named)]
 
 
 def pins_of(members: Iterable[Member], weights: Mapping[str, Fraction]) -> dict[int, str]:

@@ -118,6 +118,11 @@ namespaces, uids of objects in one by uids, clusters in one by clusters. The res
 CLUSTERS_ANNOTATION = "alpha.sharding.timebertt.dev/clusters"
 """On the same, in a ring by clusters: the names of all clusters that the shard's program has, separated by commas."""
 
+KINDS_ANNOTATION = "alpha.sharding.timebertt.dev/kinds"
+"""On the same: the primary kinds of the controllers of the shard's program, as resources, separated by commas. Shards
+with none in common do not share out buckets. Without it, the shard is taken to work on all of them.
+"""
+
 SHARDER_LABEL = "alpha.sharding.timebertt.dev/sharder"
 """The label of the Lease of a sharder inside an operator, `sharder-<ring>`, with its ring. For people and tools."""
 
