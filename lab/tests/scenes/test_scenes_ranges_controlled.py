@@ -9,18 +9,24 @@ from typing import Any
 
 import pytest
 from test_scenes_range_coordinator import Operators
-from test_scenes_ranges import GATES
+from test_scenes_ranges import GATES, OPERATOR, Work
 
+from kubeshard.cache.scope import Scope
 from kubeshard.client import Client
 from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.objects import Key, OwnerReference
 from kubeshard.core.owners import controller_reference
 from kubeshard.core.patches import MergePatch
+from kubeshard.manager.declaration import CacheSettings
+from kubeshard.manager.manager import Manager
+from kubeshard.manager.roles import roles
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.settings import Ranges
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharding.names import SYNC_PERIOD, bucket_label
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
+from kubeshard_lab.simulation.processes import Process
 
 LABEL = bucket_label("r")
 STRANGER = Key("team", "stranger")
@@ -169,6 +175,61 @@ def test_what_gets_another_owner_or_is_made_by_others_is_labelled_by_the_coordin
     simulate(scene)
 
 
+def test_a_child_with_another_bucket_of_the_same_shard_gets_the_right_one_from_that_shard_at_once() -> None:
+    async def scene() -> None:
+        async with working() as fleet:
+            assert fleet.assignment is not None
+            name = min(fleet.owned("s0"))
+            wrong = next(each for each in fleet.assignment.owned_by("s0") if each != fleet.bucket(name))
+            async with fleet.world.admin() as client:
+                patch = MergePatch({"metadata": {"labels": {LABEL: str(wrong)}}})
+                await client.patch(ConfigMap, f"c-{name}", "team", patch)
+            await fleet.world.until(lambda: fleet.labels()[name] == str(fleet.bucket(name)), 5)
+
+    simulate(scene)
+
+
+def test_an_operator_of_one_namespace_needs_no_rights_elsewhere_on_what_its_objects_control() -> None:
+    """The coordinator looks for unlabelled children only where its shards work."""
+    lists: list[str] = []
+    cache = CacheSettings(default_scope=Scope(frozenset({"team"})))
+
+    def see(process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        if answer is not None and request.method == "GET" and "/configmaps?" in request.target:
+            lists.append(f"{answer.status} {request.target.partition('?')[0]}")
+
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1, users={"s0": OPERATOR}) as world:
+            fleet = Family(world, Ranges(buckets=64))
+            await world.install()
+            await world.make_things(20)
+            work = Work(fleet, "s0", 0.05)
+            controller = Controller(
+                name="thing",
+                reconciler=work,
+                primary=Watch(Thing, sharded=True),
+                owns=[Watch(ConfigMap, sharded=True)],
+            )
+            sharding = Sharding("r", namespace="ops", mode="both", delivery=fleet.ranges)
+            grants = Manager([controller], sharding=sharding, cache=cache).grants()
+            async with world.admin() as client:
+                for each in roles(grants, "operator", namespace="ops", account=("ops", "operator")):
+                    if each["kind"] == "ClusterRole":
+                        assert all("configmaps" not in rule["resources"] for rule in each["rules"])
+                    await client.apply(each)
+                await child(client, "made", of="t3")
+            world.observers.append(see)
+            world.shard("s0", work, sharding={"mode": "both", "delivery": fleet.ranges}, cache=cache)
+            made, bucket = Key("team", "made"), str(fleet.bucket("t3"))
+            await world.until(
+                lambda: world.objects("", "configmaps")[made]["metadata"].get("labels") == {LABEL: bucket}, 30
+            )
+            await fleet.until_settled("s0")
+
+    simulate(scene)
+    assert set(lists) == {f"200 /api/v1/namespaces/{namespace}/configmaps" for namespace in ("ops", "team")}
+
+
 class Applying(Reconciler[Thing]):
     """Wants the ConfigMaps that the spec names."""
 
@@ -230,5 +291,10 @@ def test_a_desired_set_is_labelled_adopted_pruned_and_repaired_on_whatever_shard
                 await client.patch(Thing, mine[0], "team", MergePatch({"spec": {"names": ["x"]}}))
                 await client.delete(ConfigMap, f"{mine[1]}-y", "team")
             await world.until(lambda: f"{mine[0]}-y" not in children() and f"{mine[1]}-y" in children(), 5)
+            wrong = {"metadata": {"labels": {LABEL: str(fleet.bucket(mine[1]))}}}
+            async with world.admin() as client:
+                await client.patch(ConfigMap, f"{mine[0]}-x", "team", MergePatch(wrong))
+            right = str(fleet.bucket(mine[0]))
+            await world.until(lambda: children()[f"{mine[0]}-x"]["labels"][LABEL] == right, 5)
 
     simulate(scene)

@@ -51,7 +51,9 @@ class Fence(Protocol):
 class Proof(Protocol):
     """An object is this shard's. Raises NotOurs if it is not, and ValueError if that cannot be proved."""
 
-    def standing(self, meta: ObjectMeta) -> Standing: ...
+    def standing(self, meta: ObjectMeta, *, shown: bool = False) -> Standing:
+        """`shown`: a cache of this shard shows it."""
+        ...
 
     def created(self, obj: T) -> T: ...
 

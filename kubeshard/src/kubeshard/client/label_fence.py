@@ -84,8 +84,10 @@ class LabelProof(NamedTuple):
     fence: LabelFence
     kind: Kind
 
-    def standing(self, meta: ObjectMeta) -> Standing:
+    def standing(self, meta: ObjectMeta, *, shown: bool = False) -> Standing:
         fence, kind = self
+        if shown:
+            return Standing.OURS
         ours, by_label = meta.label(fence.label_key) == fence.shard, fence.by_label(kind, meta)
         if not by_label and not fence.stamps(kind, meta):
             return Standing.NOBODYS

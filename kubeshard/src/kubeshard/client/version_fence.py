@@ -92,7 +92,9 @@ class VersionProof(NamedTuple):
     fence: VersionFence
     kind: Kind
 
-    def standing(self, meta: ObjectMeta) -> Standing:
+    def standing(self, meta: ObjectMeta, *, shown: bool = False) -> Standing:
+        if shown and (meta.label(self.fence.label) == self.fence.working_on or not self._lacks(meta)):
+            return Standing.OURS
         owned, due = self.fence.owns(self.kind, meta), self._due(meta)
         if due is None:
             return Standing.OURS if owned else Standing.ANOTHERS

@@ -100,10 +100,12 @@ class Writes(View):
         """How many writes were refused as not ours: before anything was sent, and by the API server."""
         return self._counts.refused, self._counts.refused_by_server
 
-    def standing(self, obj: KubeObject) -> Standing | None:
-        """What the object is to the shard that this view is fenced for. None if its kind is not sharded."""
+    def standing(self, obj: KubeObject, *, shown: bool = False) -> Standing | None:
+        """What the object is to the shard that this view is fenced for. None if its kind is not sharded. `shown`: a
+        cache shows it, although perhaps because of a label that is not the right one.
+        """
         proof = None if self._fence is None else self._fence.proof(type(obj).KIND)
-        return None if proof is None else proof.standing(obj.metadata)
+        return None if proof is None else proof.standing(obj.metadata, shown=shown)
 
     async def create(
         self, obj: T, *, dry_run: bool = False, field_manager: str | None = None, unfenced: bool = False

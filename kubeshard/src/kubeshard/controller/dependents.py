@@ -92,7 +92,7 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
         desired = _without_inner(run, desired)
         target = merged(live, desired, owner)
         declared = lacking(live, target, run.rewrites)
-    takes_over = not cached and client.standing(live) is Standing.TO_TAKE_OVER
+    takes_over = client.standing(live, shown=cached) is Standing.TO_TAKE_OVER
     if not declared and not takes_over:
         return live, EnsureResult.UNCHANGED
     if not may_be_completed(declared):

@@ -24,14 +24,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 from kubeshard.cache.cache import Cache
-from kubeshard.cache.scope import Scope
+from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.client.client import Client
 from kubeshard.client.fence import WhileAllowed
 from kubeshard.controller.context import EventSink
@@ -42,8 +42,8 @@ from kubeshard.core.builtin import ConfigMap, Lease, Namespace
 from kubeshard.core.clusters import HOME_CLUSTER, OTHER_CLUSTERS, overlap
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import READ, Grant
-from kubeshard.core.kinds import GroupKind, GroupResource
-from kubeshard.core.namespaces import AllNamespaces
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.selectors import Selector
 from kubeshard.leases.former import until_free
 from kubeshard.leases.held_lease import Gate, HeldLease
@@ -177,6 +177,8 @@ class Sharding(ArgumentHints):
             else RangeDelivery(self.ranges)
         )
         self._prepared: _Prepared | None = None
+        self._objects: Cache | None = None
+        """Of the cluster with the ring's objects."""
         self._writes = _Writes()
         self._held: HeldShardLease | None = None
         self._shared: HeldLease | None = None
@@ -272,7 +274,7 @@ class Sharding(ArgumentHints):
     def grants(self, controllers: Iterable[Controller[Any]], scope_of: ScopeOf) -> Iterator[Grant]:
         """The RBAC rules that it needs (`kubeshard.manager.roles`). If only a ControllerRing determines what is
         sharded, everything that the controllers watch as their primary kind or own is assumed to be. A process that is
-        a shard only has rights on objects in the namespaces that the manager reads.
+        a shard only, or works by ranges, has rights on objects in the namespaces that the manager reads.
         """
         controllers = list(controllers)
         yield Grant.on(Lease, "get", "list", "create", "update", "watch", namespace=self._namespace or None)
@@ -284,7 +286,8 @@ class Sharding(ArgumentHints):
             resource.group_resource for main in ring for resource in (main, *main.controlled_resources)
         ]
         read: defaultdict[GroupResource, set[str | AllNamespaces]] = defaultdict(set)
-        for watch in (watch for each in controllers for watch in each.all_watches if self.mode == "shard"):
+        confined = self.mode == "shard" or (self.mode == "both" and self.ranges is not None)
+        for watch in (watch for each in controllers for watch in each.all_watches if confined):
             read[watch.form.kind.group_resource].update(places(watch, scope_of))
         yield from self._delivery.grants(self.ring, self._namespace or "", sharded, read)
         if self._given_resources is None:
@@ -301,8 +304,10 @@ class Sharding(ArgumentHints):
             yield Grant.on(ConfigMap, "create", namespace=self._namespace or None)
             for main in ring if self.ranges.by == "uid" else ():
                 for owned in main.controlled_resources:
-                    yield Grant.on(owned.group_resource, "get", "list", "patch")
-                    yield Grant.on(main.group_resource, "get")
+                    for place in read[owned.group_resource] or {ALL}:
+                        yield Grant.on(owned.group_resource, "get", "list", "patch", namespace=place)
+                    for place in read[main.group_resource] or {ALL}:
+                        yield Grant.on(main.group_resource, "get", namespace=place)
         yield Grant.on(Lease, "list", "watch", "create", "update", "patch", "delete")
         yield Grant.on(EVENTS, "create", "patch")
         if self._given_resources is None:
@@ -385,6 +390,7 @@ class Sharding(ArgumentHints):
                 health=health,
                 looks_for_ring=self._given_resources is None,
                 ranges=None if self.ranges is None else self.ranges.divided,
+                places=self._places,
                 config=SharderControllerConfig(
                     sync_period=Duration(self._sharder.sync_period),
                     concurrent_moves=self._sharder.concurrent_moves,
@@ -393,6 +399,12 @@ class Sharding(ArgumentHints):
                 ),
             ),
         )
+
+    def _places(self, kind: Kind) -> Collection[str]:
+        """Where this process reads objects of the kind, and so do all instances; everywhere, if it reads none."""
+        informers = self._objects.informers_of(kind) if self._objects is not None else ()
+        scopes = [replace(informer.scope, hashes=None) for informer in informers]
+        return {place for scope in scopes for place in scope.parts(kind)} or (ALL_NAMESPACES,)
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any] | None:
         """A controller of the ring as a shard runs it, or None in a process that is not a shard. Others are returned
@@ -448,6 +460,7 @@ class Sharding(ArgumentHints):
         """Holds the Lease during the block, in which objects are delivered. See `ShardLease.held` and `Share.working`.
         A process that is not a shard needs no Lease. What `replaces` names comes first.
         """
+        self._objects = caches.get(self.objects_in)
         async with self._after_the_former() as shared:
             self._shared = shared
             if (share := self._ready.share) is None:

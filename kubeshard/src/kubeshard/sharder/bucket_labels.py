@@ -14,15 +14,17 @@ labelled wait for a scan, and none of these whose owner's shard wants it: that t
 An object whose controller is controlled itself belongs to the root of that chain: what controls what is read
 (`kubeshard.sharder.owners`). The owner that an annotation names is read, too, but only for an object without a label.
 
-RBAC: `list`, `get` and `patch` on the ring's controlled resources, in all namespaces; `get` on its main resources, if
-annotations name owners.
+RBAC: `list`, `get` and `patch` on the ring's controlled resources, in the namespaces that are listed; `get` on its main
+resources, if annotations name owners.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection
 from functools import partial
 
+from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs
 from kubeshard.core.kinds import GroupResource, Kind
@@ -51,8 +53,18 @@ _ELSEWHERE, _PART = "?", "bucket labels"
 _log = get_logger("kubeshard.sharder")
 
 
+Places = Callable[[Kind], Collection[str]]
+"""The namespaces in which shards work on objects of the kind."""
+
+
+def everywhere(kind: Kind) -> Collection[str]:
+    return (ALL_NAMESPACES,)
+
+
 class BucketLabels:
-    """Of one ring, for one term. `client` is for the objects' cluster, and writes only while this process leads."""
+    """Of one ring, for one term. `client` is for the objects' cluster, and writes only while this process leads.
+    `places` are listed.
+    """
 
     def __init__(
         self,
@@ -63,8 +75,10 @@ class BucketLabels:
         chains: OwnerChains,
         client: Client,
         sync_period: float,
+        places: Places = everywhere,
     ) -> None:
         self._ring = ring
+        self._places = places
         self._buckets = buckets
         self._rings = rings
         self._kinds = kinds
@@ -101,7 +115,8 @@ class BucketLabels:
             # While it is not known which kinds control these objects, anything seems to.
             if kind is None or view is None or not where.by_label(kind) or not entry.owners <= kinds.keys():
                 continue
-            labelling = _Labelling(self._chains, self._kinds, self._client, where, view, entry, kind)
+            places = self._places(kind)
+            labelling = _Labelling(self._chains, self._kinds, self._client, where, view, entry, kind, places)
             try:
                 labelled = await labelling.run()
             except ApiError as error:
@@ -134,7 +149,9 @@ class _Labelling:
         view: RingView,
         entry: RingEntry,
         kind: Kind,
+        places: Collection[str],
     ) -> None:
+        self._places = places
         self._chains = chains
         self._kinds = kinds
         self._client = client
@@ -147,15 +164,17 @@ class _Labelling:
 
     async def run(self) -> int:
         """Returns how many objects were written. Raises ApiError if they cannot be listed, or one cannot be written."""
-        objects = self._client.list(
-            metadata_only(self._kind), ALL, on_restart=lambda: None
-        )  # twice is harmless
         async with BoundedTaskGroup(AT_ONCE) as tasks:
-            async for obj in objects:
-                meta = obj.metadata
-                due = self._where.due(self._kind, meta, _ELSEWHERE)
-                if due != meta.label(self._where.label):
-                    await tasks.start(self._label(meta))
+            for place in self._places:
+                async for obj in self._client.list(
+                    metadata_only(self._kind),
+                    place or ALL,
+                    on_restart=lambda: None,  # twice is harmless
+                ):
+                    meta = obj.metadata
+                    due = self._where.due(self._kind, meta, _ELSEWHERE)
+                    if due != meta.label(self._where.label):
+                        await tasks.start(self._label(meta))
         if self._failure is not None:
             raise self._failure
         return self._labelled

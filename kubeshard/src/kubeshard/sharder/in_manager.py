@@ -69,6 +69,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart, set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import LabelDelivery
+from kubeshard.sharder.bucket_labels import Places, everywhere
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
@@ -139,7 +140,8 @@ class InManagerSharder:
     """A candidate (`kubeshard.manager.runnable.Work`), run once. `declared` is the ring if there is no ControllerRing;
     None means that there is nothing to do then. `looks_for_ring` False: `declared` is always used. `client` is for the
     cluster with Leases and ControllerRing, `objects` for the one with the ring's objects and their Namespaces, called
-    `objects_in` in logs. `ranges`: how objects are divided in a ring by ranges, and None in one by labels.
+    `objects_in` in logs. `ranges`: how objects are divided in a ring by ranges, and None in one by labels;
+    `places`: where its shards see objects of a kind.
     """
 
     name = "sharder"
@@ -158,6 +160,7 @@ class InManagerSharder:
         health: HealthGate,
         looks_for_ring: bool = True,
         ranges: Buckets | None = None,
+        places: Places = everywhere,
         config: SharderControllerConfig | None = None,
     ) -> None:
         self._config = config or SharderControllerConfig()
@@ -179,7 +182,7 @@ class InManagerSharder:
             self._about = reference(Lease.KIND, ObjectMeta(name=election.name, namespace=namespace))
         else:
             period = self._config.sync_period
-            self._delivery = RangeDelivery(ring, ranges, namespace, self._objects, cache, period)
+            self._delivery = RangeDelivery(ring, ranges, namespace, self._objects, cache, period, places)
             self._about = reference(
                 ConfigMap.KIND, ObjectMeta(name=assignment_name(ring), namespace=namespace)
             )

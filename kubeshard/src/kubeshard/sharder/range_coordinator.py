@@ -30,7 +30,7 @@ from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import set_within
-from kubeshard.sharder.bucket_labels import BucketLabels
+from kubeshard.sharder.bucket_labels import BucketLabels, Places, everywhere
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.owners import OwnerChains
@@ -76,7 +76,9 @@ class RangeDelivery:
         objects: Client,
         cache: Cache,
         sync_period: float = SYNC_PERIOD,
+        places: Places = everywhere,
     ) -> None:
+        self._places = places
         self.kinds = ResourceKinds(objects)
         self.chains = OwnerChains(objects, self.kinds)
         self._sync_period = sync_period
@@ -98,7 +100,9 @@ class RangeDelivery:
         self, rings: Rings, observer: LeaseObserver, objects: Client, leases: Client, *, first: bool
     ) -> RangeCoordination:
         ring, buckets, namespace = self._ring, self._buckets, self._namespace
-        labels = BucketLabels(ring, buckets, rings, self.kinds, self.chains, objects, self._sync_period)
+        labels = BucketLabels(
+            ring, buckets, rings, self.kinds, self.chains, objects, self._sync_period, self._places
+        )
         return RangeCoordination(
             ring, buckets, namespace, rings, observer, leases, self._informer, labels, first=first
         )

@@ -253,21 +253,23 @@ class Execution:
         self._objects[member.address] = answer
 
 
-def taking_over(client: Client, plan: Plan, members: Mapping[Address, Member[Any]]) -> Plan:
-    """The plan for members that were read from the API server: those that no cache shows are applied, too."""
+def taking_over(client: Client, plan: Plan, members: Mapping[Address, Member[Any]], *, shown: bool) -> Plan:
+    """The plan with which those are applied, too, that have not the label because of which caches show them. `shown`:
+    caches show all of them nevertheless.
+    """
     taken = [
         Update(obj, members[address].obj)
         for obj in plan.unchanged
-        if _takes_over(client, obj) and not members[address := address_of(obj)].once
+        if _takes_over(client, obj, shown=shown) and not members[address := address_of(obj)].once
     ]
     ids = {id(update.live) for update in taken}
     unchanged = tuple(obj for obj in plan.unchanged if id(obj) not in ids)
     return dataclasses.replace(plan, updates=(*plan.updates, *taken), unchanged=unchanged) if taken else plan
 
 
-def _takes_over(client: Client, live: KubeObject) -> bool:
-    """Whether the object, as read from the API server, is ours but has not our label."""
-    return client.standing(live) is Standing.TO_TAKE_OVER
+def _takes_over(client: Client, live: KubeObject, *, shown: bool = False) -> bool:
+    """Whether the object is ours but has not our label."""
+    return client.standing(live, shown=shown) is Standing.TO_TAKE_OVER
 
 
 class Writer:

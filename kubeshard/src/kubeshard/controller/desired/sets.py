@@ -170,8 +170,7 @@ class DesiredSets:
         wanted, observer = memory_of(members), Observer(run, self._known)
         observed = await observer.observe(set_, members, wanted)
         plan = plan_of(set_, members, observed, self.rewrites, request.unowned, request.order)
-        if run.fresh is not from_cache:
-            plan = taking_over(run.client, plan, members)
+        plan = taking_over(run.client, plan, members, shown=run.fresh is from_cache)
         applied = await Execution(
             run.client,
             set_,
