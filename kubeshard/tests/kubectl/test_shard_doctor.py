@@ -763,19 +763,33 @@ def empty() -> Iterator[EmbeddedApi]:
     api.stop()
 
 
-def test_an_empty_cluster_has_errors(empty: EmbeddedApi, kubectl_shard: KubectlShard) -> None:
+def test_a_cluster_where_nothing_is_sharded_is_told_so_in_one_sentence(
+    empty: EmbeddedApi, kubectl_shard: KubectlShard
+) -> None:
     kubectl_shard.at(empty.kubeconfig)
     done = kubectl_shard("doctor")
-    assert (done.code, done.err) == (2, "")
+    assert (done.code, done.err) == (1, "")
+    assert "installation: nothing is sharded here: there is neither a ring nor a sharder" in done.out
+    assert "kubeshard manifests sharder | kubectl apply --server-side --force-conflicts -f -\n" in done.out
+    found = kubectl_shard("doctor", "-o", "json")
+    assert [(each["part"], each["severity"]) for each in found.json["findings"]] == [
+        ("installation", "warning")
+    ]
+    assert kubectl_shard("doctor", "-o", "name").out.split() == ["installation"]
+
+
+def test_what_is_left_of_an_installation_has_errors(empty: EmbeddedApi, kubectl_shard: KubectlShard) -> None:
+    kubectl_shard.at(empty.kubeconfig)
+    lease = Lease(metadata=ObjectMeta(name="sharder", namespace="kube-system"))
+    empty.call(lambda client: client.create(lease))
+    done = kubectl_shard("doctor", "-n", "kube-system")
+    assert done.code == 2
     assert (
         "error    definition: the CustomResourceDefinition controllerrings.sharding.timebertt.dev is missing\n"
-        "           kubeshard manifests sharder --part crd | kubectl apply --server-side --force-conflicts -f -\n"
+        "           kubeshard manifests sharder --part crd --set namespace=kube-system"
     ) in done.out
-    assert "there is no Deployment elsewhere/sharder" in kubectl_shard("doctor", "-n", "elsewhere").out
-    found = kubectl_shard("doctor", "-o", "json")
-    assert found.code == 2
-    assert {"part": "definition", "severity": "error"}.items() <= found.json["findings"][0].items()
-    assert set(kubectl_shard("doctor", "-o", "name").out.split()) == {
+    assert "there is no Deployment kube-system/sharder" in done.out
+    assert set(kubectl_shard("doctor", "-n", "kube-system", "-o", "name").out.split()) == {
         "definition",
         "deployment",
         "rights",

@@ -292,3 +292,16 @@ async def test_the_last_shard_stays(kube_memory: MemoryApi) -> None:
         ring = await see(client, await read_cluster(client), RING)
         with pytest.raises(Unanswerable, match="a is the only available shard of r"):
             await shard_drain.plan_drain(client, ring, "a")
+
+
+@pytest.mark.parametrize("named", ["pod-0", "pod-0-1"])
+async def test_the_shards_of_one_pod_leave_together(kube_memory: MemoryApi, named: str) -> None:
+    async with kube_memory.client() as client:
+        cluster = RingCluster(client)
+        await cluster.install()
+        for name in "pod-0-0", "pod-0-1", "b":
+            await cluster.shard(name)
+        await client.apply(pod("pod-0"))
+        ring = await see(client, await read_cluster(client), RING)
+        with pytest.raises(Unanswerable, match=r"\(pod-0-0, pod-0-1\): `kubectl delete pod pod-0 -n team`"):
+            await shard_drain.plan_drain(client, ring, named)

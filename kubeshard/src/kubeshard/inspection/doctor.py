@@ -174,6 +174,14 @@ class _Doctor:
         except (Unanswerable, ApiError) as error:
             cluster = None
             self.unchecked.append(Unchecked("rings", str(error)))
+        if cluster and await self._is_empty(cluster):
+            self.examined.append("installation")
+            problem = (
+                "nothing is sharded here: there is neither a ring nor a sharder. An operator with Sharding(..., "
+                'mode="both") needs nothing installed; if a sharder service is to do it, install that'
+            )
+            self.findings.append(Finding("installation", "warning", problem, self._install("")))
+            return
         if cluster is None or await self._has_service(cluster):
             await self._part("definition", self._definition)
             await self._part("deployment", self._deployment)
@@ -189,6 +197,20 @@ class _Doctor:
             for name in cluster.rings:
                 await self._ring(cluster, name)
             await self._part("deleted rings", self._deleted_rings, cluster)
+
+    async def _is_empty(self, cluster: ClusterSnapshot) -> bool:
+        """Whether there is no trace of sharding, as far as one may see it."""
+        if cluster.rings or cluster.defined or cluster.unled():
+            return False
+        for kind in Lease, Deployment:
+            try:
+                await self._client.get(kind, SHARDER, self._namespace)
+                return False
+            except NotFound:
+                continue
+            except Forbidden:
+                return False
+        return True
 
     async def _has_service(self, cluster: ClusterSnapshot) -> bool:
         """Whether a sharder service should be here, or something of one is."""
@@ -216,7 +238,7 @@ class _Doctor:
             *settings,
         ]
         values = "".join(f" --set {each}" for each in chosen)
-        return f"kubeshard manifests sharder --part {part}{values} | {APPLY}"
+        return f"kubeshard manifests sharder{f' --part {part}' if part else ''}{values} | {APPLY}"
 
     async def _definition(self, part: str) -> AsyncIterator[Finding]:
         install = self._install("crd")

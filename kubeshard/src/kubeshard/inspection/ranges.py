@@ -154,11 +154,11 @@ class SeenRanges:
 
     @cached_property
     def reported(self) -> Mapping[str, frozenset[int]]:
-        """What each shard says that it works on."""
+        """What each shard says that it works on. Nothing of one that is gone: what it has said last is over."""
         return {
             shard: frozenset(member.report.epochs)
             for shard, member in self.members.items()
-            if member.report is not None
+            if member.report is not None and member.available
         }
 
     def unreported(self, shard: str) -> frozenset[int]:
@@ -188,7 +188,10 @@ async def read_ranges(client: Client, cluster: ClusterSnapshot, ring: str) -> Se
     if not (by_ranges := _by_ranges(leases, cluster.available(ring))):
         return None
     inside = cluster.inside.get(ring)
-    namespace = (inside or by_ranges[0]).metadata.namespace
+    stated = sorted(cluster.rings[ring].shard_namespaces or ()) if ring in cluster.rings else []
+    if cluster.leads_inside(ring) or len(stated) != 1:
+        stated = [(inside or by_ranges[0]).metadata.namespace]
+    (namespace,) = stated
     where = Key(namespace, assignment_name(ring))
     with needing("list", ConfigMap.KIND.group_resource):
         listed = client.list(

@@ -49,6 +49,7 @@ from kubeshard.inspection.errors import MissingRight, Unanswerable, needing, unk
 from kubeshard.inspection.planning import MovePlan, planned, with_shards
 from kubeshard.inspection.ranges import SeenRanges, read_ranges
 from kubeshard.inspection.ring import SeenRing
+from kubeshard.sharding.names import pod_of_process
 
 PODS, EVICTIONS = GroupResource("", "pods"), GroupResource("", "pods/eviction")
 POLL_INTERVAL = 2.0
@@ -86,6 +87,8 @@ async def plan_drain(client: Client, ring: SeenRing, shard: str) -> ShardDrain:
     """What would happen if the shard left. Raises Unanswerable if it cannot leave, ApiError."""
     leases = [member for member in ring.members if member.name == shard]
     if not leases:
+        if said := _several(ring, shard):
+            raise Unanswerable(said)
         raise unknown("shard", shard, {member.name for member in ring.members})
     if shard not in ring.available:
         raise Unanswerable(f"{shard} is {leases[0].state}: the sharder is already moving its objects")
@@ -103,6 +106,8 @@ async def plan_drain(client: Client, ring: SeenRing, shard: str) -> ShardDrain:
         try:
             pod = await client.get(Pod, shard, namespace)
         except NotFound:
+            if said := _several(ring, pod_of_process(shard)):
+                raise Unanswerable(said) from None
             raise Unanswerable(
                 f"there is no pod {namespace}/{shard}: stop the shard's process with SIGTERM; it finishes its work"
                 " and releases its Lease, and the sharder moves its objects"
@@ -118,6 +123,18 @@ async def plan_drain(client: Client, ring: SeenRing, shard: str) -> ShardDrain:
         grace=pod.spec.termination_grace_period_seconds,
         runs_it=f"{controller.kind} {controller.name}" if controller else "",
         plan=await planned(client, ring, with_shards(ring, remove=[shard])),
+    )
+
+
+def _several(ring: SeenRing, pod: str) -> str:
+    """What to do about the shards that are processes of the pod; "" if none are."""
+    found = sorted((each.name, each.namespace) for each in ring.members if pod_of_process(each.name) == pod)
+    if not pod or not found:
+        return ""
+    names, (_, namespace) = ", ".join(name for name, _ in found), found[0]
+    return (
+        f"the shards of the pod {pod} leave together ({names}): `kubectl delete pod {pod} -n {namespace}` has them "
+        "finish their work, and their objects go to the others"
     )
 
 
