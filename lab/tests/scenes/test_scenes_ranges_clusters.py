@@ -407,8 +407,10 @@ class Misfortunes:
         for _ in range(times):
             happens = rng.choice(
                 [self._joins, self._leaves, self._pauses, self._goes_on, self._cluster, self._home]
-                + [self._change] * 4
             )
+            for cluster in CLUSTERS:
+                await self._fleet.touch(cluster, str(rng.random()))
+            await asyncio.sleep(0.2)  # runs have begun
             await happens()
             self._fleet.work = {name: rng.choice([0.05, 0.05, 2.0]) for name in world.processes}
             await asyncio.sleep(rng.choice([0.2, 2, 8, 30]))
@@ -458,9 +460,6 @@ class Misfortunes:
         process = self._rng.choice(self._alive or [*self._fleet.world.processes.values()])
         process.cut_off(cluster="sim")
         self._fleet.world.loop.call_later(self._rng.uniform(1, 20), process.cut_off, False)
-
-    async def _change(self) -> None:
-        await self._fleet.touch(self._rng.choice(CLUSTERS), str(self._rng.random()))
 
 
 @pytest.mark.nightly
