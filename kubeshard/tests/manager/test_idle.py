@@ -9,15 +9,18 @@ from collections.abc import Callable
 import pytest
 
 from kubeshard import Client, ConfigMap, Context, Controller, LeaderElection, Manager, Sharding, Watch
+from kubeshard.cache import Cache
 from kubeshard.client import ClusterConfig
-from kubeshard.core import Namespace, ObjectMeta
+from kubeshard.controller.syncing import until_doubtful
+from kubeshard.core import Namespace, NotFound, ObjectMeta
+from kubeshard.listwatch.reflector import Interrupted
 from kubeshard.manager.process_health import BEAT
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.loop import set_within
 from kubeshard.shard import DeclaredRing
 from kubeshard.sharding.api import RingResource
 from kubeshard_apiserver import ApiServer, InMemoryTransport
-from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import settle, virtual_time
 from kubeshard_lab.virtual_world import virtual_world
 
 MAPS = RingResource(group="", resource="configmaps")
@@ -101,3 +104,16 @@ async def test_so_is_a_shard(moments: set[float]) -> None:
         return Manager([controller], client=client, sharding=shard, status_pages=None)
 
     assert await in_a_minute(moments, make) <= BEATS + RENEWALS + DEADLINES
+
+
+@virtual_time
+async def test_one_failed_watch_of_several_is_looked_at_when_it_fails() -> None:
+    world = virtual_world()
+    transport = InMemoryTransport(ApiServer(world=world))
+    async with Client(ClusterConfig("http://in-memory"), transport=transport, world=world) as client:
+        informers = [Cache(client).declare(kind) for kind in (ConfigMap, Namespace)]
+        waiting = asyncio.create_task(until_doubtful(informers, world.clock))
+        await asyncio.sleep(0)
+        await informers[1].interrupted(Interrupted(NotFound(""), 1.0), "", quiet=True)
+        await settle()
+        assert waiting.done()

@@ -108,9 +108,8 @@ async def until_doubtful(
     heard = [each.last_heard for each in informers if each.last_heard is not None]
     seconds = min([until, *(at + SILENCE for at in heard)]) - clock.monotonic()
     failures = [each.failure() for each in informers]
-    await asyncio.wait(
-        [*failures, *besides], timeout=max(_SHORTEST_WAIT, seconds) if seconds < math.inf else None
-    )
+    timeout = max(_SHORTEST_WAIT, seconds) if seconds < math.inf else None
+    await asyncio.wait([*failures, *besides], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
 
 def _is_filled(informer: Informer[Any]) -> bool:
