@@ -32,6 +32,7 @@ from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResou
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import (
     CLEAN_UP_FINALIZER,
+    DELIVERY_ANNOTATION,
     RING_LABEL,
     SYSTEM_NAMESPACES_ANNOTATION,
     drain_label,
@@ -39,7 +40,7 @@ from kubeshard.sharding.names import (
 )
 from kubeshard_lab.examples.checksum import operator as checksum
 
-RING = "policed"
+RING, RANGED = "policed", "policed-ranges"
 SHARD, DRAIN = shard_label(RING), drain_label(RING)
 FOREIGN = "example.com/foreign"
 SYSTEM = "sharding-system"
@@ -73,6 +74,8 @@ def manifests(namespace: str) -> Iterable[dict[str, Any]]:
     ring = {**ring_of(RING, "configmaps"), "metadata": {"name": RING}}
     yield from RINGS
     yield from ring_objects(ring, (SYSTEM, "sharder"), shards=[(namespace, "shard")], labels_only=True)
+    ring = {**ring, "metadata": {"name": RANGED, "annotations": {DELIVERY_ANNOTATION: "Ranges"}}}
+    yield from ring_objects(ring, (SYSTEM, "sharder"), shards=[(namespace, "ranger")])
     made = sharder_objects(SharderValues(), ["rights", "policies"])
     yield from (obj for obj in made if "namespace" not in obj["metadata"])
     yield from roles([Grant.on(Lease, "create")], "namesake", account=("elsewhere", "sharder"))
@@ -134,6 +137,16 @@ def delete_lease(name: str) -> Write:
 def patch(name: str, body: Mapping[str, Any]) -> Write:
     """Patches a ConfigMap."""
     return lambda client: client.patch(ConfigMap, name, client.namespace, MergePatch(body), dry_run=True)
+
+
+def create(name: str) -> Write:
+    """Creates a ConfigMap."""
+
+    def write(client: Client) -> Awaitable[object]:
+        meta = ObjectMeta(name=name, namespace=client.namespace)
+        return client.create(ConfigMap(metadata=meta), dry_run=True)
+
+    return write
 
 
 def delete(name: str) -> Write:
@@ -235,6 +248,15 @@ async def refused(write: Awaitable[object]) -> bool:
     return False
 
 
+async def until_refused(client: Client, write: Write, denied: bool) -> None:
+    """Returns when the write is refused, or is not."""
+    async with asyncio.timeout(ENFORCED_WITHIN):
+        while True:
+            if await refused(write(client)) is denied:
+                return
+            await asyncio.sleep(0.2)
+
+
 SHARDER = f"system:serviceaccount:{SYSTEM}:sharder"
 NAMESAKE = "system:serviceaccount:elsewhere:sharder"
 """An account that has no rights on rings."""
@@ -247,6 +269,10 @@ REFUSED: Mapping[str, tuple[str, str, Write]] = {
     "a shard changes an object of nobody": ("shard", "a", patch("of-nobody", DATA)),
     "a shard takes an object": ("shard", "a", patch("of-b", labels(shard="a"))),
     "a shard without a pod": ("shard", "", patch("of-a", DATA)),
+    "by ranges, a shard whose Lease was taken changes an object": ("ranger", "ended", patch("of-a", DATA)),
+    "by ranges, a shard whose Lease was taken creates an object": ("ranger", "ended", create("late")),
+    "by ranges, a shard whose Lease was taken deletes an object": ("ranger", "ended", delete("of-a")),
+    "by ranges, a shard without a pod": ("ranger", "", patch("of-a", DATA)),
     "a shard takes another's Lease": ("shard", "a", lease("b", "b")),
     "a shard holds its Lease for another": ("shard", "a", lease("a", "b")),
     "a shard holds its Lease for hours": ("shard", "a", lease("a", "a", seconds=9999)),
@@ -322,6 +348,13 @@ REFUSED: Mapping[str, tuple[str, str, Write]] = {
 ALLOWED: Mapping[str, tuple[str, str, Write]] = {
     "a shard changes its own object": ("shard", "a", patch("of-a", DATA)),
     "a shard deletes its own object": ("shard", "a", delete("of-a")),
+    "by ranges, a shard that holds its Lease changes an object": ("ranger", "holding", patch("of-b", DATA)),
+    "by ranges, a shard that holds its Lease creates an object": ("ranger", "holding", create("new")),
+    "by ranges, a shard whose Lease was deleted, of which nothing is known": (
+        "ranger",
+        "deleted",
+        patch("of-a", DATA),
+    ),
     "a shard lets its object go": ("shard", "a", patch("of-a", labels(shard=None, drain=None))),
     "a shard makes its Lease": ("shard", "a", lease("a", "a")),
     "somebody else changes an object": ("somebody", "", patch("of-b", DATA)),
@@ -380,7 +413,7 @@ async def test_policies_refuse_what_is_another_shards_or_not_the_sharders_and_no
 
 
 def client_of(client: Client, namespace: str, user: str, pod: str) -> Client:
-    name = f"system:serviceaccount:{namespace}:shard" if user == "shard" else user
+    name = f"system:serviceaccount:{namespace}:{user}" if user in ("shard", "ranger") else user
     found = as_user(client, name, pod)
     return Client(dataclasses.replace(found.config, namespace=namespace))
 
@@ -396,6 +429,12 @@ async def fill(client: Client, namespace: str) -> None:
         meta = ObjectMeta(name=name, namespace=namespace, labels=found)
         await client.create(ConfigMap(metadata=meta, data={"k": "v"}))
     spec = LeaseSpec(holder_identity="x", lease_duration_seconds=15)
+    for name, holder in (("holding", "holding"), ("ended", "")):
+        async with client_of(client, namespace, "ranger", name) as shard:
+            meta = ObjectMeta(name=name, namespace=namespace, labels={RING_LABEL: RANGED})
+            await shard.create(
+                Lease(metadata=meta, spec=msgspec.structs.replace(spec, holder_identity=holder))
+            )
     for name, found in (("b", {RING_LABEL: RING}), ("of-a-leader", {})):
         meta = ObjectMeta(name=name, namespace=namespace, labels=found)
         if found:
@@ -433,6 +472,41 @@ async def test_a_stolen_token_of_the_sharder_registers_webhooks_of_its_rings_onl
                 await client.raw(
                     "PATCH", path, json.dumps(body).encode(), content_type="application/apply-patch+yaml"
                 )
+
+
+async def test_where_the_parameters_of_a_policy_are_missing_nobody_is_refused_anything(
+    kube_client: Client, namespace: str, install_crd: Callable[[Mapping[str, Any]], None]
+) -> None:
+    """API servers look for parameters first, and only then at whom a policy concerns."""
+    install_crd(controller_ring_crd())
+    annotations = {DELIVERY_ANNOTATION: "Ranges"}
+    ring = {**ring_of(RANGED, "configmaps"), "metadata": {"name": RANGED, "annotations": annotations}}
+    of_ring = ring_objects(ring, (SYSTEM, "sharder"), shards=[(namespace, "ranger")])
+    of_sharder = (
+        obj for obj in sharder_objects(SharderValues(), ["policies"]) if "namespace" not in obj["metadata"]
+    )
+    made = [each for each in (*of_sharder, *of_ring) if each["kind"] != "ControllerRing"]
+    for manifest in made:
+        await kube_client.apply_manifest(manifest)
+    meta = ObjectMeta(name="ended", namespace=namespace, labels={RING_LABEL: RANGED})
+    owner = "system:serviceaccount:sharding-system:sharder"
+    try:
+        async with (
+            as_user(kube_client, owner) as sharder,
+            client_of(kube_client, namespace, "ranger", "ended") as shard,
+        ):
+            lease = await sharder.create(Lease(metadata=meta, spec=LeaseSpec(holder_identity="")))
+            await until_refused(shard, create("early"), True)
+            await sharder.delete_object(lease)
+            await until_refused(shard, create("late"), False)
+        body = json.dumps({**OURS, "metadata": {"name": "of-somebody"}, "webhooks": []}).encode()
+        async with client_of(kube_client, namespace, "somebody", "") as client:
+            assert not await refused(create("any")(client))
+            assert not await refused(client.raw("POST", f"{WEBHOOKS}?dryRun=All", body=body))
+    finally:
+        for manifest in reversed(made):
+            with suppress(ApiError):
+                await kube_client.raw("DELETE", path_of(manifest))
 
 
 RING_ITSELF = {"metadata": {"name": RING}}

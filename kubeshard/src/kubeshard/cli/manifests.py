@@ -144,8 +144,9 @@ def sharder(settings: tuple[str, ...], file: Path | None, parts: tuple[str, ...]
     metavar="NAMESPACE:NAME",
     multiple=True,
     help="A service account of shards named after their pods: admission policies restrict each shard to its own "
-    "objects and Lease, in the namespaces of the ring's annotation alpha.sharding.timebertt.dev/shard-namespaces. "
-    "Recommended wherever others may create Leases, as the stock role edit allows; may be repeated.",
+    "objects (by ranges: to writes while it holds its Lease) and Lease, in the namespaces of the ring's annotation "
+    "alpha.sharding.timebertt.dev/shard-namespaces. Recommended wherever others may create Leases, as the stock role "
+    "edit allows; may be repeated.",
 )
 @click.option(
     "--labels-only",

@@ -255,9 +255,13 @@ def policy(
     variables: Mapping[str, str] | None = None,
     *,
     of_each: type[KubeObject] | None = None,
+    selected: Mapping[str, Any] | None = None,
 ) -> Iterator[Manifest]:
-    """Policy and binding, which also reject what cannot be evaluated. `of_each`: the kind of their parameters."""
-    parameters = {"selector": {}, "parameterNotFoundAction": "Deny"}
+    """Policy and binding, which also reject what cannot be evaluated. `of_each`: the kind of their parameters, those
+    that are `selected`. Each of them has to admit a request. Where there is none, everything is admitted: API servers
+    look for parameters before they look at the condition, so `Deny` would concern everybody.
+    """
+    parameters = {"selector": {}, **(selected or {}), "parameterNotFoundAction": "Allow"}
     meta = {"name": name, "labels": {APP_LABEL: APP_NAME}}
     rules = [
         {

@@ -3,18 +3,26 @@ admission policies that make the API server enforce what shards and sharder may 
 
 | policy | who | may |
 |---|---|---|
-| `sharding-RING-fence` | the shards' accounts | change and delete objects whose label names their own shard (1) |
+| `sharding-RING-fence` | the shards' accounts | change and delete objects whose label names their own shard (1); by \
+ranges, write objects of the ring only while they hold their Lease (2) |
 | `sharding-RING-leases` | everybody | write Leases of the ring: a shard its own, the sharder any, others none |
-| `sharding-RING-labels` | the sharder's account | change the ring's two labels of an object, and nothing else |
+| `sharding-RING-labels` | the sharder's account | change the ring's labels of an object, and nothing else |
 
 (1) Also objects of controlled resources that nothing controls: these belong to no shard
 (`kubeshard.sharding.ring_resources`).
 
-A shard is known by the pod that its token is bound to, so shards must be named after their pods, which is the default.
-The API server evaluates the fence in the transaction that stores the object, so it rejects a write that was sent before
-a hand-over and arrives after it, whoever sends it. Needs Kubernetes 1.30 or newer.
+(2) Nothing on an object says whose it is, and expressions can neither compute its hash nor know the time. What they can
+compare is the Lease, as a watch has shown it to the API server: not one that has expired, but one that was released, or
+that the coordinator has taken, which it does before it gives anything to another shard.
 
-Not guaranteed: anything about objects that shards create, since these had no owner before.
+A shard is known by the pod that its token is bound to, so shards must be named after their pods, which is the default.
+The API server evaluates the fence by labels in the transaction that stores the object, so it rejects a write that was
+sent before a hand-over and arrives after it, whoever sends it. Needs Kubernetes 1.30 or newer.
+
+Not guaranteed: by labels, anything about objects that shards create, since these had no owner before. By ranges,
+anything about a shard that holds its Lease, whatever it has handed over; or about one whose Lease was deleted, as it is
+a minute after its end; that a write is refused which reaches an API server before what the watch says of the Lease
+does, or that it is not refused for a moment if its shard has just begun again under its former name.
 """
 
 from __future__ import annotations
@@ -33,12 +41,13 @@ from kubeshard.manager.roles import roles
 from kubeshard.manifests.policies import policy, rule, same
 from kubeshard.manifests.rights import ring_grants
 from kubeshard.shard.identity import check_ring_name
-from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.api import ControllerRing, SharedRanges
 from kubeshard.sharding.names import (
     APP_LABEL,
     APP_NAME,
     RING_LABEL,
     SHARD_NAMESPACES_ANNOTATION,
+    bucket_label,
     drain_label,
     shard_label,
 )
@@ -136,13 +145,16 @@ def shard_policies(
 ) -> Iterator[Manifest]:
     """The fence, and the policy on who may write Leases. An account is a pair of namespace and name."""
     users = [user_name(account) for account in shards]
-    yield from _fence(ring, users)
+    yield from _fence(ring, users) if (ranges := ring.ranges) is None else _lease_fence(ring, users, ranges)
     yield from _leases(ring, users, user_name(sharder))
 
 
 def label_policy(ring: ControllerRing, sharder: tuple[str, str]) -> Iterator[Manifest]:
     """If a mutating webhook changes more than labels during the sharder's request, the request fails."""
-    ours = json.dumps([shard_label(ring.name), drain_label(ring.name)])
+    by_ranges = ring.ranges is not None
+    ours = json.dumps(
+        [bucket_label(ring.name)] if by_ranges else [shard_label(ring.name), drain_label(ring.name)]
+    )
     kept = "['labels', 'managedFields', 'resourceVersion', 'generation']"
     variables = {
         "before": "oldObject.metadata.?labels.orValue({})",
@@ -187,17 +199,30 @@ def _fence(ring: ControllerRing, users: Sequence[str]) -> Iterator[Manifest]:
             " && !oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))"
         )
         own = f"({own} || variables.free)"
-    every = [
-        GroupResource(group, name)
-        for group, resource in _resources(ring)
-        for name in (resource, f"{resource}/*")
-    ]
     yield from policy(
         f"sharding-{ring.name}-fence",
-        [(resource, ("UPDATE", "DELETE")) for resource in every],
+        [(resource, ("UPDATE", "DELETE")) for resource in _with_subresources(ring)],
         f"request.userInfo.username in {json.dumps(users)}",
         [rule(f"variables.me != '' && {own}", "the object is another shard's")],
         variables,
+    )
+
+
+def _lease_fence(ring: ControllerRing, users: Sequence[str], ranges: SharedRanges) -> Iterator[Manifest]:
+    held = "params.spec.?holderIdentity.orValue('') == variables.me"
+    yield from policy(
+        f"sharding-{ring.name}-fence",
+        [(resource, ("CREATE", "UPDATE", "DELETE")) for resource in _with_subresources(ring)],
+        f"request.userInfo.username in {json.dumps(users)}",
+        [
+            rule(
+                f"variables.me != '' && (params.metadata.name != variables.me || {held})",
+                "the shard does not hold its Lease",
+            )
+        ],
+        {"me": ME},
+        of_each=Lease,
+        selected={"namespace": ranges.namespace, "selector": {"matchLabels": {RING_LABEL: ring.name}}},
     )
 
 
@@ -241,6 +266,14 @@ def _leases(ring: ControllerRing, shards: Sequence[str], sharder: str) -> Iterat
         validations,
         variables,
     )
+
+
+def _with_subresources(ring: ControllerRing) -> list[GroupResource]:
+    return [
+        GroupResource(group, name)
+        for group, resource in _resources(ring)
+        for name in (resource, f"{resource}/*")
+    ]
 
 
 def _resources(ring: ControllerRing) -> list[GroupResource]:
