@@ -19,8 +19,16 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime.transport import HttpRequest
+from kubeshard.shard.settings import Ranges
 from kubeshard.sharding.api import ControllerRing, RingResource
-from kubeshard.sharding.names import EVICTED_ANNOTATION, SHARDER_IDENTITY, drain_label, shard_label
+from kubeshard.sharding.assignment import Assignment, Place
+from kubeshard.sharding.names import (
+    EVICTED_ANNOTATION,
+    SHARDER_IDENTITY,
+    assignment_name,
+    drain_label,
+    shard_label,
+)
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard_lab.simulation.faults.injection import Conditions, Rule
 from kubeshard_lab.simulation.oracles import SimulationResult
@@ -331,6 +339,56 @@ async def test_a_shard_is_evicted_by_the_clock_of_the_sharder_which_may_be_fast(
         taken = MergePatch({**evicted, "spec": {"holderIdentity": SHARDER_IDENTITY}})
         await Process(at.world, "x9").client().patch(Lease, "s0", "ops", taken)
         assert at.result.broken == ({"live Lease": 1} if early else {})
+
+
+def assigned(to: Place) -> ConfigMap:
+    """An assignment that gives everything to this place."""
+    buckets = Ranges().divided
+    data = Assignment.of(buckets, dict.fromkeys(buckets.all.buckets, to)).data()
+    return ConfigMap(metadata=ObjectMeta(name=assignment_name("r"), namespace="ops"), data=data)
+
+
+@pytest.mark.quick
+@virtual_time
+async def test_a_shard_may_be_evicted_because_of_a_bucket_in_which_no_object_is_left() -> None:
+    """Something may go on for one that was deleted."""
+    async with SimulatedCluster(ranges=Ranges()) as world:
+        await world.install()
+        at = Scene(world)
+        async with world.admin() as client:
+            held = LeaseSpec(holder_identity="s0", lease_duration_seconds=15)
+            await client.create(Lease(metadata=ObjectMeta(name="s0", namespace="ops"), spec=held))
+            await client.create(assigned(Place("s0", "s1", 1)))
+        await asyncio.sleep(60.0)
+        evicted = {"metadata": {"annotations": {EVICTED_ANNOTATION: "1"}}}
+        taken = MergePatch({**evicted, "spec": {"holderIdentity": SHARDER_IDENTITY}})
+        await Process(world, "x9").client().patch(Lease, "s0", "ops", taken)
+        assert not at.result.broken
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("asked", [True, False], ids=["asked for it", "was about to begin"])
+@virtual_time
+async def test_a_restored_assignment_counts_once_nobody_lives_that_has_asked_for_a_later_one(
+    asked: bool,
+) -> None:
+    async with SimulatedCluster(ranges=Ranges()) as world:
+        await world.install()
+
+        def owner() -> str:
+            shown = world.delivery.shown({"metadata": {"name": "t0", "namespace": "team", "uid": "1"}})
+            return str(shown["metadata"]["labels"].get(shard_label("r"), ""))
+
+        shard = Process(world, "s0~1")
+        async with world.admin() as client:
+            await client.create(assigned(Place("s0", "", 5)))
+            if asked:
+                await shard.client().get(ConfigMap, assignment_name("r"), "ops")
+            await client.apply(assigned(Place("s1", "", 3)), force=True)
+            assert owner() == ("s0" if asked else "s1")
+            shard.kill()
+            await client.apply(assigned(Place("s1", "", 4)), force=True)
+            assert owner() == "s1"
 
 
 class Mischief(Scene):

@@ -231,7 +231,10 @@ class SimulatedCluster(Environment):
         self.ring = ring
         self.ranges = ranges
         self.namespaces = TEAMS if ranges and ranges.by == "namespace" else TEAMS[:1]
-        self.delivery = Ranged(self.server.store, ring, ranges.divided, self._alive) if ranges else Labelled()
+        self.delivery = Labelled()
+        if ranges:
+            self.delivery = ranged = Ranged(self.server.store, ring, ranges.divided, self._alive)
+            self.observers.append(ranged.answered)
 
     async def __aenter__(self) -> Self:
         return self

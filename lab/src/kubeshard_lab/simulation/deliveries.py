@@ -7,7 +7,8 @@ buckets that it concerns.
 
 What a bucket amounts to follows from the protocol (`kubeshard.sharding.assignment`): a place at a greater epoch is
 news, and nothing else is, so while the assignment is deleted, unreadable or an older one, everything stays. That is so
-as long as a process lives that may remember it.
+as long as a process lives that may remember it: one that had asked the API server for it. Those that only follow it,
+until they hold a Lease, remember nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from typing import Any
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding.assignment import Assignment, Place, Unreadable
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import assignment_name, bucket_label, drain_label, shard_label
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
+from kubeshard_lab.simulation.processes import Process
 
 THINGS = GroupResource("sim.example", "things")
 CHILDREN = GroupResource("", "configmaps")
@@ -43,10 +46,10 @@ class Labelled:
     by_version = False
     """Whether a shard's late write is refused because of what was written since, and not because of whose it is."""
 
-    @property
-    def anew(self) -> bool:
-        """Whether what was changed last says again whose everything was, the dead included."""
-        return False
+    anew = False
+    """Whether what was changed last says again whose everything was, the dead included; or says it first, because
+    nobody remembers what was said before.
+    """
 
     def shown(self, obj: Any) -> Any:
         return obj
@@ -58,6 +61,10 @@ class Labelled:
     def changes(self, store: Store, resource: GroupResource) -> Changes:
         """What was changed last, for those that are told that the resource was."""
         return ((resource, stored_last(store, resource)),)
+
+    def drained(self) -> dict[str, str]:
+        """What is to be handed over although no object shows it, and the shards that are asked for it."""
+        return {}
 
     def restored(self) -> None:
         """Called when etcd has been restored."""
@@ -72,7 +79,7 @@ class Labelled:
 
 
 class Ranged(Labelled):
-    """A ring that is sharded by ranges. `alive`: the processes that are."""
+    """A ring that is sharded by ranges. `alive`: the processes that are. Has to be told what they are answered."""
 
     by_version = True
 
@@ -80,10 +87,13 @@ class Ranged(Labelled):
         self, store: Store, ring: str, buckets: Buckets, alive: Callable[[], Collection[str]]
     ) -> None:
         self._alive = alive
-        self._witnesses: frozenset[str] = frozenset()
-        """The processes that lived when the assignment ceased to be what they had seen."""
+        self._told: set[str] = set()
+        """The processes that have asked for the assignment."""
+        self._witnesses: frozenset[str] | None = None
+        """Those of them that lived when the assignment ceased to be what they had seen; None while it is that."""
         self._store = store
         self._key = Key("ops", assignment_name(ring))
+        self._path = f"/api/v1/namespaces/{self._key.namespace}/configmaps/{self._key.name}"
         self._labels, self._bucket_label = (shard_label(ring), drain_label(ring)), bucket_label(ring)
         self._buckets = buckets
         self._places = (Place(),) * buckets.count
@@ -94,14 +104,17 @@ class Ranged(Labelled):
     @property
     def stored(self) -> Assignment | None:
         """What the assignment says now; None if it is deleted or unreadable."""
-        found = self._store.get(CHILDREN, self._key)
-        with suppress(Unreadable):
-            return None if found is None else Assignment.parse(found["data"])
-        return None
+        return _read(self._store.get(CHILDREN, self._key))
 
-    @property
-    def anew(self) -> bool:
-        return len({place.epoch for place in self._places}) == 1
+    def answered(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        """An observer of the cluster."""
+        if answer is not None and request.method == "GET" and request.target.partition("?")[0] == self._path:
+            self._told.add(process.name)
+
+    def drained(self) -> dict[str, str]:
+        """The buckets that are to be handed over, and the shards that are asked for them."""
+        places = enumerate(self._places)
+        return {f"bucket {bucket}": place.owner for bucket, place in places if place.target}
 
     def shown(self, obj: Any) -> Any:
         return self._shown(obj, self._places)
@@ -131,7 +144,7 @@ class Ranged(Labelled):
     def _changed(self, resource: GroupResource) -> None:
         event = stored_last(self._store, resource)
         if resource == CHILDREN and event.key == self._key:
-            self._changes = tuple(self._moved(event.revision))
+            self._changes = tuple(self._moved(event))
         elif resource in (THINGS, CHILDREN):
             self._changes = (
                 (resource, event._replace(old=self.shown(event.old), new=self.shown(event.new))),
@@ -139,24 +152,24 @@ class Ranged(Labelled):
         else:
             self._changes = ((resource, event),)
 
-    def _moved(self, revision: int) -> Iterator[tuple[GroupResource, Event]]:
-        assignment, before = self.stored, self._places
-        if not self._witnesses:
-            self._witnesses = frozenset(self._alive())
+    def _moved(self, event: Event) -> Iterator[tuple[GroupResource, Event]]:
+        assignment, before, alive = _read(event.new), self._places, self._alive()
+        if self._witnesses is None:
+            self._witnesses = frozenset(self._told.intersection(alive))
         if assignment is None or assignment.buckets != self._buckets:
             return
-        if self._witnesses and self._witnesses.isdisjoint(self._alive()):
-            before = self._places = (Place(epoch=-1),) * self._buckets.count
+        forgotten = self._witnesses.isdisjoint(alive)
         pairs = zip(before, assignment.places, strict=True)
-        self._places = tuple(new if new.epoch > old.epoch else old for old, new in pairs)
+        self._places = tuple(new if new.epoch > old.epoch or forgotten else old for old, new in pairs)
+        self.anew = forgotten or len({place.epoch for place in self._places}) == 1
         if assignment.places == self._places:
-            self._witnesses = frozenset()
+            self._witnesses = None
         for resource in THINGS, CHILDREN:
             objects = self._store.objects(resource) if self._store.has(resource) else {}
             for key, obj in tuple(objects.items()):
                 old, new = self._shown(obj, before), self.shown(obj)
                 if old != new:
-                    yield resource, Event(revision, key, old, new)
+                    yield resource, Event(event.revision, key, old, new)
 
     def _shown(self, obj: Any, places: tuple[Place, ...]) -> Any:
         if obj is None or obj["metadata"]["namespace"] == self._key.namespace:
@@ -173,3 +186,10 @@ class Ranged(Labelled):
             which = ObjectMeta(name=meta["name"], namespace=meta["namespace"], uid=uid)
             self._bucket_of[hashed] = self._buckets.of(which)
         return self._bucket_of[hashed]
+
+
+def _read(stored: Any) -> Assignment | None:
+    """What is stored; None if nothing is, or if it cannot be read."""
+    with suppress(Unreadable):
+        return None if stored is None else Assignment.parse(stored["data"])
+    return None

@@ -30,6 +30,7 @@ from kubeshard.sharding.names import (
 from kubeshard.sharding.take_overs import AT_LEAST
 from kubeshard.sharding.waiting import NEW
 from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.deliveries import CHILDREN, THINGS
 from kubeshard_lab.simulation.oracles import LEASES, Job, Oracles, Sender, SimulationResult, labels_of
@@ -79,7 +80,7 @@ class RingOracles(Oracles):
         self._came: dict[str, float] = {}
         """When each object came to its shard."""
         self._drains: dict[str, tuple[str, float, float]] = {}
-        """The last drain of each object: of which shard, from when, and until when."""
+        """The last drain of each object, or bucket: of which shard, from when, and until when."""
         self._worked: dict[str, tuple[str, float]] = {}
         """Which process began to work on each object last, and when."""
         self._rights: dict[str, float] = {}
@@ -249,6 +250,16 @@ class RingOracles(Oracles):
         if self._owner(main) == shard != child["data"].get("by") and not self._excused(thing):
             self.broken(MISSED_CHILD, f"{process.name} creates {name}, which {child['data'].get('by')} made")
 
+    def _changed(self, store: Store, resource: GroupResource) -> None:
+        super()._changed(store, resource)
+        drained = self._world.delivery.drained()
+        for what, shard in drained.items():
+            if self._drains.get(what, ("", 0.0, 0.0))[::2] != (shard, math.inf):
+                self._drains[what] = shard, self._now, math.inf
+        for what, (shard, since, until) in tuple(self._drains.items()):
+            if what.startswith("bucket ") and until == math.inf and what not in drained:
+                self._drains[what] = shard, since, self._now
+
     def _stored(self, resource: GroupResource, event: Event, sender: Sender) -> None:
         if resource not in (THINGS, CHILDREN, LEASES):
             return
@@ -369,6 +380,8 @@ class RingOracles(Oracles):
             return
         if owner == shard or (main is None and event.old is None) or self._excused(name):
             return
+        if handed_over and self._world.delivery.anew:
+            return  # nobody remembers whose it was
         if self._by_version and not handed_over and (resource, name) not in self._wrote:
             self._result.counts["late writes before any of the present shard"] += 1
             return
