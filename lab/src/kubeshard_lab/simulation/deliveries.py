@@ -46,10 +46,13 @@ class Labelled:
     by_version = False
     """Whether a shard's late write is refused because of what was written since, and not because of whose it is."""
 
-    anew = False
-    """Whether what was changed last says again whose everything was, the dead included; or says it first, because
-    nobody remembers what was said before.
-    """
+    unremembered = False
+    """Whether what was changed last counts because nobody remembers what was before, whoever changed it."""
+
+    @property
+    def anew(self) -> bool:
+        """Whether what was changed last says again whose everything was, the dead included."""
+        return False
 
     def shown(self, obj: Any) -> Any:
         return obj
@@ -116,6 +119,10 @@ class Ranged(Labelled):
         places = enumerate(self._places)
         return {f"bucket {bucket}": place.owner for bucket, place in places if place.target}
 
+    @property
+    def anew(self) -> bool:
+        return len({place.epoch for place in self._places}) == 1
+
     def shown(self, obj: Any) -> Any:
         return self._shown(obj, self._places)
 
@@ -142,7 +149,7 @@ class Ranged(Labelled):
                 yield f"{shares[shard]} buckets are {shard or 'nobody'}'s"
 
     def _changed(self, resource: GroupResource) -> None:
-        event = stored_last(self._store, resource)
+        event, self.unremembered = stored_last(self._store, resource), False
         if resource == CHILDREN and event.key == self._key:
             self._changes = tuple(self._moved(event))
         elif resource in (THINGS, CHILDREN):
@@ -158,10 +165,9 @@ class Ranged(Labelled):
             self._witnesses = frozenset(self._told.intersection(alive))
         if assignment is None or assignment.buckets != self._buckets:
             return
-        forgotten = self._witnesses.isdisjoint(alive)
-        pairs = zip(before, assignment.places, strict=True)
+        forgotten, pairs = self._witnesses.isdisjoint(alive), zip(before, assignment.places, strict=True)
         self._places = tuple(new if new.epoch > old.epoch or forgotten else old for old, new in pairs)
-        self.anew = forgotten or len({place.epoch for place in self._places}) == 1
+        self.unremembered = forgotten and before != (Place(),) * self._buckets.count
         if assignment.places == self._places:
             self._witnesses = None
         for resource in THINGS, CHILDREN:

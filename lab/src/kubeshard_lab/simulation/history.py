@@ -267,7 +267,7 @@ class Recorder:
             self.add(Answered(self._now, number, status, why))
 
     def _stored(self, resource: GroupResource) -> None:
-        sender = self._world.sender.get()
+        sender = None if self._world.delivery.unremembered else self._world.sender.get()
         number = 0 if sender is None else self._numbers.get(id(sender[1]), (0, None))[0]
         for which, event in self._world.delivery.changes(self._store, resource):
             if entry := self._entry(which, event, number):

@@ -129,8 +129,9 @@ class Oracles:
         """Called when something was stored."""
 
     def _changed(self, store: Store, resource: GroupResource) -> None:
-        for which, event in self._world.delivery.changes(store, resource):
-            self._stored(which, event, self._world.sender.get())
+        delivery = self._world.delivery
+        for which, event in delivery.changes(store, resource):
+            self._stored(which, event, None if delivery.unremembered else self._world.sender.get())
 
     def _died(self, process: Process) -> None:
         if process.dead.startswith("ended") and "RightLost" not in process.dead:

@@ -298,7 +298,7 @@ class RingOracles(Oracles):
         if sender is None and event.old is not None:
             self._result.counts["taken by users"] += bool(event.new)
             self._taken[name] = self._now
-            if event.new is not None and not after:
+            if event.new is not None and not after and not self._by_version:
                 self._dropped[name] = before, self._now
 
     def _judge_owner(
@@ -380,8 +380,6 @@ class RingOracles(Oracles):
             return
         if owner == shard or (main is None and event.old is None) or self._excused(name):
             return
-        if handed_over and self._world.delivery.anew:
-            return  # nobody remembers whose it was
         if self._by_version and not handed_over and (resource, name) not in self._wrote:
             self._result.counts["late writes before any of the present shard"] += 1
             return
