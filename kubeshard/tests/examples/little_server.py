@@ -58,7 +58,7 @@ class LittleServer:
         body = self.objects.get((cls.KIND.kind, namespace, name))
         return None if body is None else decode(form_of(cls), json.dumps(body).encode())
 
-    def standing(self, obj: KubeObject) -> None:
+    def standing(self, obj: KubeObject, *, shown: bool = False) -> None:
         """As of a client without a fence."""
 
     async def create(self, obj: Any) -> Any:
