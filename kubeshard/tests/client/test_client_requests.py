@@ -300,6 +300,25 @@ async def test_a_check_is_asked_before_every_attempt_of_a_write_and_stops_it(ser
     assert asked == [0, 1]
 
 
+async def test_each_check_of_a_view_stops_its_writes_also_raw_and_unfenced_ones_and_no_reads(
+    server, client, status
+):
+    class Over(Exception):
+        pass
+
+    def over():
+        raise Over
+
+    for checked in client.checked(over).checked(lambda: None), client.checked(lambda: None).checked(over):
+        with pytest.raises(Over):
+            await checked.delete(ConfigMap, "a", "n", unfenced=True)
+        with pytest.raises(Over):
+            await checked.raw("POST", "/x", b"{}")
+    assert server.requests == []
+    server.answer(status(200, ""))
+    await checked.raw("GET", "/version")
+
+
 async def test_a_broken_write_is_not_sent_again(server, client):
     async def cut(request):
         request.transport.abort()

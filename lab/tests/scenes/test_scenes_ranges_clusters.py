@@ -7,16 +7,18 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
-from kubeshard.client import ClusterConfig
+from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.dependents import ensure
-from kubeshard.core import OTHER_CLUSTERS, ConfigMap, Key, ObjectMeta
+from kubeshard.controller.remote_clusters import RemoteCluster
+from kubeshard.core import OTHER_CLUSTERS, ConfigMap, Key, NotOurs, ObjectMeta
+from kubeshard.core.encoding import encode
 from kubeshard.core.patches import MergePatch
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
@@ -71,19 +73,31 @@ class Fleet:
         """How long runs of a shard take."""
         world.observers.append(self._see)
 
-    def start(self, name: str, *, process: str = "", lease: LeaseTerms | None = None, **more: Any) -> Process:
+    def start(
+        self,
+        name: str,
+        *,
+        process: str = "",
+        lease: LeaseTerms | None = None,
+        reconciler: Any = None,
+        clients: Collection[str] = (),
+        **more: Any,
+    ) -> Process:
+        """`clients`: the clusters of which the program makes the clients itself."""
         started = Process(self.world, process or name)
         controller = Controller(
             name="maps",
-            reconciler=Work(self, started.name),
+            reconciler=reconciler or Work(self, started.name),
             primary=ConfigMap,
             owns=[ConfigMap],
             workers=10,
             clusters=OTHER_CLUSTERS,
         )
         member = Sharding("r", name, "ops", mode="both", delivery=RANGES, lease=lease)
-        clusters = {each: ClusterConfig(f"http://{each}") for each in self.clusters}
-        options = {"clusters": clusters, "client": started.client(), "sharding": member} | more
+        home = started.client()
+        configs = {each: ClusterConfig(f"http://{each}") for each in self.clusters}
+        made = {each: Client(configs[each], world=home.world) for each in clients}
+        options: dict[str, Any] = {"clusters": configs | made, "client": home, "sharding": member} | more
         return started.start(Manager([controller], status_pages=None, **options))
 
     @property
@@ -192,7 +206,7 @@ async def working(*shards: str, clusters: tuple[str, ...] = CLUSTERS, down: str 
             fleet.down(down)
         for name in shards:
             fleet.start(name)
-        if not down:
+        if shards and not down:
             await fleet.until_settled(*shards)
         yield fleet
         fleet.check()
@@ -363,6 +377,61 @@ def test_a_cluster_that_is_added_to_a_running_ring_is_taken_by_one_shard_and_one
                 assert manager is not None
                 manager.add_cluster("c4", ClusterConfig("http://c4"))
             await fleet.world.until(lambda: all(fleet.runs[key] > n for key, n in before.items()), within=20)
+
+    simulate(scene)
+
+
+@asynccontextmanager
+async def crossing(act: Callable[[RemoteCluster], Awaitable[None]]) -> AsyncIterator[Fleet]:
+    """Of a shard `s0` with all clusters, a run in c0 acts in c1. `canary` takes c1 away from it."""
+    async with working(clusters=("c0", "c1")) as fleet:
+        begun = False
+
+        async def cross(ctx: Context, obj: ConfigMap) -> None:
+            if begun and ctx.cluster == "c0" and ctx.key.name == "o0":
+                await act(ctx.at("c1"))
+
+        fleet.start("s0", reconciler=cross, clients=["c1"])
+        await asyncio.sleep(10)
+        begun = True
+        await fleet.touch("c0", "1")
+        yield fleet
+
+
+def canary(fleet: Fleet) -> Process:
+    return fleet.start("canary", lease=LeaseTerms(weight=0, pinned=["c1"]))
+
+
+def test_what_a_run_was_given_of_another_cluster_writes_nothing_there_any_more_even_when_it_has_come_back() -> (
+    None
+):
+    async def scene() -> None:
+        taken: list[tuple[float, str]] = []
+
+        async def act(there: RemoteCluster) -> None:
+            loop = asyncio.get_running_loop()
+            for number in range(60):
+                await asyncio.sleep(0.5)
+                for how in "fenced", "unfenced", "raw":
+                    made = ConfigMap(metadata=ObjectMeta(name=f"{how}-{number}", namespace="default"))
+                    with suppress(NotOurs):
+                        if how == "raw":
+                            path = "/api/v1/namespaces/default/configmaps"
+                            await there.client.raw("POST", path, encode(made))
+                        else:
+                            await there.client.create(made, unfenced=how == "unfenced")
+                        taken.append((loop.time(), how))
+
+        async with crossing(act) as fleet:
+            await fleet.world.until(lambda: {how for _, how in taken} == {"fenced", "unfenced", "raw"}, 5)
+            other = canary(fleet)
+            await fleet.world.until(lambda: fleet.owner("c1") == "canary", within=20)
+            given_away = fleet.world.loop.time()
+            await asyncio.sleep(5)
+            await other.stop()
+            await fleet.world.until(lambda: fleet.owner("c1") == "s0", within=20)
+            await asyncio.sleep(10)
+            assert [each for each in taken if each[0] > given_away] == []
 
     simulate(scene)
 

@@ -312,10 +312,13 @@ class Client(Reads, Writes):
         accept: str = JSON,
         content_type: str = JSON,
     ) -> HttpResponse:
-        """For paths without a kind (`/version`, `/readyz`). Never fenced. Raises ApiError."""
+        """For paths without a kind (`/version`, `/readyz`). Never fenced, but `checked`, unless it only reads. Raises
+        ApiError.
+        """
         request = self._request(method, target, accept, body, content_type)
-        with entered(self._ledger if method not in _READS else None, SERVERS_PATIENCE):
-            answer = await self._connection.exchange(request)
+        ledger, check = (None, None) if method in _READS else (self._ledger, self._check)
+        with entered(ledger, SERVERS_PATIENCE):
+            answer = await self._connection.exchange(request, check)
             if answer.status >= 500:
                 raise error_of(where(request), answer.status, answer.headers, answer.body)
         if not 200 <= answer.status < 300:

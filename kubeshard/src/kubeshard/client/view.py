@@ -90,8 +90,18 @@ class View:
         self._terminating.saw(meta)
 
     def checked(self, check: Guard) -> Self:
-        """`check` is called immediately before each attempt of a write; if it raises, nothing is sent."""
-        return self._view(_check=check)
+        """`check` is called immediately before each attempt of a write, also of an unfenced one, after those that this
+        view has already; if one raises, nothing is sent.
+        """
+        before = self._check
+        if before is None:
+            return self._view(_check=check)
+
+        def both() -> None:
+            before()
+            check()
+
+        return self._view(_check=both)
 
     def fenced(self, fence: Fence) -> Self:
         """Each write is preceded by the fence's check, and includes its proof: see `kubeshard.client.fence`."""

@@ -33,6 +33,7 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.syncing import SyncProblem, sync_problem
 from kubeshard.core.clusters import HOME_CLUSTER, check_cluster_name, named
+from kubeshard.core.errors import NotOurs
 from kubeshard.manager.controllers import Controllers
 from kubeshard.manager.debug import ClusterView
 from kubeshard.manager.metrics import Metrics
@@ -179,7 +180,7 @@ class OtherClusters(Collector):
             record=self._record,
         )
         cluster = _OtherCluster(name, client, cache, events, kinds)
-        self._controllers.engage(*self._assemble(client, cache, events))
+        self._controllers.engage(*self._assemble(client.checked(cluster.check), cache, events))
         self._clusters[name] = cluster
         cluster.task = asyncio.create_task(self._run(cluster), name=f"cluster {name}")
 
@@ -252,6 +253,7 @@ class OtherClusters(Collector):
 
     async def _leave(self, cluster: _OtherCluster) -> None:
         """In a task of its own: however often the removal is cancelled, nothing of the cluster stays open."""
+        cluster.left = True
         try:
             cluster.task.cancel()
             await asyncio.wait([cluster.task])
@@ -316,6 +318,8 @@ class _OtherCluster:
         self.cache = cache
         self.kinds = kinds
         self.leaves = False
+        self.left = False
+        """Nothing is written there any more with what this engagement has given away."""
         self.gone = asyncio.Event()
         """Set when nothing of it is left and its name is free."""
         self.task: asyncio.Task[None]
@@ -330,6 +334,11 @@ class _OtherCluster:
             await stack.enter_async_context(self._events.running())
             await stack.enter_async_context(self.cache.running())
             await self.kinds.run()
+
+    def check(self) -> None:
+        """Raises NotOurs once it has been left, also if the cluster has been engaged again since."""
+        if self.left:
+            raise NotOurs(f"cluster {self.name} has been left since this client was given: not written")
 
     def problem(self) -> SyncProblem | None:
         """Why the cluster cannot be read, or None."""

@@ -13,7 +13,8 @@ it the same. Leases and assignment are in the home cluster, which is not shared 
 leadership.
 
 Guaranteed: what runs in a cluster, or writes there with a client that a run was given, does so while this shard owns
-the cluster; it is refused with `NotOurs` from then on. A cluster that does not respond holds up no other, whether it
+the cluster; it is refused with `NotOurs` from then on, also if it is marked `unfenced` or `raw`, and also when the
+cluster has come back since. A cluster that does not respond holds up no other, whether it
 comes, stays or goes. Not guaranteed: anything about clients that the program has made itself.
 
 RBAC: that of `range_driver`, at home.
@@ -27,6 +28,7 @@ from typing import Any
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
+from kubeshard.client.client import Client
 from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller.controller import Controller
 from kubeshard.core.clusters import OTHER_CLUSTERS, overlap
@@ -56,7 +58,12 @@ class ClusterShare(BucketShare):
         """Of a cluster, a shard has everything or nothing."""
         return {}
 
-    def fence(self, cluster: str) -> VersionFence:
+    def client(self, client: Client, cluster: str) -> Client:
+        """Of another shard's cluster nothing is written, not even what is marked `unfenced`."""
+        fence = self._fence(cluster)
+        return client.fenced(fence).checked(fence.check)
+
+    def _fence(self, cluster: str) -> VersionFence:
         bucket = self._ownership.buckets.of_key(cluster)
 
         def check() -> None:
@@ -68,7 +75,7 @@ class ClusterShare(BucketShare):
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any]:
         bucket = self._ownership.buckets.of_key(cluster)
-        return controller.guarded(partial(self._runs.bound, lambda run, obj: bucket, self.fence(cluster)))
+        return controller.guarded(partial(self._runs.bound, lambda run, obj: bucket, self._fence(cluster)))
 
     def taking_over(
         self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters

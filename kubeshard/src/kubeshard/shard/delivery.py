@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
-from kubeshard.client.fence import Fence
 from kubeshard.controller.controller import Controller
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
@@ -85,8 +84,8 @@ class Share(Protocol):
         """The kinds of which this process only caches its own share."""
         ...
 
-    def fence(self, cluster: str) -> Fence:
-        """What proves in each write in the cluster that the object is this shard's."""
+    def client(self, client: Client, cluster: str) -> Client:
+        """`client`, of the cluster, with proof in each write that the object is this shard's."""
         ...
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any]:

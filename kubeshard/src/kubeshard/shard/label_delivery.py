@@ -27,6 +27,7 @@ from typing import Any
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
+from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError, Forbidden
@@ -102,6 +103,9 @@ class LabelledShare:
     def scopes(self) -> Mapping[GroupKind, Scope]:
         shard = self._member.shard
         return dict.fromkeys(self._member.kinds, Scope(labels=Selector.equals(shard.label, shard.name)))
+
+    def client(self, client: Client, cluster: str) -> Client:
+        return client.fenced(self.fence(cluster))
 
     def fence(self, cluster: str) -> ShardFence:
         member = self._member

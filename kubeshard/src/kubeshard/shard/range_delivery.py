@@ -29,6 +29,7 @@ from typing import Any
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
+from kubeshard.client.client import Client
 from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.run import Run
@@ -138,8 +139,8 @@ class RangeShare(BucketShare):
         """Nothing, until the shard knows what it owns."""
         return {name: Scope(hashes=self._where.ranges(kind, ())) for name, kind in self._member.kinds.items()}
 
-    def fence(self, cluster: str) -> VersionFence:
-        return self._fence
+    def client(self, client: Client, cluster: str) -> Client:
+        return client.fenced(self._fence)
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any]:
         return controller.guarded(partial(self._runs.bound, self._bucket_of, self._fence))

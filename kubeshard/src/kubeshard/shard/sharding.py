@@ -328,7 +328,7 @@ class Sharding(ArgumentHints):
         if not self._shares_in(cluster):
             return client.fenced(WhileAllowed(self._check))
         self._writes.count(cluster, client)
-        return client.fenced(share.fence(cluster))
+        return share.client(client, cluster)
 
     @property
     def shares_clusters(self) -> bool:
