@@ -17,7 +17,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.dependents import ensure
 from kubeshard.controller.remote_clusters import RemoteCluster
-from kubeshard.core import OTHER_CLUSTERS, ConfigMap, Key, NotOurs, ObjectMeta
+from kubeshard.core import EVERY_CLUSTER, HOME_CLUSTER, OTHER_CLUSTERS, ConfigMap, Key, NotOurs, ObjectMeta
 from kubeshard.core.encoding import encode
 from kubeshard.core.patches import MergePatch
 from kubeshard.manager.manager import Manager
@@ -79,15 +79,15 @@ class Fleet:
         *,
         process: str = "",
         lease: LeaseTerms | None = None,
-        reconciler: Any = None,
+        controller: Controller[Any] | None = None,
         clients: Collection[str] = (),
         **more: Any,
     ) -> Process:
         """`clients`: the clusters of which the program makes the clients itself."""
         started = Process(self.world, process or name)
-        controller = Controller(
+        controller = controller or Controller(
             name="maps",
-            reconciler=reconciler or Work(self, started.name),
+            reconciler=Work(self, started.name),
             primary=ConfigMap,
             owns=[ConfigMap],
             workers=10,
@@ -382,19 +382,26 @@ def test_a_cluster_that_is_added_to_a_running_ring_is_taken_by_one_shard_and_one
 
 
 @asynccontextmanager
-async def crossing(act: Callable[[RemoteCluster], Awaitable[None]]) -> AsyncIterator[Fleet]:
-    """Of a shard `s0` with all clusters, a run in c0 acts in c1. `canary` takes c1 away from it."""
+async def crossing(
+    act: Callable[[RemoteCluster], Awaitable[None]], *, where: str = "c0"
+) -> AsyncIterator[Fleet]:
+    """Of a shard `s0` with all clusters, a run in c0, or at home, acts in c1. `canary` takes c1 away from it."""
     async with working(clusters=("c0", "c1")) as fleet:
         begun = False
 
         async def cross(ctx: Context, obj: ConfigMap) -> None:
-            if begun and ctx.cluster == "c0" and ctx.key.name == "o0":
+            if begun and ctx.cluster == where and ctx.key.name == "o0":
                 await act(ctx.at("c1"))
 
-        fleet.start("s0", reconciler=cross, clients=["c1"])
+        crosses = Controller(name="maps", reconciler=cross, primary=ConfigMap, clusters=EVERY_CLUSTER)
+        fleet.start("s0", controller=crosses, clients=["c1"])
         await asyncio.sleep(10)
         begun = True
-        await fleet.touch("c0", "1")
+        if where:
+            await fleet.touch(where, "1")
+        else:
+            async with fleet.world.admin() as client:
+                await client.create(ConfigMap(metadata=ObjectMeta(name="o0", namespace="default")))
         yield fleet
 
 
@@ -432,6 +439,54 @@ def test_what_a_run_was_given_of_another_cluster_writes_nothing_there_any_more_e
             await fleet.world.until(lambda: fleet.owner("c1") == "s0", within=20)
             await asyncio.sleep(10)
             assert [each for each in taken if each[0] > given_away] == []
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("where", ["c0", HOME_CLUSTER])
+def test_a_cluster_is_handed_over_when_what_runs_elsewhere_has_written_there_and_nothing_begins_to(
+    where: str,
+) -> None:
+    async def scene() -> None:
+        refused = asyncio.Event()
+        takes_effect: list[str] = []
+
+        async def act(there: RemoteCluster) -> None:
+            for number in itertools.count():
+                made = ConfigMap(metadata=ObjectMeta(name=f"x{number}", namespace="default"))
+                try:
+                    await there.client.create(made, unfenced=True)
+                except NotOurs:
+                    refused.set()
+                    return
+
+        async with crossing(act, where=where) as fleet:
+            process = fleet.world.processes["s0"]
+
+            async def slow(request: HttpRequest) -> None:
+                if request.method == "POST":
+                    await asyncio.sleep(4)
+
+            def see(who: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+                if (
+                    who is process
+                    and request.method == "POST"
+                    and answer is None
+                    and b'"x' in (request.body or b"")
+                ):
+                    takes_effect.append(fleet.owner("c1"))
+
+            fleet.world.observers.append(see)
+            for network in process.networks:
+                if network.server.endswith("c1"):
+                    network.before = slow
+            await asyncio.sleep(1)
+            canary(fleet)
+            took = await fleet.world.until(lambda: fleet.owner("c1") == "canary", within=20)
+            assert 2 < took < 8
+            assert refused.is_set()
+            assert takes_effect
+            assert set(takes_effect) == {"s0"}
 
     simulate(scene)
 

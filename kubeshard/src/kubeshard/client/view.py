@@ -17,7 +17,7 @@ from kubeshard.client.fence import Fence
 from kubeshard.client.requests import JSON, headers
 from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.terminating_namespaces import TerminatingNamespaces
-from kubeshard.client.write_records import WriteLedger, WriteObserver
+from kubeshard.client.write_records import BothLedgers, WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
 from kubeshard.core.errors import UnexpectedResponse
 from kubeshard.core.kinds import TypeMeta
@@ -112,8 +112,11 @@ class View:
         return self._view(_write_observers=(*self._write_observers, callback))
 
     def entered_in(self, ledger: WriteLedger) -> Self:
-        """`ledger` tracks every write from before it is sent until its outcome is known (not for dry runs)."""
-        return self._view(_ledger=ledger)
+        """`ledger` tracks every write from before it is sent until its outcome is known (not for dry runs), as do those
+        of this view.
+        """
+        before = self._ledger
+        return self._view(_ledger=ledger if before is None else BothLedgers(before, ledger))
 
     @property
     def field_manager(self) -> str:

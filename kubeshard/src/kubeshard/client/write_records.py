@@ -58,6 +58,27 @@ class WriteLedger(Protocol):
         ...
 
 
+class BothLedgers(NamedTuple):
+    """The `WriteLedger` of two."""
+
+    first: WriteLedger
+    second: WriteLedger
+
+    def sending(self, late: float) -> Callable[[bool], None]:
+        first = self.first.sending(late)
+        try:
+            second = self.second.sending(late)
+        except BaseException:
+            first(True)
+            raise
+
+        def done(known: bool) -> None:
+            first(known)
+            second(known)
+
+        return done
+
+
 @contextmanager
 def entered(ledger: WriteLedger | None, server_seconds: float) -> Iterator[None]:
     """Surrounds the sending of a write, for which the server takes `server_seconds` at most."""

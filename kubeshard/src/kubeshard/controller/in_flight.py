@@ -141,7 +141,7 @@ class Activities:
     def __init__(self, in_flight: InFlight, owner: str, kind: GroupKind, key: Key) -> None:
         self.in_flight = in_flight
         self.owner = owner
-        self._object = kind, key
+        self.object = kind, key
         self._loop = asyncio.get_running_loop()
         self.threads: set[Call[Any]] = set()
         """Those that have not ended."""
@@ -166,7 +166,7 @@ class Activities:
     @contextmanager
     def working(self) -> Iterator[None]:
         """Counts the run as acting for its object until the block ends."""
-        activity = self.in_flight.begin(Activity(self.owner, self._object))
+        activity = self.in_flight.begin(Activity(self.owner, self.object))
         try:
             yield
         finally:
@@ -176,16 +176,16 @@ class Activities:
         """Registers something else that acts for the object, until `in_flight.end`. `stop` is called when it must
         end.
         """
-        return self.in_flight.begin(Activity(self.owner, self._object, stop=stop))
+        return self.in_flight.begin(Activity(self.owner, self.object, stop=stop))
 
     def another(self) -> Activities:
         """Those of a task that acts for the object after this run."""
-        return Activities(self.in_flight, self.owner, *self._object)
+        return Activities(self.in_flight, self.owner, *self.object)
 
     @contextmanager
     def sealing(self) -> Iterator[None]:
         """Keeps other runs of the object from starting until the block, and each write sent in it, is over."""
-        activity = self.in_flight.begin(Activity(self.owner, self._object, seals=True))
+        activity = self.in_flight.begin(Activity(self.owner, self.object, seals=True))
         self._seals = True
         try:
             yield
@@ -200,11 +200,11 @@ class Activities:
     def sending(self, late: float) -> Callable[[bool], None]:
         """See `WriteLedger.sending`. Raises NotOurs for a task that outlived the right to write for the object."""
         problem = self._refusal()
-        if problem is None and not self._seals and self.in_flight.sealed(*self._object):
+        if problem is None and not self._seals and self.in_flight.sealed(*self.object):
             problem = "it is being handed over"
         if problem is not None:
-            raise NotOurs(f"{self._object[0]} {self._object[1]}: {problem}: not written for it")
-        activity = self.in_flight.begin(Activity(self.owner, self._object, seals=self._seals))
+            raise NotOurs(f"{self.object[0]} {self.object[1]}: {problem}: not written for it")
+        activity = self.in_flight.begin(Activity(self.owner, self.object, seals=self._seals))
 
         def done(known: bool) -> None:
             if known:
@@ -216,7 +216,7 @@ class Activities:
 
     def follow(self, thread: Call[Any]) -> None:
         """Registers a thread that the run started, which acts until the future is done."""
-        activity = self.in_flight.begin(Activity(self.owner, self._object))
+        activity = self.in_flight.begin(Activity(self.owner, self.object))
         self.threads.add(thread)
 
         def end() -> None:
@@ -269,6 +269,12 @@ def current_owner() -> str:
     """The controller to whose run the current task belongs, until the run is over; else `""`."""
     run = _current.get()
     return "" if run is None or run.over else run.owner
+
+
+def current_object() -> Object | None:
+    """The object for which the current task acts, as a run or since one."""
+    run = _current.get()
+    return None if run is None else run.object
 
 
 class CurrentRun:

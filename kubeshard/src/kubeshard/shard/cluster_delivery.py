@@ -14,8 +14,9 @@ leadership.
 
 Guaranteed: what runs in a cluster, or writes there with a client that a run was given, does so while this shard owns
 the cluster; it is refused with `NotOurs` from then on, also if it is marked `unfenced` or `raw`, and also when the
-cluster has come back since. A cluster that does not respond holds up no other, whether it
-comes, stays or goes. Not guaranteed: anything about clients that the program has made itself.
+cluster has come back since. The cluster is handed over when the outcome of each such write is known, also of those that
+runs in other clusters have sent; these begin none there while it waits for that. A cluster that does not respond holds
+up no other, whether it comes, stays or goes. Not guaranteed: anything about clients that the program has made itself.
 
 RBAC: that of `range_driver`, at home.
 """
@@ -61,7 +62,8 @@ class ClusterShare(BucketShare):
     def client(self, client: Client, cluster: str) -> Client:
         """Of another shard's cluster nothing is written, not even what is marked `unfenced`."""
         fence = self._fence(cluster)
-        return client.fenced(fence).checked(fence.check)
+        writes = self._runs.writes_in(cluster, self._ownership.buckets.of_key(cluster))
+        return client.fenced(fence).checked(fence.check).entered_in(writes)
 
     def _fence(self, cluster: str) -> VersionFence:
         bucket = self._ownership.buckets.of_key(cluster)

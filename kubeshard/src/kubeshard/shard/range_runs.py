@@ -12,8 +12,10 @@ The object's hash is always looked at, whatever the cache says: an API server th
 everything.
 
 Guaranteed: when `idle` returns, nothing in this process acts for an object of the bucket (`controller.in_flight`), and
-as long as the bucket is drained nothing begins to: neither a run, nor a write of a task that a run left behind. A run
-that is cancelled (`cancel`) ends without a failure. Not guaranteed: that a run ends that swallows its cancellation.
+as long as the bucket is drained nothing begins to: neither a run, nor a write of a task that a run left behind. What
+writes into a cluster (`writes_in`) acts for its bucket, whatever it runs for; while that is drained, only its own runs
+write there. A run that is cancelled (`cancel`) ends without a failure. Not guaranteed: that a run ends that swallows
+its cancellation.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from kubeshard.client.version_fence import VersionFence
-from kubeshard.controller.in_flight import InFlight
+from kubeshard.client.write_records import WriteLedger
+from kubeshard.controller.in_flight import Activities, InFlight, Object, current_object
 from kubeshard.controller.reconciler import Result, RunFn
 from kubeshard.controller.run import Run
 from kubeshard.core.errors import NotOurs
@@ -39,8 +43,16 @@ that these have taken, because a kind may take for ever, and all objects of the 
 """
 FRACTION = 0.25
 
+CLUSTER = GroupKind("", "Cluster")
+
 BucketOf = Callable[[Run, KubeObject | None], int | None]
 """In which bucket the object of a run is, which a cache has shown, or does not have; None if that does not show."""
+
+
+class _Ledger(NamedTuple):
+    """A `WriteLedger`."""
+
+    sending: Callable[[float], Callable[[bool], None]]
 
 
 class BucketRuns:
@@ -50,10 +62,12 @@ class BucketRuns:
         self._ownership = ownership
         self._scopes: defaultdict[int, set[asyncio.Timeout]] = defaultdict(set)
         """Of the runs of each bucket."""
-        self._acting: defaultdict[int, dict[tuple[GroupKind, Key], InFlight]] = defaultdict(dict)
+        self._acting: defaultdict[int, dict[Object, InFlight]] = defaultdict(dict)
         """The objects of each bucket for which something may act."""
         self._postponed: dict[int, tuple[int, float]] = {}
         """By bucket, in which term runs have been postponed, and since when."""
+        self._writes = InFlight()
+        """Those into clusters."""
 
     def bound(self, bucket_of: BucketOf, fence: VersionFence, inner: RunFn) -> RunFn:
         """One controller's reconcile as a shard runs it: for `Controller.guarded`. `fence` is what the client of each
@@ -74,13 +88,17 @@ class BucketRuns:
 
         return run_of
 
+    def writes_in(self, cluster: str, bucket: int) -> WriteLedger:
+        """For clients of a cluster whose bucket this is."""
+        return _Ledger(partial(self._sending, (CLUSTER, Key("", "a write").at(cluster)), bucket))
+
     def busy(self, bucket: int) -> bool:
         """Whether something may act for the bucket."""
-        return bool(self._acting.get(bucket))
+        return any(True for _ in self._acting_for(bucket))
 
     def acting(self, buckets: Collection[int]) -> list[str]:
         """The objects of these buckets for which something may act."""
-        return sorted(str(key) for bucket in buckets for _, key in self._acting.get(bucket, ()))
+        return sorted(str(key) for bucket in buckets for _, key in self._acting_for(bucket))
 
     async def idle(self, bucket: int) -> None:
         """Returns when nothing acts for the bucket any more, however long that takes. Tasks that outlive runs are asked
@@ -99,6 +117,15 @@ class BucketRuns:
             for scope in self._scopes.get(bucket, ()):
                 if not scope.expired():
                     scope.reschedule(now)
+
+    def _acting_for(self, bucket: int) -> Iterator[Object]:
+        return (which for which, acts in self._acting.get(bucket, {}).items() if acts.count(*which))
+
+    def _sending(self, which: Object, bucket: int, late: float) -> Callable[[bool], None]:
+        if self._ownership.term(bucket) is None and current_object() not in self._acting.get(bucket, ()):
+            raise NotOurs(f"cluster {which[1].cluster} is not, or not for long, this shard's: not written")
+        self._acting[bucket][which] = self._writes
+        return Activities(self._writes, "", *which).sending(late)
 
     async def _work(
         self,
