@@ -74,8 +74,21 @@ class Shard:
 
 @asynccontextmanager
 async def shard_of(clusters: Clusters) -> AsyncIterator[Shard]:
-    async with asyncio.TaskGroup() as tasks:
-        yield Shard(clusters, tasks)
+    """Until the block ends, with its tasks, as a driver does."""
+    tasks = asyncio.TaskGroup()
+
+    async def driver() -> None:
+        async with tasks:
+            begun.set_result(Shard(clusters, tasks))
+            await asyncio.get_running_loop().create_future()
+
+    begun: asyncio.Future[Shard] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(driver())
+    try:
+        yield await begun
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 @virtual_time
@@ -151,3 +164,15 @@ async def test_a_cluster_that_the_manager_gets_or_loses_is_engaged_or_left_by_wh
             await asyncio.sleep(1)
             assert clusters.engaged == engaged
             assert shard.said[CLUSTERS_ANNOTATION] == ",".join(sorted(names))
+
+
+@virtual_time
+async def test_the_manager_gets_and_loses_clusters_also_when_the_shard_is_no_member_any_more() -> None:
+    clusters = Clusters("eu")
+    async with shard_of(clusters) as shard:
+        await shard.sees(1, "eu")
+    for names in set[str](), {"eu", "us"}:
+        clusters.names = names
+        clusters.changed()
+        await asyncio.sleep(1)
+    assert clusters.history == ["+eu"]

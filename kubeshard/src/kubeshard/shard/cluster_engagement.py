@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import NoReturn
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.manager.membership import SharedClusters
@@ -45,27 +46,35 @@ class ClusterEngagement:
         """In which term each cluster was engaged."""
         self._settling: set[str] = set()
         """The clusters that have a task."""
-        self._tasks: asyncio.TaskGroup | None = None
+        self._following = False
+        self._changed = asyncio.Event()
+        """The manager has got or lost a cluster."""
         clusters.listen(self._heard)
         self._heard()
 
     async def take_over(self, terms: Mapping[int, int], tasks: asyncio.TaskGroup) -> None:
         """The `TakeOver`. The terms are those of the ownership, or will be."""
-        self._tasks = tasks
-        self._adjust()
+        self._adjust(tasks)
+        if not self._following:
+            self._following = True
+            tasks.create_task(self._follow(tasks), name="clusters of the manager")
 
     def _heard(self) -> None:
-        """The manager has got or lost a cluster."""
+        """In a task of the manager's, for which nothing may fail here: the group may have ended by now."""
         self._held.says(CLUSTERS_ANNOTATION, ",".join(sorted(self._clusters.names)))
-        self._adjust()
+        self._changed.set()
 
-    def _adjust(self) -> None:
-        if self._tasks is None:
-            return
+    async def _follow(self, tasks: asyncio.TaskGroup) -> NoReturn:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            self._adjust(tasks)
+
+    def _adjust(self, tasks: asyncio.TaskGroup) -> None:
         for name in {*self._clusters.names, *self._engaged} - self._settling:
             if self._engaged.get(name) != self._wanted(name):
                 self._settling.add(name)
-                self._tasks.create_task(self._settle(name), name=f"cluster {name}")
+                tasks.create_task(self._settle(name), name=f"cluster {name}")
         self._tell_listed()
 
     async def _settle(self, name: str) -> None:
