@@ -124,6 +124,10 @@ WAITS: Mapping[str, Waits] = {
 }
 
 
+SHARD_TRIES_AGAIN = 125.0
+"""After 120 s at most (`workqueue.limits`); then it is told."""
+
+
 def told(world: SimulatedCluster) -> str:
     events = world.objects("events.k8s.io", "events").values()
     return " ".join(event["note"] for event in events if event["regarding"]["kind"] == "ControllerRing")
@@ -162,7 +166,7 @@ async def test_why_an_object_waits_is_in_a_condition_an_event_and_why_within_a_m
         assert words in await why(world, name)
         for hindrance in hindrances:
             hindrance.now = False
-        await asyncio.sleep(20 if refuse == [sharder] else 90)  # shards try again ever more rarely
+        await asyncio.sleep(20 if refuse == [sharder] else SHARD_TRIES_AGAIN)
         assert words not in " ".join(each.message for each in (await conditions(world)).values())
 
 

@@ -324,6 +324,7 @@ class InManagerSharder:
                             until = now + self._patience.failed(now)
                         elif now >= until:
                             self._give_up(stop, why)
+                            break  # what it has begun ends with its group
                         wait = min(until, known if now < known else math.inf) - now
                         await set_within(news, max(wait, 0.01))
         finally:
