@@ -42,7 +42,7 @@ class RingProcesses:
         return self.start(name, "-m", "kubeshard", "sharder", "--config", config)
 
     def start_shard(self, name: str, *arguments: str, mode: str = "shard") -> Child:
-        config = config_file(self._folder, "operator", operator_config, self._common())
+        config = config_file(self._folder, name, operator_config, self._common())
         command = ["-m", "kubeshard_lab.examples.webhosting", "operator", "--config", config]
         return self.start(name, *command, "--shard-name", name, "--sharding", mode, *arguments)
 
