@@ -60,6 +60,7 @@ _SETUPS = (
     Planned("go-singleton", ("--setup", "singleton", "--program", "go")),
     Planned("go-external", ("--setup", "external", "--program", "go")),
     Planned("in-manager", ("--setup", "in-manager")),
+    Planned("ranges", ("--setup", "ranges")),
 )
 # With 10 ms for each request, as in a cluster, the workers are what limits an instance, and not the machine. Five
 # instances of one worker are as many as two cores carry. The load grows with the instances, so that each reaches its

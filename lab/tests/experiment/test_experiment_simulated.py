@@ -65,7 +65,9 @@ def simulated(
 
     async def run() -> None:
         async with costly_cluster(
-            Costs(latency=latency, rate=rate, request_cpu=0.001, event_cpu=0.0002), RING
+            Costs(latency=latency, rate=rate, request_cpu=0.001, event_cpu=0.0002),
+            RING,
+            feature_gates=settings.setup.feature_gates,
         ) as (
             cluster,
             charged,
@@ -93,7 +95,10 @@ def waits(folder: Path) -> list[float]:
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind == "external" else pytest.mark.nightly) for kind in KINDS]
 )
-def test_a_simulated_run_leaves_what_any_other_does(kind: Kind, tmp_path: Path) -> None:
+def test_a_simulated_run_leaves_what_any_other_does(
+    kind: Kind, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "kubeshard.shard")
     run = simulated(tmp_path / "run", kind=kind)
 
     assert (run.server, run.finished, run.invalid) == ("simulation", True, [])
@@ -115,6 +120,7 @@ def test_a_simulated_run_leaves_what_any_other_does(kind: Kind, tmp_path: Path) 
     assert bool(owned) or kind == "singleton"
     metrics = "".join(each.text for each in read_scrapes(tmp_path / "run") if each.role == "operator")
     assert "process_cpu_seconds" not in metrics, "that would be this process"
+    assert ("The API server selects this shard's objects" in caplog.text) == (kind == "ranges")
 
 
 @pytest.mark.nightly

@@ -297,7 +297,7 @@ async def _conducted_on_virtual_time(
     )
     # Runs with other settings are other runs, with another id.
     seed = zlib.crc32(repr(settings).encode())
-    async with costly_cluster(given, RING, seed) as (cluster, charged):
+    async with costly_cluster(given, RING, seed, settings.setup.feature_gates) as (cluster, charged):
         wanted = _wanted(settings, folder, subject)
         return await _conducted(OnVirtualTime(wanted, cluster, charged), wanted)
 
@@ -361,9 +361,10 @@ def _serving(
 ) -> AbstractAsyncContextManager[RunningServer]:
     from kubeshard_lab.experiment import servers
 
+    gates = [f"{name}=true" for name in settings.setup.feature_gates]
     if settings.server == "real":
-        return servers.real(folder / "logs" / "control-plane")
-    return servers.embedded(folder / "logs", environment, settings.latency)
+        return servers.real(folder / "logs" / "control-plane", gates)
+    return servers.embedded(folder / "logs", environment, settings.latency, gates)
 
 
 def _stop_at_interrupt(conducted: Experiment) -> asyncio.Event:

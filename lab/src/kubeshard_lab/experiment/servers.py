@@ -33,12 +33,13 @@ class RunningServer(NamedTuple):
 
 @asynccontextmanager
 async def embedded(
-    folder: Path, environment: Mapping[str, str], latency: float = 0.0
+    folder: Path, environment: Mapping[str, str], latency: float = 0.0, feature_gates: Sequence[str] = ()
 ) -> AsyncIterator[RunningServer]:
     """`folder` exists. `latency`, in seconds, is added to each answer. Raises ServerFailed."""
     kubeconfig = folder / "kubeconfig"
     command = [sys.executable, "-m", "kubeshard", "apiserver", "--port", "0", "--kubeconfig", str(kubeconfig)]
     command += ["--latency", f"{latency:.6f}s"]
+    command += ["--feature-gates", ",".join(feature_gates)] if feature_gates else []
     child = Child("apiserver", command, folder / "apiserver.log", environment)
     try:
         async with asyncio.timeout(_READY_WITHIN):
@@ -60,9 +61,9 @@ async def embedded(
 
 
 @asynccontextmanager
-async def real(folder: Path) -> AsyncIterator[RunningServer]:
+async def real(folder: Path, feature_gates: Sequence[str] = ()) -> AsyncIterator[RunningServer]:
     """With kube-controller-manager. Raises ConfigurationError if not installed, and ControlPlaneFailed."""
-    kube = ControlPlane(controller_manager=True, folder=folder)
+    kube = ControlPlane(controller_manager=True, folder=folder, feature_gates=feature_gates)
     try:
         kube.spawn()
         async with asyncio.timeout(_READY_WITHIN):

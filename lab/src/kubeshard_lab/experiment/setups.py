@@ -30,6 +30,7 @@ from kubeshard.sharder import config as sharder_config
 from kubeshard.webhook.selfsigned import renewed
 from kubeshard_apiserver.testing.child import as_pod
 from kubeshard_apiserver.testing.control_plane import free_port
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.examples.webhosting import config as operator_config
 from kubeshard_lab.examples.webhosting.api import NAMESPACE
 from kubeshard_lab.experiment.launches import Launch
@@ -68,6 +69,11 @@ class Setup(NamedTuple):
         operator = "go" if self.operator else "kubeshard"
         sharder = "go" if self.sharder else "kubeshard"
         return operator if self.kind != "external" or operator == sharder else f"{sharder}+{operator}"
+
+    @property
+    def feature_gates(self) -> Sequence[str]:
+        """Of the API server. A shard by ranges receives its share only, as it does by default as of Kubernetes 1.38."""
+        return (SHARDED_LIST_AND_WATCH,) if self.kind == "ranges" else ()
 
     def check(self) -> None:
         """Raises ConfigurationError if it cannot be run."""

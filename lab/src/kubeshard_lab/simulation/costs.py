@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -107,11 +107,11 @@ class Charged:
 
 @asynccontextmanager
 async def costly_cluster(
-    costs: Costs, ring: str, seed: int = 1
+    costs: Costs, ring: str, seed: int = 1, feature_gates: Collection[str] = ()
 ) -> AsyncIterator[tuple[SimulatedCluster, Charged]]:
     """An empty cluster with these costs, and with the controllers of Deployments, of namespaces and of garbage."""
     async with (
-        SimulatedCluster(seed, latency=(0.0, 0.0), ring=ring) as cluster,
+        SimulatedCluster(seed, latency=(0.0, 0.0), ring=ring, feature_gates=feature_gates) as cluster,
         Controllers(cluster.server, caller=cluster.caller),
     ):
         cluster.fronts = {"sim": SlowFront(cluster.front, costs)}
