@@ -1,4 +1,4 @@
-"""Repeats the evaluation: runs every set-up one after the other, compares them, and writes the tables of
+"""Repeats the evaluation: runs every set-up one after the other, and writes the tables that compare them to
 `docs/project/performance.md`.
 
     make evaluation                      # scaled to fit an hour on two cores
@@ -6,13 +6,14 @@
     make evaluation ARGS="--only basic"  # one part
 
 Runs are kept in `build/evaluation`: what is there and has finished is not run again (`--again` does). A run that is not
-valid stays in the comparison, and says so. The Go project's programs take part if KUBESHARD_GO_SHARDER and
+valid stays in its table, and says so. The Go project's programs take part if KUBESHARD_GO_SHARDER and
 KUBESHARD_GO_OPERATOR name them.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import subprocess
@@ -22,10 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubeshard_lab.experiment.recording import read_run
-from kubeshard_lab.experiment.report.compare import compare
-from kubeshard_lab.experiment.report.comparison import Compared, Group, groups, scaled_out
-from kubeshard_lab.experiment.report.figures import SHARES
+from kubeshard_lab.experiment.report.figures import CONTROLLERS, SHARES, processes, waiting
 from kubeshard_lab.experiment.report.recorded import Recorded
+from kubeshard_lab.experiment.report.series import Windows
 from kubeshard_lab.experiment.report.words import digits, percent, seconds, size
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +43,25 @@ class Planned(NamedTuple):
     name: str
     arguments: tuple[str, ...]
     share: float = 1.0
+
+
+class Run:
+    """A run in figures, as far as the tables need them."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded, self.run = recorded, recorded.run
+        self.name = f"{self.run.program} {self.run.setup}, {self.run.instances} x {self.run.workers}"
+        self.waiting = waiting(recorded)
+        used = processes(recorded, Windows(recorded.begin, recorded.end))
+        self.operators = [each for each in used if each.role == "operator"]
+        self.sharders = [each for each in used if each.role == "sharder"]
+        self.cpu = math.fsum(each.cpu for each in used if each.role in CONTROLLERS)
+
+    def baseline(self, runs: Sequence[Run]) -> float:
+        """CPU seconds of the singleton of its program or, if there is none, of another; NaN without any."""
+        alone = [each for each in runs if each.run.setup == "singleton"]
+        own = [each for each in alone if each.run.program == self.run.program]
+        return next((each.cpu for each in own or alone), math.nan)
 
 
 class Part(NamedTuple):
@@ -97,10 +116,8 @@ def main() -> None:
         if not folders:
             print(f"{part.name}: nothing was run")
             continue
-        page = compare(folders, RUNS / f"{part.name}.html")
-        (group,) = groups([Recorded.load(folder) for folder in folders])
-        _write(part.name, [*_table(group), *_capacities(group)])
-        print(f"{part.name}: {page}")
+        runs = [Run(Recorded.load(folder)) for folder in folders]
+        _write(part.name, [*_table(runs), *(_capacities(runs) if part.name == "scale-out" else ())])
 
 
 def _folders(part: Part, full: bool) -> Iterator[Path]:
@@ -126,51 +143,45 @@ def _run(part: Part, full: bool, again: bool) -> None:
             raise SystemExit(ended)
 
 
-def _table(group: Group) -> Iterator[str]:
+def _table(runs: Sequence[Run]) -> Iterator[str]:
     """What users waited for, and what it cost."""
     yield (
         "| set-up | generations | p50 | p99 | CPU of each instance, relative to the singleton's | sharders "
         "| all together | CPU per generation | memory of an instance at most | valid |\n"
     )
     yield "|" + "---|" * 10 + "\n"
-    for each in group.runs:
-        yield "| " + " | ".join(_cells(group, each)) + " |\n"
+    for each in runs:
+        yield "| " + " | ".join(_cells(each, each.baseline(runs))) + " |\n"
 
 
-def _cells(group: Group, each: Compared) -> Sequence[str]:
-    baseline = group.baseline(each)
+def _cells(each: Run, alone: float) -> Sequence[str]:
     latency = each.waiting.latency
-    sharders = [process for process in each.controllers if process.role == "sharder"]
-    alone = baseline.sum.cpu if baseline else float("nan")
     return (
         each.name,
         f"{each.waiting.ready} of {each.waiting.written}",
         seconds(latency[SHARES.index(0.5)]),
         seconds(latency[_P99]),
         ", ".join(f"{digits(one.cpu)} s ({percent(one.cpu / alone)})" for one in each.operators),
-        ", ".join(f"{digits(one.cpu)} s" for one in sharders) or "-",
-        percent(each.sum.cpu / alone),
-        seconds(each.per_generation),
-        size(max((one.memory_at_most for one in each.operators), default=float("nan"))),
+        ", ".join(f"{digits(one.cpu)} s" for one in each.sharders) or "-",
+        percent(each.cpu / alone),
+        seconds(each.cpu / each.waiting.ready if each.waiting.ready else math.nan),
+        size(max((one.memory_at_most for one in each.operators), default=math.nan)),
         "yes" if not each.run.invalid else f"no: {' '.join(each.run.invalid)}",
     )
 
 
-def _capacities(group: Group) -> Iterator[str]:
+def _capacities(runs: Sequence[Run]) -> Iterator[str]:
     """What the instances carry: what becomes ready in the last quarter of the load, which is more than they can do."""
-    for runs in scaled_out(group):
-        rates = [_rates(each) for each in runs]
-        _, first = rates[0]
-        yield "\n| instances | asked for | became ready | against one instance |\n|---|---|---|---|\n"
-        for each, (asked, ready) in zip(runs, rates, strict=True):
-            found = digits(ready) if ready < asked else f"at least {digits(ready)}"
-            yield (
-                f"| {each.run.instances} | {digits(asked)}/s | {found}/s "
-                f"| {f'{ready / first:.2f}' if first else '-'} |\n"
-            )
+    rates = [_rates(each) for each in runs]
+    _, first = rates[0]
+    yield "\n| instances | asked for | became ready | against one instance |\n|---|---|---|---|\n"
+    for each, (asked, ready) in zip(runs, rates, strict=True):
+        found = digits(ready) if ready < asked else f"at least {digits(ready)}"
+        against = f"{ready / first:.2f}" if first else "-"
+        yield f"| {each.run.instances} | {digits(asked)}/s | {found}/s | {against} |\n"
 
 
-def _rates(each: Compared) -> tuple[float, float]:
+def _rates(each: Run) -> tuple[float, float]:
     """Generations per second in the last quarter of the load: that were due, and that became ready."""
     end = each.recorded.end
     length = (end - each.recorded.begin) / 4

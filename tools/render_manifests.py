@@ -26,7 +26,6 @@ from kubeshard.monitoring import dashboards, rules
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_lab.examples.webhosting.dashboard import NAME as WEBHOSTING
 from kubeshard_lab.examples.webhosting.dashboard import webhosting
-from kubeshard_lab.experiment.dashboard import NAME, experiments
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("deploy/helm", "deploy/kustomize", "deploy/monitoring")
@@ -42,7 +41,7 @@ def rendered() -> Mapping[str, str]:
         f"{ROOMS[2]}/rules.yaml": GENERATED + as_yaml(rules()),
         **{
             f"{ROOMS[2]}/{name}.json": f"{json.dumps(made, indent=1)}\n"
-            for name, made in {**dashboards(), WEBHOSTING: webhosting(), NAME: experiments()}.items()
+            for name, made in {**dashboards(), WEBHOSTING: webhosting()}.items()
         },
         METRICS: re.split("^## ", (ROOT / METRICS).read_text(), maxsplit=1, flags=re.M)[0] + tables(),
         COMMANDS: commands_page(ROOT),

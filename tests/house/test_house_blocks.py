@@ -30,7 +30,6 @@ from kubeshard.sharder import config as sharder
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver.testing.memory import MemoryApi
 from kubeshard_lab.examples.webhosting import config as webhosting
-from kubeshard_lab.experiment.measuring.queries import parse_queries
 
 PROVEN = {
     "docs/admission-webhooks.md": (
@@ -155,10 +154,7 @@ def make(words: list[str]) -> str:
 
 async def refused(text: str, client: Client) -> AsyncIterator[str]:
     for manifest in yaml.safe_load_all(text):
-        if isinstance(manifest, dict) and "queries" in manifest:
-            for sentence in parse_queries([manifest], "the block").unknown:
-                yield sentence
-        elif isinstance(manifest, dict) and manifest.keys() >= {"image", "about"}:
+        if isinstance(manifest, dict) and manifest.keys() >= {"image", "about"}:
             values.chosen(values.OperatorValues, manifest)
         elif not isinstance(manifest, dict) or not {"apiVersion", "kind"} <= manifest.keys():
             yield "neither an object nor a configuration"

@@ -7,7 +7,6 @@ import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
@@ -38,11 +37,6 @@ def command(beginning: str) -> list[str]:
     return shlex.split(found)
 
 
-def texts(picture: Path) -> list[str]:
-    drawn = ElementTree.fromstring(picture.read_text())
-    return [element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("less", [("--minutes", "1"), ()], ids=["short", "whole"])
 def test_the_first_operator_is_simulated_by_the_pages_command(less: tuple[str, ...]) -> None:
@@ -54,16 +48,14 @@ def test_the_first_operator_is_simulated_by_the_pages_command(less: tuple[str, .
 
 
 @pytest.mark.nightly
-def test_the_planted_bug_is_found_drawn_and_replayed_by_the_pages_commands(
+def test_the_planted_bug_is_found_and_replayed_by_the_pages_commands(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder / "examples")
     found = kubeshard(*command("simulate run tickets:manager"))
     assert found.exit_code == 1
     assert "always: one_ticket_each: visitor-" in found.stdout
-    title, *_ = texts(folder / "examples" / "tickets.svg")
-    assert title.startswith("always: one_ticket_each: visitor-")
-    assert f">>> {title}" in found.stdout
+    assert re.search(">>> always: one_ticket_each: visitor-", found.stdout)
     (replay,) = re.findall(r"again: kubeshard (simulate replay \S+)", found.stdout)
     again = kubeshard(*replay.split())
     assert again.exit_code == 1
@@ -96,15 +88,6 @@ def test_an_operator_that_is_not_repeatable_is_told_so_without_what_is_in_object
     assert "sesame" not in result.stderr
 
 
-def test_the_pages_picture_is_of_the_failure_that_its_text_tells() -> None:
-    (told,) = re.findall(r"^again: kubeshard simulate replay .*\n([^`]*)drawn to tickets.svg\n", PAGE, re.M)
-    shown = texts(ROOT / "docs" / "images" / "tickets.svg")
-    violations = {what: at for at, what in re.findall(r"^ +([0-9.]+)  >>> (.*)$", told, re.M)}
-    assert told.splitlines()[0] == shown[0]
-    assert f"violation at {violations.pop(shown[0])} s" in shown
-    assert {what.partition(":")[0] for what in violations} == {"stale read"} < {*shown}
-
-
 TWO_BUGS = """
 import logging, uuid
 from kubeshard import *
@@ -135,14 +118,14 @@ def test_a_script_is_shrunk_to_what_breaks_the_authors_invariant_whatever_else_w
     words = (
         "simulate run desks --always desks:one_map_each --seeds 1 --minutes 1 --objects 2 --faults kill,skew"
     )
-    result = kubeshard(*words.split(), "--picture", "desks.svg")
+    result = kubeshard(*words.split())
     first, *_ = re.findall(r"^ +[0-9.]+ (.*)", result.stdout, re.M)
     assert first == "crash: a bug of another kind: ValueError()"
     assert re.search(r"enough to break it: kill after \d+ s$", result.stdout, re.M)
     led_to_it = r"s0~2 creates ConfigMap (desk-\d)-\S+\n.*>>> always: one_map_each: "
     assert re.search(led_to_it, result.stdout)
     again = kubeshard("simulate", "replay", "simulated/seed-1-shrunk.json")
-    assert re.search(led_to_it, again.stdout), "also without a picture"
+    assert re.search(led_to_it, again.stdout)
 
 
 def test_a_replay_says_if_it_is_not_the_run_that_was_recorded(folder: Path) -> None:

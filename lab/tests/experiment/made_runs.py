@@ -193,19 +193,15 @@ class _Made:
         )
 
     def process(self, name: str, role: str, cores: float, mib: float, killed_at: float = math.nan) -> None:
-        cpu, received, sent = 1.5, 40_000, 20_000
+        cpu = 1.5
         for second in range(-5, int(self.until) + 5):
             if 0 <= second - killed_at < 2:
-                cpu, received, sent = 0.0, 0, 0
+                cpu = 0.0
                 continue
             grown = min(1.0, 0.1 + max(0, second) / (0.8 * self.until))
             cpu += cores * grown * self.random.uniform(0.8, 1.2)
-            received += int(cores * 2_500_000 * grown * self.random.uniform(0.8, 1.2))
-            sent += int(cores * 1_300_000 * grown * self.random.uniform(0.8, 1.2))
             resident = int((mib * (0.6 + 0.4 * grown) + self.random.uniform(-0.5, 0.5)) * MIB)
-            self.recorder.add(
-                Usage(BEGAN + second + 0.3, name, role, cpu, resident, received, sent, second + 5, second + 5)
-            )
+            self.recorder.add(Usage(BEGAN + second + 0.3, name, role, cpu, resident, second + 5, second + 5))
 
     def shard(self, name: str, rate: float, killed_at: float) -> None:
         for second in range(int(self.until)):

@@ -43,7 +43,7 @@ SHARDS = 2
 ACCOUNT = ("experiment", "experiment")
 WITHOUT_THE_EXTRA = """
 import sys
-missing = ["cel_expr_python", "re2", "google.protobuf", "matplotlib", "psutil", "pyroute2", "rich"]
+missing = ["cel_expr_python", "re2", "google.protobuf", "matplotlib", "psutil", "rich"]
 sys.modules.update(dict.fromkeys(missing))
 from kubeshard.cli import main
 main()

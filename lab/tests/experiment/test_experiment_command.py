@@ -87,8 +87,6 @@ def test_a_run_ends_by_itself_and_its_exit_code_says_what_is_recorded(start: Sta
     assert len(generations) >= 12
     assert all(each.gone or each.ready >= each.due for each in generations)
     assert {usage.role for usage in read(tool.folder, Usage)} == {"tool", "server", "sharder", "operator"}
-    received = {usage.process: usage.received for usage in read(tool.folder, Usage)}
-    assert all(received.values()), "bytes of every process"
     assert {scrape.role for scrape in read_scrapes(tool.folder)} == {"server", "sharder", "operator"}
     assert {gauge.name for gauge in read(tool.folder, Gauge)} >= {"rate-wanted", "rate-reached", "probe"}
     owners = {

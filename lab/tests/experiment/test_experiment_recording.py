@@ -25,7 +25,7 @@ ROWS = (
     Request("create", "project", 'a "quoted", name', 1.5, 1.6, math.nan, "unreachable"),
     Generation("project", "site", "uid", 2, 1.0, 1.1, 1.2, 1.3, True, False),
     Event(1.0, "killed", "operator-1", "line one\nline two"),
-    Usage(1.0, "operator-1", "operator", 0.25, 1 << 20, 10, 20, 3, 4),
+    Usage(1.0, "operator-1", "operator", 0.25, 1 << 20, 3, 4),
     Gauge(1.0, "rate-wanted", "", 12.0),
 )
 

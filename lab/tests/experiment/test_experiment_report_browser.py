@@ -10,7 +10,6 @@ from browser import Browser, browser, missing
 from made_runs import make_run
 
 from kubeshard_apiserver.testing.control_plane import free_port
-from kubeshard_lab.experiment.report.compare import compare
 from kubeshard_lab.experiment.report.page import write
 
 pytestmark = pytest.mark.system
@@ -18,8 +17,7 @@ pytestmark = pytest.mark.system
 MARKS = """
 return [...document.querySelectorAll("figure svg")].map(svg => {
   const frame = svg.getBoundingClientRect();
-  const kinds = ".line path, .bar path, .area use, .spread path, .growth path";
-  const marks = [...svg.querySelectorAll(kinds)].filter(mark => {
+  const marks = [...svg.querySelectorAll(".line path")].filter(mark => {
     const box = mark.getBoundingClientRect(), style = getComputedStyle(mark);
     const painted = [style.stroke, style.fill].some(paint => paint.startsWith("rgb(") && paint !== ground);
     return painted && box.width + box.height > 1 && box.left >= frame.left - 1 && box.right <= frame.right + 1
@@ -40,34 +38,28 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    runs = [
-        make_run(folder / "singleton", setup="singleton", instances=1, workers=50, duration=60.0),
-        make_run(folder / "two", instances=2, workers=50, duration=60.0, killed_at=20.0),
-        make_run(folder / "three", instances=3, workers=50, duration=60.0),
-    ]
-    return {"run": write(runs[1]), "comparison": compare(runs, folder / "comparison.html")}
+    return write(make_run(folder / "two", instances=2, workers=50, duration=60.0, killed_at=20.0))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(("name", "charts"), [("run", 7), ("comparison", 4)])
 def test_every_chart_is_in_view_with_marks_and_the_browser_reports_nothing(
-    chromium: Browser, pages: dict[str, Path], name: str, charts: int, scheme: str
+    chromium: Browser, page: Path, scheme: str
 ) -> None:
     chromium.prefer(scheme)
-    chromium.open(pages[name].as_uri())
+    chromium.open(page.as_uri())
     ground = chromium.run("return getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(254, 254, 254)") == (scheme == "light")
     found = chromium.run(GROUND + MARKS)
-    assert len(found) == charts
+    assert len(found) == 6
     assert all(marks > 0 for _, marks in found), found
     assert chromium.run("return document.documentElement.scrollWidth <= window.innerWidth")
     assert chromium.complaints() == []
 
 
-def test_the_text_of_drawings_is_text_and_is_legible(chromium: Browser, pages: dict[str, Path]) -> None:
-    chromium.open(pages["run"].as_uri())
+def test_the_text_of_drawings_is_text_and_is_legible(chromium: Browser, page: Path) -> None:
+    chromium.open(page.as_uri())
     heights = chromium.run(
         'return [...document.querySelectorAll("figure svg text")].map(text => text.getBoundingClientRect().height)'
     )

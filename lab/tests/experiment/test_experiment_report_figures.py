@@ -35,7 +35,7 @@ def generation(waited: float, *, backfilled: bool = False, gone: bool = False) -
 
 
 def usage(second: float, cpu: float, process: str = "operator-1", mib: int = 100) -> Usage:
-    return Usage(BEGAN + second, process, process.split("-")[0], cpu, mib * MIB, 0, 0, 0, 0)
+    return Usage(BEGAN + second, process, process.split("-")[0], cpu, mib * MIB, 0, 0)
 
 
 def test_every_generation_is_counted_whatever_became_of_it(tmp_path: Path) -> None:

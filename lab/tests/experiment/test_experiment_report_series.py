@@ -11,7 +11,7 @@ from kubeshard_lab.experiment.report.figures import natural
 from kubeshard_lab.experiment.report.series import (
     Sample,
     Windows,
-    cumulative_percentile,
+    cores,
     gauge,
     growth,
     latencies,
@@ -19,7 +19,6 @@ from kubeshard_lab.experiment.report.series import (
     percentiles,
     rate,
     steps,
-    usage_rate,
 )
 
 NAN, INF = math.nan, math.inf
@@ -29,8 +28,8 @@ def generation(due: float, ready: float, *, gone: bool = False) -> Generation:
     return Generation("ns", "site", "uid", 1, due, due, due, ready, False, gone)
 
 
-def usage(time: float, cpu: float, received: int = 0, sent: int = 0) -> Usage:
-    return Usage(time, "operator-1", "operator", cpu, 1 << 20, received, sent, 0, 0)
+def usage(time: float, cpu: float, switches: int = 0) -> Usage:
+    return Usage(time, "operator-1", "operator", cpu, 1 << 20, switches, 0)
 
 
 @pytest.mark.parametrize(
@@ -81,11 +80,6 @@ def test_a_percentile_that_what_was_never_ready_decides_is_infinite() -> None:
     assert percentiles(latencies(rows), Windows(0, 10, 10), (0.98, 0.99)) == [[0.5], [INF]]
 
 
-def test_a_cumulative_percentile_is_that_of_all_until_then() -> None:
-    samples = [Sample(5.0, 1.0), Sample(15.0, 9.0), Sample(25.0, 2.0), Sample(26.0, 3.0)]
-    assert cumulative_percentile(samples, Windows(0, 30, 10), 0.5) == [1.0, 1.0, 2.0]
-
-
 def test_a_rate_counts_each_window_by_its_length_and_nothing_outside() -> None:
     assert rate([-1.0, 0.0, 1.0, 9.9, 10.0, 24.0, 25.0], Windows(0, 24, 10)) == [0.3, 2 / 14]
 
@@ -110,38 +104,37 @@ def test_a_gauge_is_the_mean_of_each_window_for_each_subject() -> None:
 
 def test_cores_are_the_seconds_of_cpu_in_each_second() -> None:
     taken = steps([usage(0.0, 1.0), usage(10.0, 3.0), usage(20.0, 3.5)])
-    assert usage_rate(taken, lambda step: step.cpu, Windows(0, 20, 10)) == [0.2, 0.05]
+    assert cores(taken, Windows(0, 20, 10)) == [0.2, 0.05]
 
 
 def test_a_step_across_two_windows_belongs_to_both() -> None:
     taken = steps([usage(5.0, 0.0), usage(15.0, 1.0)])
-    assert usage_rate(taken, lambda step: step.cpu, Windows(0, 20, 10)) == pytest.approx([0.1, 0.1])
+    assert cores(taken, Windows(0, 20, 10)) == pytest.approx([0.1, 0.1])
 
 
 def test_what_a_process_used_before_the_load_is_not_in_the_first_window() -> None:
     taken = steps([usage(-10.0, 0.0), usage(0.0, 50.0), usage(10.0, 51.0)])
-    assert usage_rate(taken, lambda step: step.cpu, Windows(0, 10, 10)) == [0.1]
+    assert cores(taken, Windows(0, 10, 10)) == [0.1]
 
 
 def test_after_a_restart_counters_begin_at_0() -> None:
     taken = steps([usage(0.0, 5.0, 900), usage(1.0, 6.0, 1000), usage(4.0, 0.5, 80), usage(5.0, 0.7, 90)])
-    assert [(step.cpu, step.received, step.restarted) for step in taken] == [
-        (1.0, 100, False),
-        (0.5, 80, True),
-        (pytest.approx(0.2), 10, False),
+    assert [(step.cpu, step.restarted) for step in taken] == [
+        (1.0, False),
+        (0.5, True),
+        (pytest.approx(0.2), False),
     ]
 
 
 def test_a_restart_is_seen_by_any_counter_that_fell() -> None:
     """One that was restarted may have used more CPU by its next line than the one before it ever had."""
     (step,) = steps([usage(0.0, 0.1, 5000), usage(3.0, 0.4, 10)])
-    assert step == (0.0, 3.0, 0.4, 10, 0, True)
+    assert step == (0.0, 3.0, 0.4, True)
 
 
 def test_a_time_in_which_a_process_was_restarted_is_no_part_of_a_rate() -> None:
     taken = steps([usage(0.0, 0.0), usage(10.0, 5.0), usage(20.0, 1.0), usage(30.0, 2.0)])
-    rates = usage_rate(taken, lambda step: step.cpu, Windows(0, 30, 10))
-    assert rates == [0.5, pytest.approx(NAN, nan_ok=True), 0.1]
+    assert cores(taken, Windows(0, 30, 10)) == [0.5, pytest.approx(NAN, nan_ok=True), 0.1]
 
 
 def test_what_a_process_used_before_its_first_row_counts_if_it_is_fresh() -> None:

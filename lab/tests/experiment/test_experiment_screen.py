@@ -26,7 +26,7 @@ PICTURE = Progress(
     objects=120,
     unready=4,
     shards={"operator-1": 60, "operator-2": 59, "": 1, "gone": 0},
-    usage=[(Usage(1.0, "operator-1", "operator", 1.0, 50 << 20, 0, 0, 0, 0), 0.25)],
+    usage=[(Usage(1.0, "operator-1", "operator", 1.0, 50 << 20, 0, 0), 0.25)],
     happened=[Event(1.0, "killed", f"operator-{number}", "[why]") for number in range(9)],
     warnings=["7 requests were sent late"],
 )

@@ -1,4 +1,4 @@
-"""What is read off processes: selected metrics, percentiles of histograms, bytes on the wire, and cores for roles."""
+"""What is read off processes: selected metrics, percentiles of histograms, and cores for roles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from kubeshard_lab.experiment.processes import layout
 from kubeshard_lab.experiment.quantiles import Latencies
 from kubeshard_lab.experiment.scrapes import Scrapes
-from kubeshard_lab.experiment.wire import Bytes, Meter
 
 EXPOSITION = """\
 # HELP workqueue_queue_duration_seconds How long.
@@ -63,20 +62,6 @@ def test_a_process_that_was_restarted_counts_from_zero() -> None:
     found.scraped("one", exposed(500, 500))
     found.scraped("one", exposed(0, 10))
     assert found.quantile(0.5) == pytest.approx(0.55)
-
-
-def test_bytes_are_added_up_over_the_connections_of_a_process() -> None:
-    meter = Meter()
-    meter.measure({1: Bytes(10, 20), 2: Bytes(5, 5), 9: Bytes(99, 99)}, {1: 100, 2: 200})
-    meter.measure({1: Bytes(15, 20), 3: Bytes(1, 1)}, {1: 100, 3: 200})
-    assert meter.total == {100: Bytes(15, 20), 200: Bytes(6, 6)}
-
-
-def test_a_number_that_another_connection_has_now_is_not_subtracted() -> None:
-    meter = Meter()
-    meter.measure({1: Bytes(100, 100)}, {1: 7})
-    meter.measure({1: Bytes(3, 120)}, {1: 7})
-    assert meter.total == {7: Bytes(103, 220)}
 
 
 @pytest.mark.parametrize("cores", range(2, 17))

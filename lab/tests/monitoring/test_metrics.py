@@ -21,7 +21,6 @@ from kubeshard.monitoring.promql import by, expression
 from kubeshard_lab.examples.webhosting.api import Theme, Website
 from kubeshard_lab.examples.webhosting.dashboard import webhosting
 from kubeshard_lab.examples.webhosting.operator import StateMetrics
-from kubeshard_lab.experiment.dashboard import experiments
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
 from kubeshard_lab.virtual_time import run_virtual
 from scenes import begin
@@ -165,7 +164,7 @@ def test_a_name_or_label_that_nobody_exposes_is_refused() -> None:
 
 
 def every_dashboard() -> list[dict[str, Any]]:
-    return [*dashboards().values(), webhosting(), experiments()]
+    return [*dashboards().values(), webhosting()]
 
 
 def test_every_panel_has_its_own_place() -> None:

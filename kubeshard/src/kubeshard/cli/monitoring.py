@@ -58,8 +58,8 @@ def rules(namespace: str | None, docs_url: str | None) -> None:
 )
 @click.argument("name", metavar="sharder|operators")
 def dashboard(name: str) -> None:
-    """Print the dashboard of the sharder or of operators, as JSON for import into Grafana. With kubeshard-lab there are
-    those of its example (webhosting) and of experiments, too.
+    """Print the dashboard of the sharder or of operators, as JSON for import into Grafana. With kubeshard-lab there is
+    that of its example, webhosting, too.
     """
     import json
     from importlib.metadata import entry_points

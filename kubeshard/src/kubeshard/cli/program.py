@@ -48,7 +48,6 @@ for _command in (
         "simulate", "Inflict random faults on your operator, or on a whole ring, on virtual time.", "lab"
     ),
     NotInstalled("experiment", "Load an operator, and measure how long its users wait.", "lab"),
-    NotInstalled("measure", "Query Prometheus for the results of an experiment.", "lab"),
     NotInstalled("report", "Make a page of what an experiment recorded.", "lab"),
 ):
     cli.add_command(_command)

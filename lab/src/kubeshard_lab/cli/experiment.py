@@ -383,12 +383,11 @@ def _stop_at_interrupt(conducted: Experiment) -> asyncio.Event:
 
 
 def _judged(folder: Path, controller: str) -> RunRecord:
-    """Judges the run, writes what is made of its recording, and says how it went."""
-    from kubeshard_lab.experiment import levels, openmetrics
+    """Judges the run, makes its page, and says how it went."""
+    from kubeshard_lab.experiment import levels
     from kubeshard_lab.experiment.recording import read_run
 
     levels.judge(folder, controller)
-    openmetrics.write(folder)
     run = read_run(folder)
     for note in run.notes:
         click.echo(note)

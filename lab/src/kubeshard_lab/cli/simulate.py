@@ -125,7 +125,6 @@ def simulate() -> None:
     show_default=True,
     help="Directory for the scripts of failures.",
 )
-@click.option("--picture", metavar="FILE", type=_FILE, help="Draw the first failure, as SVG, into this file.")
 @click.option("--no-shrink", "whole", is_flag=True, help="Do not shrink the script of the first failure.")
 def run(
     target: str | None,
@@ -142,7 +141,6 @@ def run(
     objects: int | None,
     calm: float,
     output: Path,
-    picture: Path | None,
     whole: bool,
 ) -> None:
     """Plays random faults, one script for each seed: with your operator MODULE:MANAGER, or else with a ring.
@@ -202,7 +200,7 @@ def run(
         for what, count in sorted(totals.items()):
             click.echo(f"{count:9} {what}")
     if failed is not None:
-        _report_failure(*failed, output, shrink=not whole and repeats is not False, picture=picture)
+        _report_failure(*failed, output, shrink=not whole and repeats is not False)
         raise SystemExit(1)
     if kinds and (idle := [kind for kind in kinds if not totals[f"effects: {kind}"]]):
         click.echo(
@@ -214,10 +212,7 @@ def run(
 @simulate.command(
     cls=Command,
     short_help="Play a script again.",
-    examples=(
-        "kubeshard simulate replay simulated/seed-7.json",
-        "kubeshard simulate replay simulated/seed-7.json --picture failure.svg",
-    ),
+    examples=("kubeshard simulate replay simulated/seed-7.json",),
 )
 @click.argument("file", type=_FILE)
 @click.option(
@@ -227,13 +222,7 @@ def run(
     show_default=True,
     help="How many of the events before the violation are shown.",
 )
-@click.option(
-    "--picture",
-    metavar="FILE",
-    type=_FILE,
-    help="Draw what led to the violation, as SVG, into this file.",
-)
-def replay(file: Path, events: int, picture: Path | None) -> None:
+def replay(file: Path, events: int) -> None:
     """Plays the script in the file, and shows what went wrong, and what led to it: who owned the object and worked on
     it, the Leases, the writes, the requests that failed, and the faults. Exits with 1 if anything went wrong.
     """
@@ -252,7 +241,7 @@ def replay(file: Path, events: int, picture: Path | None) -> None:
         )
     if result.breaks:
         _print_violations(result)
-        _show(script, result, picture, events)
+        _show(result, events)
         raise SystemExit(1)
 
 
@@ -418,9 +407,7 @@ def _print_summary(totals: Counter[str]) -> None:
             click.echo(f"{told}: " + ", ".join(f"{name} ({count})" for name, count in counted.items()))
 
 
-def _report_failure(
-    script: Script, result: SimulationResult, output: Path, *, shrink: bool, picture: Path | None
-) -> None:
+def _report_failure(script: Script, result: SimulationResult, output: Path, *, shrink: bool) -> None:
     from kubeshard_lab.simulation.script import shrunk
 
     click.echo(f"seed {script.seed}:")
@@ -441,7 +428,7 @@ def _report_failure(
         script.save(file)
         faults = ", ".join(f"{fault.kind} after {fault.after:.0f} s" for fault in script.faults)
         click.echo(f"enough to break it: {faults or 'no faults'}\nagain: kubeshard simulate replay {file}")
-    _show(script, result, picture)
+    _show(result)
 
 
 def _saved(script: Script, output: Path) -> Path:
@@ -456,14 +443,10 @@ def _print_violations(result: SimulationResult) -> None:
         click.echo(f"  {line}")
 
 
-def _show(script: Script, result: SimulationResult, picture: Path | None, events: int = EVENTS) -> None:
-    """What led to the violation that matters, as text and, if a file is given for it, as a picture."""
-    from kubeshard_lab.simulation.timeline import as_svg, as_text, timeline_of
+def _show(result: SimulationResult, events: int = EVENTS) -> None:
+    """What led to the violation that matters."""
+    from kubeshard_lab.simulation.timeline import timeline
 
     main = result.main
     others = [each for each in result.violations if each is not main]
-    timeline = timeline_of(result.history, main.at, main.about, main.title, others=others)
-    click.echo(as_text(timeline, events))
-    if picture is not None:
-        picture.write_text(as_svg(timeline), encoding="utf-8")
-        click.echo(f"drawn to {picture}")
+    click.echo(timeline(result.history, main.at, main.about, main.title, others=others, most=events))

@@ -253,15 +253,11 @@ class OnCluster(Experiment):
         """This process's; its memory is the most that it ever had."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         cpu, resident = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
-        return [
-            Usage(
-                self._clock.wall(), "experiment", "tool", cpu, resident, 0, 0, used.ru_nvcsw, used.ru_nivcsw
-            )
-        ]
+        return [Usage(self._clock.wall(), "experiment", "tool", cpu, resident, used.ru_nvcsw, used.ru_nivcsw)]
 
     def _noted(self) -> Iterator[str]:
         yield f"objects moved {self._tracker.moves} times"
         yield (
             "in a cluster, neither processes nor metrics of operator, sharder and API server are read: waits in the "
-            "queue and reads of the API server are not judged; `kubeshard measure` asks a Prometheus for them"
+            "queue and reads of the API server are not judged"
         )

@@ -28,9 +28,6 @@ from kubeshard_lab.experiment.quantiles import increase, of_buckets, of_samples
 from kubeshard_lab.experiment.recording import Generation, Level, Request, RunRecord, read, read_run, save
 from kubeshard_lab.experiment.scrapes import Scrape, read_scrapes
 
-WINDOW = 60.0
-STEP = 15.0
-
 
 def judge(folder: Path, controller: str = CONTROLLER) -> list[Level]:
     """Judges a run and saves the levels in its `run.json`. Raises FileNotFoundError, ValueError."""
@@ -89,19 +86,15 @@ class Measured:
             if objective.role == "server" and not self._levels(objective)
         ]
 
-    def over_time(self, objective: Objective, window: float = WINDOW, step: float = STEP) -> list[Point]:
-        """The worst group in a sliding window, without empty windows. An infinite one begins with the load."""
-        if math.isnan(self.run.began):
-            return []
+    def over_time(self, objective: Objective, window: float) -> list[Point]:
+        """The worst group in each window since the load began, without empty windows."""
+        begin, last = self.run.began, min(self._end, self._buckets.last)  # NaN if it did not begin
         found = []
-        end = self.run.began + (window if math.isfinite(window) else step)
-        last = min(self._end, self._buckets.last)
-        while end <= last:
-            begin = max(end - window, self.run.began)
+        while (end := begin + window) <= last:
             worst = _worst(self._buckets.quantiles(objective, begin, end))
             if worst is not None:
                 found.append(Point(end, worst[0]))
-            end += step
+            begin = end
         return found
 
     def _during_load(self, time: float) -> bool:

@@ -72,7 +72,6 @@ class OnThisMachine(Experiment):
         self._serving = serving
         self._environment = environment
         self._logs = wanted.folder / "logs"
-        self._wire_problem = ""
 
     async def conduct(self) -> None:
         processes = self._processes = self._make_processes()
@@ -83,7 +82,6 @@ class OnThisMachine(Experiment):
                         processes.watch(watched)
                     await self._on(server)
                 finally:
-                    self._wire_problem = processes.wire_problem
                     processes.kill_all()  # before the server, which they would miss
         finally:
             self._end()
@@ -141,7 +139,6 @@ class OnThisMachine(Experiment):
         self._disturbances = Disturbances(
             self._settings.scenario, self._processes, programs, self._rng(1), self._at_work
         )
-        self._processes.measure_wire()
         await self._loads(plan)
 
     async def _start(self) -> None:
@@ -172,8 +169,6 @@ class OnThisMachine(Experiment):
 
     def _noted(self) -> Iterator[str]:
         yield f"{self._processes.restarts} restarts; objects moved {self._tracker.moves} times"
-        if self._wire_problem:
-            yield f"bytes on the wire were not measured: {self._wire_problem}"
 
     def _ended_by_themselves(self) -> Sequence[str]:
         return self._processes.ended

@@ -1,7 +1,6 @@
 """The service levels of an experiment: percentiles of histograms, and the limits that they should keep.
 
-They are those of the evaluations that the Go project published, in one table: `levels` judges a recorded run by it,
-`measuring.standard_queries` renders it as queries for a Prometheus.
+They are those of the evaluations that the Go project published. `levels` judges a recorded run by them.
 """
 
 from __future__ import annotations
@@ -15,14 +14,6 @@ import msgspec
 
 QUANTILE = 0.99
 CONTROLLER = "website"
-
-JOBS: Mapping[str, str] = {
-    "operator": "webhosting-operator",
-    "sharder": "sharder",
-    "server": "apiserver",
-    "tool": "experiment",
-}
-"""The job that a Prometheus in a cluster scrapes a role's processes as."""
 
 QUEUE = "workqueue_queue_duration_seconds"
 RECONCILE = "experiment_website_reconciliation_duration_seconds"
@@ -41,9 +32,6 @@ class Matcher(NamedTuple):
         found = labels.get(self.label, "")
         same = re.fullmatch(self.value, found) is not None if "~" in self.operator else found == self.value
         return same is not self.operator.startswith("!")
-
-    def __str__(self) -> str:
-        return f'{self.label}{self.operator}"{self.value}"'
 
 
 class Objective(msgspec.Struct, frozen=True, dict=True):

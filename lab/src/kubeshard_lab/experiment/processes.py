@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
 import psutil
 
 from kubeshard.runtime.clock import Clock
@@ -24,9 +22,6 @@ from kubeshard_lab.experiment.recording import Event, Usage
 
 GRACE = 30.0
 """Seconds from SIGTERM to SIGKILL, as for a pod."""
-
-
-_WIRE = "wire"
 
 
 FIRST = 10.0
@@ -93,8 +88,6 @@ class Processes:
         self._running: dict[str, _Running] = {}
         self._watched: list[Watched] = []
         self._known: dict[int, psutil.Process] = {}
-        self._wire: Child | None = None
-        self._bytes: Mapping[str, Sequence[int]] = {}
         self.ended: list[str] = []
         """A sentence for each process that ended by itself."""
         self.ends = Counter[str]()
@@ -112,11 +105,6 @@ class Processes:
     def watch(self, watched: Watched) -> None:
         self._watched.append(watched)
         self._pin(watched.pid, watched.role)
-
-    def measure_wire(self) -> None:
-        """Begins to count bytes on the wire, of all processes that run by then and those that start later."""
-        command = [sys.executable, "-m", "kubeshard_lab.experiment.wire"]
-        self._wire = Child(_WIRE, command, self._folder / f"{_WIRE}.log", self._environment)
 
     def stop(self, name: str, kind: str = "stopped", detail: str = "") -> None:
         """Asks it to end, and returns at once; it is killed after `GRACE`."""
@@ -164,7 +152,6 @@ class Processes:
 
     def usage(self) -> Sequence[Usage]:
         time = self._clock.wall()
-        self._read_wire()
         found = []
         alive = [
             *self._watched,
@@ -180,28 +167,23 @@ class Processes:
                     resident = process.memory_info().rss
             except psutil.Error:
                 continue
-            received, sent = self._bytes.get(str(pid), (0, 0))
             found.append(
                 Usage(
-                    time, name, role, cpu.user + cpu.system, resident, received, sent,
-                    switches.voluntary, switches.involuntary,
+                    time,
+                    name,
+                    role,
+                    cpu.user + cpu.system,
+                    resident,
+                    switches.voluntary,
+                    switches.involuntary,
                 )
-            )  # fmt: skip
+            )
         return found
 
     def kill_all(self) -> None:
         for running in self._running.values():
             running.child.kill()
         self._running.clear()
-        if self._wire is not None:
-            self._wire.kill()
-
-    @property
-    def wire_problem(self) -> str:
-        """Why bytes on the wire are not counted; `""` if they are."""
-        if self._wire is None or self._wire.running:
-            return ""
-        return (self._wire.tail(1) or f"exit code {self._wire.exit_code}").strip()
 
     def _child(self, launch: Launch) -> Started:
         child = Child(
@@ -230,18 +212,6 @@ class Processes:
 
     def _happened(self, kind: str, name: str, detail: str) -> None:
         self._record(Event(self._clock.wall(), kind, name, detail))
-
-    def _read_wire(self) -> None:
-        if self._wire is None:
-            return
-        lines = self._wire.log.read_bytes().rpartition(b"\n")[0].splitlines()
-        for line in reversed(lines[-1:]):
-            try:
-                found: Any = msgspec.json.decode(line)
-            except msgspec.DecodeError:  # an error message: `wire_problem`
-                return
-            if isinstance(found, dict):
-                self._bytes = found
 
 
 def layout(cores: Sequence[int]) -> Mapping[str, Sequence[int]]:

@@ -9,7 +9,6 @@
 | `processes.csv` | process and second: `Usage` |
 | `gauges.csv` | value that was read off at some time: `Gauge` |
 | `scrapes.txt` | line of metrics, as exposed, in blocks that begin with `# scrape <unix time> <process> <role>` |
-| `metrics.txt` | metrics of all processes with their times, as OpenMetrics, once the run has ended |
 
 The gauges, once a second:
 
@@ -42,7 +41,6 @@ from typing import IO, Any, NamedTuple, Self, TypeVar, get_type_hints
 import msgspec
 
 RUN = "run.json"
-METRICS = "metrics.txt"
 
 
 class Request(NamedTuple):
@@ -101,9 +99,6 @@ class Usage(NamedTuple):
     """Seconds, of all threads, user and system."""
     resident: int
     """Bytes."""
-    received: int
-    """Bytes over TCP."""
-    sent: int
     voluntary: int
     """Context switches."""
     involuntary: int

@@ -2,8 +2,8 @@
 
 The programs' classes are the production ones, and the load, what is recorded and how it is judged are those of any
 other experiment. What is not real: processes are tasks of this one, the API server is in memory, and what work costs is
-given (`kubeshard_lab.simulation.costs`). So CPU seconds are those that were charged; memory, network and the metrics of
-the API server are not recorded.
+given (`kubeshard_lab.simulation.costs`). So CPU seconds are those that were charged; memory and the metrics of the API
+server are not recorded.
 
 Guaranteed: on the same machine, the same settings give the same recording.
 """
@@ -84,7 +84,7 @@ class OnVirtualTime(OnThisMachine):
 
     def _noted(self) -> Iterator[str]:
         yield from super()._noted()
-        yield "simulated: CPU is what was charged for requests and events; memory and network were not simulated"
+        yield "simulated: CPU is what was charged for requests and events; memory was not simulated"
 
 
 @asynccontextmanager
@@ -135,13 +135,10 @@ class SimulatedProcesses(Processes):
         self._starts = Counter[str]()
         self.user = ""
 
-    def measure_wire(self) -> None:
-        """There is no wire."""
-
     def usage(self) -> Sequence[Usage]:
         time, busy = self._clock.wall(), self._charged.busy
         return [
-            Usage(time, name, running.launch.role, busy[process.name], 0, 0, 0, 0, 0)
+            Usage(time, name, running.launch.role, busy[process.name], 0, 0, 0)
             for name, running in self._running.items()
             if (process := self._alive(name))
         ]

@@ -18,10 +18,10 @@ from kubeshard_lab.experiment.report.series import (
     Step,
     Windows,
     by_process,
+    cores,
     finite,
     latencies,
     steps,
-    usage_rate,
 )
 
 SHARES = (0.5, 0.9, 0.99, 0.999)
@@ -72,8 +72,6 @@ class Process:
     memory_at_most: float
     memory_of_load: float
     """Mean over the load, for which a process that did not run had none."""
-    received: float
-    sent: float
     restarts: int
 
 
@@ -140,12 +138,10 @@ def _process(
         role=rows[0].role,
         cpu=cpu,
         cores=cpu / seconds if seconds else math.nan,
-        cores_at_most=max(finite(usage_rate(inside, lambda step: step.cpu, windows)), default=math.nan),
+        cores_at_most=max(finite(cores(inside, windows)), default=math.nan),
         memory=math.fsum(resident) / len(resident) if measured else math.nan,
         memory_at_most=float(max(resident)) if measured else math.nan,
         memory_of_load=math.fsum(resident) / readings if measured else math.nan,
-        received=math.fsum(step.received for step in inside) if measured else math.nan,
-        sent=math.fsum(step.sent for step in inside) if measured else math.nan,
         restarts=sum(step.restarted for step in inside),
     )
 
@@ -177,7 +173,5 @@ def together(parts: Iterable[Process], name: str) -> Process:
         memory=math.fsum(each.memory_of_load for each in given),
         memory_at_most=math.nan,
         memory_of_load=math.fsum(each.memory_of_load for each in given),
-        received=math.fsum(each.received for each in given),
-        sent=math.fsum(each.sent for each in given),
         restarts=sum(each.restarts for each in given),
     )

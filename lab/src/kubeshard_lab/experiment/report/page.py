@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.version import how_to_install
 from kubeshard_lab.experiment.recording import RunRecord
+from kubeshard_lab.experiment.report.charts import Chart
 from kubeshard_lab.experiment.report.figures import CONTROLLERS, Process, loads, processes, together, waiting
-from kubeshard_lab.experiment.report.files import save
 from kubeshard_lab.experiment.report.html import (
     Column,
     Markup,
@@ -49,7 +51,7 @@ def write(folder: Path, output: Path | None = None) -> Path:
     shown = charts(recorded, windows)
     path = output or folder / PAGE
     beside = path.with_name(CHARTS if path.name == PAGE else f"{path.stem}-charts")
-    drawn = save(shown, beside)
+    drawn = _drawn(shown, beside)
     made = page(
         recorded.run.title,
         header=[paragraph(what(recorded.run)), judged(recorded.run, "p")],
@@ -66,6 +68,22 @@ def write(folder: Path, output: Path | None = None) -> Path:
     )
     path.write_text(made, encoding="utf-8")
     return path
+
+
+def _drawn(shown: Iterable[Chart], folder: Path) -> dict[str, str]:
+    """Writes each chart as CSV, SVG and PNG. Returns the drawings by the names of their charts."""
+    try:
+        from kubeshard_lab.experiment.report.drawing import png, svg
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"reports need the package {error.name}: {how_to_install('lab')}") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = {}
+    for chart in shown:
+        drawn[chart.name] = svg(chart)
+        (folder / f"{chart.name}.csv").write_text(chart.csv(), encoding="utf-8")
+        (folder / f"{chart.name}.svg").write_text(drawn[chart.name], encoding="utf-8")
+        (folder / f"{chart.name}.png").write_bytes(png(chart))
+    return drawn
 
 
 def _generations(recorded: Recorded) -> Iterator[Markup]:
@@ -154,9 +172,7 @@ def _processes(recorded: Recorded, windows: Windows) -> Iterator[Markup]:
     if not found:
         return
     yield element("h2", "What the processes used")
-    names = (
-        "CPU", "cores, mean", "at most", "memory, mean", "at most", "received", "sent", "restarts",
-    )  # fmt: skip
+    names = ("CPU", "cores, mean", "at most", "memory, mean", "at most", "restarts")
     controllers = [each for each in found if each.role in CONTROLLERS]
     sums = [together(controllers, "operators and sharders")] if len(controllers) > 1 else []
     yield table(
@@ -183,8 +199,6 @@ def _process(each: Process) -> list[str]:
         digits(each.cores_at_most),
         size(each.memory),
         size(each.memory_at_most),
-        size(each.received),
-        size(each.sent),
         count(each.restarts),
     ]
 

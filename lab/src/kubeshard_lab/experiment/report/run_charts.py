@@ -17,6 +17,7 @@ from kubeshard_lab.experiment.report.series import (
     Values,
     Windows,
     by_process,
+    cores,
     finite,
     gauge,
     growth,
@@ -25,7 +26,6 @@ from kubeshard_lab.experiment.report.series import (
     percentiles,
     rate,
     steps,
-    usage_rate,
 )
 from kubeshard_lab.experiment.report.words import (
     Unit,
@@ -88,15 +88,11 @@ def charts(recorded: Recorded, windows: Windows) -> list[Chart]:
         rates(recorded, windows),
         objects(recorded, windows),
         cpu(recorded, windows),
-        *([memory(recorded, windows), network(recorded, windows)] if measured else []),
+        *([memory(recorded, windows)] if measured else []),
     )
     found = []
     for chart in wanted:
-        panels = [
-            replace(panel, marks=marks)
-            for panel in chart.panels
-            if isinstance(panel, Course) and not panel.empty()
-        ]
+        panels = [replace(panel, marks=marks) for panel in chart.panels if not panel.empty()]
         if panels:
             found.append(replace(chart, panels=panels))
     return found
@@ -144,7 +140,7 @@ def latency(recorded: Recorded, windows: Windows) -> Chart:
 def queue(recorded: Recorded, windows: Windows) -> Chart:
     objective = next(each for each in recorded.measured.objectives if each.histogram == QUEUE)
     window = max(windows.width, SHORTEST_OF_SCRAPES)
-    points = recorded.measured.over_time(objective, window, window)
+    points = recorded.measured.over_time(objective, window)
     line = Line("p99", [point.seconds for point in points], PERCENTILES["p99"][1])
     times = [point.time - recorded.begin - window / 2 for point in points]
     return Chart(
@@ -230,9 +226,7 @@ def objects(recorded: Recorded, windows: Windows) -> Chart:
 
 
 def cpu(recorded: Recorded, windows: Windows) -> Chart:
-    panels = _by_role(
-        recorded, windows, Unit.CORES, lambda rows: usage_rate(steps(rows), lambda step: step.cpu, windows)
-    )
+    panels = _by_role(recorded, windows, Unit.CORES, lambda rows: cores(steps(rows), windows))
     return Chart(
         name="cpu",
         title="CPU",
@@ -258,33 +252,11 @@ def memory(recorded: Recorded, windows: Windows) -> Chart:
     )
 
 
-def network(recorded: Recorded, windows: Windows) -> Chart:
-    def received(rows: Sequence[Usage]) -> Values:
-        return usage_rate(steps(rows), lambda step: step.received, windows)
-
-    def sent(rows: Sequence[Usage]) -> Values:
-        return usage_rate(steps(rows), lambda step: step.sent, windows)
-
-    panels = [
-        *_by_role(recorded, windows, Unit.BYTES_PER_SECOND, received, ": received"),
-        *_by_role(recorded, windows, Unit.BYTES_PER_SECOND, sent, ": sent"),
-    ]
-    return Chart(
-        name="network",
-        title="Network",
-        says="Bytes per second that each process received and sent over TCP. "
-        + _busiest(panels, lambda value: f"{size(value)}/s"),
-        panels=panels,
-        note="Bytes over TCP.",
-    )
-
-
 def _by_role(
     recorded: Recorded,
     windows: Windows,
     unit: Unit,
     used: Callable[[Sequence[Usage]], Values],
-    suffix: str = "",
 ) -> list[Course]:
     """A panel for the controllers, and one for what is around them and uses much more."""
     inside: list[Line] = []
@@ -296,11 +268,7 @@ def _by_role(
         lines = inside if role in CONTROLLERS else outside
         lines.append(Line(name, used(rows), of_line(len(lines)), dashed=role in ("sharder", "tool")))
     panels = (("Operators and sharders", inside), ("API server and experiment", outside))
-    return [
-        Course(f"{title}{suffix}", unit, recorded.seconds, windows.times, lines)
-        for title, lines in panels
-        if lines
-    ]
+    return [Course(title, unit, recorded.seconds, windows.times, lines) for title, lines in panels if lines]
 
 
 def _limits(levels: Iterable[Level], name: str) -> list[Limit]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -94,17 +94,6 @@ def percentiles(samples: Iterable[Sample], windows: Windows, shares: Sequence[fl
     return [[of_samples(share, values) for values in within] for share in shares]
 
 
-def cumulative_percentile(samples: Iterable[Sample], windows: Windows, share: float) -> Values:
-    """Of everything until the end of each window."""
-    found: Values = []
-    seen: Values = []
-    for values in _by_window(samples, windows):
-        seen += values
-        seen.sort()  # of_samples sorts as well, which is quick for what is in order
-        found.append(of_samples(share, seen))
-    return found
-
-
 def rate(times: Iterable[float], windows: Windows) -> Values:
     counts = [0] * len(windows)
     for time in times:
@@ -145,8 +134,6 @@ class Step(NamedTuple):
     start: float
     end: float
     cpu: float
-    received: float
-    sent: float
     restarted: bool
     """The process was restarted in between: what is counted here began later than `start`."""
 
@@ -162,39 +149,26 @@ def steps(rows: Sequence[Usage], *, fresh: bool = False) -> list[Step]:
     """Of one process. If any counter has fallen, it was restarted. `fresh`: it had used nothing before."""
     found = []
     if fresh:
-        at, cpu, received, sent = rows[0].time, *_counters(rows[0])[:3]
-        found.append(Step(at, at, cpu, received, sent, restarted=False))
+        found.append(Step(rows[0].time, rows[0].time, rows[0].cpu, restarted=False))
     for before, after in pairwise(rows):
         restarted = any(now < then for now, then in zip(_counters(after), _counters(before), strict=True))
-        cpu, received, sent = (
-            now if restarted else now - then
-            for now, then in zip(_counters(after)[:3], _counters(before)[:3], strict=True)
-        )
-        found.append(Step(before.time, after.time, cpu, received, sent, restarted))
+        cpu = after.cpu if restarted else after.cpu - before.cpu
+        found.append(Step(before.time, after.time, cpu, restarted))
     return found
 
 
-def usage_rate(taken: Iterable[Step], used: Callable[[Step], float], windows: Windows) -> Values:
-    """Per second of each window that the steps cover. A step with a restart is left out: how long was it?"""
+def cores(taken: Iterable[Step], windows: Windows) -> Values:
+    """In each window, while the steps cover it. A step with a restart is left out: how long was it?"""
     amounts, covered = [0.0] * len(windows), [0.0] * len(windows)
     for step in taken:
         if step.restarted or step.end <= step.start:
             continue
         for number, seconds in windows.overlaps(step.start, step.end):
-            amounts[number] += used(step) * seconds / (step.end - step.start)
+            amounts[number] += step.cpu * seconds / (step.end - step.start)
             covered[number] += seconds
     return [
         amount / seconds if seconds else math.nan for amount, seconds in zip(amounts, covered, strict=True)
     ]
-
-
-def total(values: Iterable[Values]) -> Values:
-    """The sum in each window of those that have a value; NaN if none has."""
-    found = []
-    for column in zip(*values, strict=True):
-        known = [value for value in column if not math.isnan(value)]
-        found.append(math.fsum(known) if known else math.nan)
-    return found
 
 
 def finite(values: Iterable[float]) -> Values:
@@ -210,4 +184,4 @@ def _by_window(samples: Iterable[Sample], windows: Windows) -> list[Values]:
 
 
 def _counters(row: Usage) -> tuple[float, ...]:
-    return (row.cpu, row.received, row.sent, row.voluntary, row.involuntary)
+    return (row.cpu, row.voluntary, row.involuntary)

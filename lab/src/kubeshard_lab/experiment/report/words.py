@@ -14,10 +14,8 @@ class Unit(Enum):
     SECONDS = "seconds"
     CORES = "cores"
     BYTES = "bytes"
-    BYTES_PER_SECOND = "bytes per second"
     PER_SECOND = "per second"
     OBJECTS = "objects"
-    SHARE = "share"
 
 
 def seconds(value: float) -> str:
@@ -78,10 +76,6 @@ def amount(unit: Unit, value: float) -> str:
             return seconds(value)
         case Unit.BYTES:
             return size(value)
-        case Unit.BYTES_PER_SECOND:
-            return f"{size(value)}/s"
-        case Unit.SHARE:
-            return percent(value)
         case Unit.OBJECTS:
             return count(value)
         case Unit.CORES | Unit.PER_SECOND:
@@ -104,11 +98,6 @@ SERVERS = {
     "cluster": "the API server of a cluster",
     "simulation": "a simulated API server, on virtual time",
 }
-
-
-def setup(run: RunRecord) -> str:
-    """The set-up as it is named beside others: `external, 3 x 15`."""
-    return f"{run.setup}, {run.instances} x {run.workers}"
 
 
 def what(run: RunRecord) -> str:
