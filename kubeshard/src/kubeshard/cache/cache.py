@@ -167,7 +167,7 @@ class Cache:
         self.declare(target, scope).add_index(name, function)
 
     def remove(self, informer: Informer[Any]) -> None:
-        """For all its users: reads raise UndeclaredKind, handlers are no longer called."""
+        """Stops the informer for all its users: reads raise UndeclaredKind, handlers are no longer called."""
         self._forget(informer)
         if task := self._running.pop(informer, None):
             task.cancel()
@@ -286,7 +286,7 @@ class Cache:
         return [obj for obj in found if labels.matches(obj.metadata.labels)] if labels else found
 
     def informer(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
-        """Without a scope, that in the kind's own scope, or else the only one. Raises UndeclaredKind."""
+        """The declared one: without a scope, that of the kind's own, or else the only one. Raises UndeclaredKind."""
         form = form_of(target)
         place = (form, scope or self.scope_of(form.kind))
         found = self._informers.get(place) or self._moved.get(place)
@@ -323,7 +323,9 @@ class Cache:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Cache]:
-        """During the block, whose own exception is raised unchanged; a group means a bug in an informer."""
+        """Lists and watches while the block runs. The block's own exception is raised unchanged; an exception group
+        means a bug in an informer.
+        """
         assert self._tasks is None, "the cache runs already"
         failure: Exception | None = None
         async with asyncio.TaskGroup() as tasks:
@@ -343,7 +345,9 @@ class Cache:
             raise failure
 
     async def synced(self) -> None:
-        """Also those declared meanwhile. Logs after ten seconds what is missing, and when that changes."""
+        """Waits until all informers are, also those declared meanwhile; forever if necessary. Logs after ten seconds
+        what is missing, and when that changes.
+        """
         notices = Notices()
         while waiting := self._unsynced():
             try:

@@ -19,7 +19,9 @@ T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
 
 class Added(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
-    """`initial`: it existed before the cache was filled or the handler added."""
+    """The object entered the cache. `initial`: it existed before, and the cache has just been filled, or the handler
+    has just been added.
+    """
 
     object: T_co
     initial: bool = False

@@ -6,7 +6,7 @@ from kubeshard.core.errors import KubeshardError
 
 
 class UndeclaredKind(KubeshardError):
-    """The kind, form or scope was not declared: declare it (a controller's `Watch` does) or read it live."""
+    """A read of an undeclared kind, form or scope: declare it (a controller's `Watch` does), or read it live."""
 
 
 class OutsideScope(KubeshardError):
@@ -14,4 +14,4 @@ class OutsideScope(KubeshardError):
 
 
 class CacheBehind(KubeshardError):
-    """It did not show own writes in time, or is not filled yet. Requeue: acting now would use stale state."""
+    """The cache did not show own writes in time, or is not filled yet. Requeue: acting now would use stale state."""

@@ -44,7 +44,9 @@ Failed = Callable[[str, BaseException], None]
 
 
 class Registration(Generic[T]):
-    """Of `Informer.add_handler`; as a context manager it removes the handler. `name`: in logs and metrics."""
+    """What `Informer.add_handler` returns. As a context manager, it removes the handler at the end of the block.
+    `name`: the handler's, in logs and metrics.
+    """
 
     def __init__(
         self,
@@ -89,10 +91,13 @@ class Registration(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        """Whether the handler has had all objects that existed when the store was filled, or it was added."""
+        """Whether the handler has been called with all objects that existed when the store was filled, or when the
+        handler was added.
+        """
         return self._filled.is_set() and self._caught_up.is_set()
 
     async def synced(self) -> None:
+        """Waits until `has_synced`; no longer once the handler is removed."""
         await self._filled.wait()
         await self._caught_up.wait()
 

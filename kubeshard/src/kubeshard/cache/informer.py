@@ -152,7 +152,10 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
     def add_index(
         self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
     ) -> None:
-        """Indexes all objects; many in the background, when reads raise CacheBehind. ValueError: the name is taken."""
+        """Indexes all present and future objects by the values of `function`. If there are many and the informer runs,
+        in the background: until `indexed` returns, reads by the index raise CacheBehind. Raises ValueError if the name
+        is taken.
+        """
         self._index_builds.begin(self.store.begin_index(name, function, changed), len(self.store))
 
     async def indexed(self) -> None:
@@ -236,7 +239,9 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         self._reflectors.run_in(group)
 
     async def rescope(self, scope: Scope, exchanging: Callable[[], None]) -> None:
-        """Called by `Cache.rescope`, under `rescoping`. If `exchanging`, called before, raises, the scope stays."""
+        """For `Cache.rescope`, which holds `rescoping`. `exchanging` is called just before the exchange; if it raises,
+        the old scope stays.
+        """
         restores, position = self._shared.rewrites, self.store.resource_version
         async with self._reflectors.reading(scope) as new, self._exchanging:
             with self._holding() as release:

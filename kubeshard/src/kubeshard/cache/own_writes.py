@@ -102,7 +102,9 @@ class OwnWrites:
     async def settled(
         self, cache: Cache, target: type[KubeObject] | Form[Any] | Kind, timeout: float = PATIENCE
     ) -> None:
-        """Informers of the kind have seen the writes to it. Raises CacheBehind after `timeout` seconds."""
+        """Waits until the informers of the kind have seen the pending writes to it. Raises CacheBehind after `timeout`
+        seconds; then the writes stay pending.
+        """
         kind = (target if isinstance(target, Kind) else form_of(target).kind).group_kind
         if kind not in self._pending:
             return

@@ -100,7 +100,7 @@ class Scope:
         return self.namespaces is ALL or not kind.namespaced or namespace in self.namespaces
 
     def may_select(self, kind: Kind, metadata: ObjectMeta) -> bool:
-        """False if it certainly is not; of field selectors, only name and namespace are evaluated."""
+        """Whether the object may be in this scope. Of field selectors, only name and namespace are evaluated."""
         if not self.covers(kind, metadata.namespace) or not self.labels.matches(metadata.labels):
             return False
         if self.hashes is not None and not self.hashes.may_select(metadata):

@@ -34,7 +34,9 @@ class UndeclaredIndex(KubeshardError):
 
 
 class Store(Generic[T]):
-    """Fed in `parts`, each by a list/watch. Lists skip objects that cannot be decoded; `get` raises their error."""
+    """Objects by namespace and name, and by the values of indexes. It is fed in `parts`, each by its own list/watch.
+    Lists skip an object that cannot be decoded; `get` raises its error, so that it is not taken for absent.
+    """
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class Store(Generic[T]):
         return self._index(name).find(value, namespace)
 
     def has_index(self, name: str) -> bool:
+        """Whether the index exists and is complete."""
         return name in self._indexes and self._indexes[name].complete
 
     def filed(self, name: str, value: str) -> Mapping[Key, T]:
@@ -106,6 +109,7 @@ class Store(Generic[T]):
 
     @property
     def versions(self) -> Mapping[str, str]:
+        """The versions up to which the parts are complete."""
         return self._versions
 
     def complete_up_to(self, namespace: str, uid: str = "") -> str:
@@ -135,7 +139,7 @@ class Store(Generic[T]):
     def begin_index(
         self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
     ) -> Iterator[None]:
-        """`add_index`, one object a step; the store may change in between. Readable after the last step."""
+        """`add_index`, one object a step; the store may change in between. The last step makes the index readable."""
         if name in self._indexes:
             raise ValueError(f"index {name!r} exists")
         index = self._indexes[name] = Index(name, function, self._places, self._index_failed, changed)
@@ -389,7 +393,7 @@ class Replacement(Generic[T]):
         self._initial = initial
         self._rewound = rewound
         self.steps: Iterator[None] = self._prepared()
-        """One object a step. After the last one, the caller must pass it to the store immediately."""
+        """Each prepares one object. After the last, the caller must pass the replacement to the store at once."""
 
     def finish(self) -> None:
         """Takes all remaining steps, and those for indexes that were added after the last one."""

@@ -148,7 +148,7 @@ class Reads(View):
         namespace: str | AllNamespaces | None = None,
         **options: Unpack[ListOptions],
     ) -> builtins.list[T]:
-        """At once, as `list`; objects that do not fit their class are logged and left out."""
+        """The objects of `list`, all in memory. Those that do not fit their class are logged and left out."""
         objects: builtins.list[T] = []
         stream = self.list(target, namespace, on_restart=objects.clear, **options)
         async for obj in stream:
@@ -289,7 +289,9 @@ class Client(Reads, Writes):
         name: str = "",
         subresource: str = "",
     ) -> bool:
-        """Whether RBAC, or another authorizer, allows it now: in all namespaces, unless one is given."""
+        """Whether RBAC, or another authorizer, allows it now: in all namespaces, unless one is given. Raises ApiError.
+        Every authenticated user may ask.
+        """
         attributes = ResourceAttributes(
             verb=verb,
             group=group,
@@ -312,7 +314,7 @@ class Client(Reads, Writes):
         accept: str = JSON,
         content_type: str = JSON,
     ) -> HttpResponse:
-        """For paths without a kind (`/version`, `/readyz`). Never fenced, but `checked`, unless it only reads. Raises
+        """Any request, for paths without a kind (`/version`, `/readyz`). A write is `checked`, but never fenced. Raises
         ApiError.
         """
         request = self._request(method, target, accept, body, content_type)

@@ -40,12 +40,16 @@ class Files(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
+    """A token that is never renewed: once it has expired, requests raise Unauthorized."""
+
     token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """Read again when a minute old, and after a 401. `fallback` is the token while the file cannot be read."""
+    """A token in a file that others rotate: read again when it is a minute old, and after a 401. `fallback` is the
+    token while the file cannot be read.
+    """
 
     path: Path
     fallback: str = field(default="", repr=False)

@@ -78,7 +78,9 @@ class Discovery:
     async def kind(
         self, group: str, *, kind: str | None = None, resource: str | None = None, version: str | None = None
     ) -> Kind:
-        """By kind (`Website`) or resource (`websites`), one of the two. Raises KindNotServed, TypeError."""
+        """The kind of that name (`Website`) or resource (`websites`). `group` is `""` for the core group. Raises
+        KindNotServed, TypeError unless exactly one of `kind` and `resource` is given.
+        """
         if (kind is None) == (resource is None):
             raise TypeError("name the kind by either kind= or resource=")
         known = (group, version or "") in self._kinds or group in self._versions
@@ -113,6 +115,7 @@ class Discovery:
         return list(found.values()), silent
 
     def forget(self, group: str) -> None:
+        """Drops what is cached of the group."""
         self._versions.pop(group, None)
         for key in [key for key in self._kinds if key[0] == group]:
             del self._kinds[key]

@@ -55,7 +55,9 @@ class Proof(Protocol):
         """`shown`: a cache of this shard shows it."""
         ...
 
-    def created(self, obj: T) -> T: ...
+    def created(self, obj: T) -> T:
+        """The object to create, with its proof."""
+        ...
 
     def require(self, obj: KubeObject) -> None:
         """Whether an object may be replaced or deleted as it was read."""

@@ -1,7 +1,4 @@
-"""Applies manifests to a cluster: CustomResourceDefinitions first, and their objects once the kinds are served.
-
-RBAC: `patch` and `create` on every kind of the manifests, `list` on the defined kinds.
-"""
+"""Applies manifests to a cluster: CustomResourceDefinitions first, and their objects once the kinds are served."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ async def install(
     client: Client, manifests: Iterable[Manifest], namespace: str | None = None
 ) -> AsyncIterator[Manifest]:
     """Creates or updates, and yields each manifest when it is done; waits until defined kinds are served before
-    anything else is applied. `namespace` is that of objects with namespaces that name none. Raises ApiError,
-    WrongNamespace.
+    anything else is applied, 20 seconds at most. `namespace` is that of objects with namespaces that name none. Raises
+    ApiError, WrongNamespace. RBAC: `patch` and `create` on every kind of the manifests, `list` on the defined kinds.
     """
     given = in_order(manifests)
     definitions = [manifest for manifest in given if manifest["kind"] == _CRD]

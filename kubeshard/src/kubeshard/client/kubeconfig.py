@@ -59,7 +59,7 @@ async def load_config(kubeconfig: str | Path | None = None, context: str | None 
 
 
 def in_cluster_config(service_account: Path = environ.SERVICE_ACCOUNT) -> ClusterConfig:
-    """A pod's. Raises ConfigurationError outside a cluster, or if the token is not mounted."""
+    """The configuration of a pod. Raises ConfigurationError outside a cluster, or if no token is mounted."""
     host, port = environ.variable("KUBERNETES_SERVICE_HOST"), environ.variable("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise ConfigurationError(

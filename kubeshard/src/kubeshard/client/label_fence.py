@@ -64,7 +64,7 @@ class LabelFence(ABC):
 
     @abstractmethod
     def by_label(self, kind: Kind, meta: ObjectMeta) -> bool:
-        """Whether the label of such an object says who may write it. If not, a sharder may be unable to change it."""
+        """Whether the label of such an object says who may write it. False only if no sharder can change it."""
 
     @abstractmethod
     def stamps(self, kind: Kind, meta: ObjectMeta) -> bool:
@@ -177,7 +177,9 @@ class LabelProof(NamedTuple):
 def _by_version(
     fence: LabelFence, kind: Kind, patch: Patch, base: ObjectMeta, *, subresource: str | None, force: bool
 ) -> Patch:
-    """A patch of this version of an object without our label, which it gets if it follows another one."""
+    """The patch, of exactly this version of an object without our label. If the object then follows another one, the
+    patch also sets the label.
+    """
     version = base.resource_version
     match patch:
         case JsonPatch(ops):

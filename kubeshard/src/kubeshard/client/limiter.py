@@ -20,7 +20,7 @@ class Limiter(Protocol):
 
 
 class TokenBucketLimiter:
-    """`qps` requests per second on average, `burst` at once after a pause. Opening a watch is one request."""
+    """At most `qps` requests a second on average, and `burst` at once after a pause. Opening a watch is one request."""
 
     def __init__(self, qps: float, burst: int, clock: Clock) -> None:
         """Raises ValueError unless both are positive."""

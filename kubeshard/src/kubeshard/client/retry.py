@@ -20,13 +20,15 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`tries` in all; if a server asks for more than `longest` seconds, the caller gets its error at once."""
+    """At most `tries` attempts. If a server asks for a wait of more than `longest` seconds, that is raised at once."""
 
     tries: int = 10
     longest: float = 60.0
 
     def delay(self, attempt: int, status: int, headers: Mapping[str, str], rng: Rng) -> float | None:
-        """Before the next attempt; None if the response is final. `attempt` counts from 1. With a tenth of jitter."""
+        """Seconds until the next attempt, or None if the response is final. `attempt` counts from 1. Has a tenth of
+        jitter, also after `Retry-After: 0`: clients that were turned away together do not return together.
+        """
         return self.pause(attempt, retry_after_of(headers) if status in (429, 503) else None, rng)
 
     def pause(self, attempt: int, wanted: float | None, rng: Rng) -> float | None:

@@ -57,7 +57,7 @@ class View:
         return self._view(_field_manager=name)
 
     def with_timeout(self, seconds: float) -> Self:
-        """The deadline of each request except lists and watches (default 10 s); writes send it to the server."""
+        """The deadline of each request, except lists and watches: 10 s by default. The server knows that of writes."""
         return self._view(_timeout=seconds)
 
     def impatient(self) -> Self:
@@ -78,11 +78,11 @@ class View:
         return self._view(_connection=self._connection.without_warnings())
 
     def turn(self) -> Awaitable[None]:
-        """Waits for the rate limit, of an impatient view, and credentials. Raises Unauthorized, ConfigurationError."""
+        """For an impatient view: waits for the rate limit and credentials. Raises Unauthorized, ConfigurationError."""
         return self._connection.turn()
 
     def sparing(self) -> Self:
-        """No create is sent that can only be refused, as its namespace is being deleted."""
+        """A create that can only be refused, as its namespace is being deleted, raises Forbidden and is not sent."""
         return self._view(_spares=True)
 
     def saw(self, meta: ObjectMeta) -> None:
@@ -91,7 +91,7 @@ class View:
 
     def checked(self, check: Guard) -> Self:
         """`check` is called immediately before each attempt of a write, also of an unfenced one, after those that this
-        view has already; if one raises, nothing is sent.
+        view has already. What one of them raises is raised, and nothing is sent.
         """
         before = self._check
         if before is None:
@@ -108,7 +108,9 @@ class View:
         return self._view(_fence=fence)
 
     def on_write(self, callback: WriteObserver) -> Self:
-        """`callback` gets a WriteRecord of each write that succeeded or got no answer, before the method ends."""
+        """`callback` gets a WriteRecord of each write that succeeded or got no answer, except dry runs, before the
+        method returns or raises.
+        """
         return self._view(_write_observers=(*self._write_observers, callback))
 
     def entered_in(self, ledger: WriteLedger) -> Self:

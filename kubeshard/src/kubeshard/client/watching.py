@@ -46,21 +46,25 @@ LONGEST_LINE = 64 * 1024 * 1024
 """Bytes. etcd accepts objects of 1.5 MB by default; what is this much longer is not an event."""
 
 _KIND_WITHIN = 160
-"""Among the first members of an event is its kind; further inside the same bytes may mean another."""
+"""The kind is among the first members of an event; further inside, the same bytes may mean something else."""
 
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class Changed(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """Also removed when the selector no longer matches. The object of a DELETED is its last state."""
+    """An object was added, changed or removed. DELETED also means that the selector no longer matches it; its `object`
+    is the last state.
+    """
 
     type: ChangeType
     object: T
 
 
 class Bookmark(msgspec.Struct, frozen=True, gc=False):
-    """All events up to the version have been sent. `ends_initial_events`: all initial objects have been sent."""
+    """All events up to the version have been sent. `ends_initial_events`: these are all initial objects, in a watch
+    with `send_initial_events`.
+    """
 
     resource_version: str
     ends_initial_events: bool = False

@@ -93,6 +93,7 @@ class Writes(View):
 
     @property
     def unfenced_kinds(self) -> Mapping[str, int]:
+        """The same, by kind."""
         return dict(self._counts.unfenced)
 
     @property
@@ -101,8 +102,8 @@ class Writes(View):
         return self._counts.refused, self._counts.refused_by_server
 
     def standing(self, obj: KubeObject, *, shown: bool = False) -> Standing | None:
-        """What the object is to the shard that this view is fenced for. None if its kind is not sharded. `shown`: a
-        cache shows it, although perhaps because of a label that is not the right one.
+        """What the object, as read or about to be created, is to the shard that this view is fenced for. None if its
+        kind is not sharded. `shown`: a cache shows it, although perhaps because of a label that is not the right one.
         """
         proof = None if self._fence is None else self._fence.proof(type(obj).KIND)
         return None if proof is None else proof.standing(obj.metadata, shown=shown)
@@ -274,7 +275,11 @@ class Writes(View):
         dry_run: bool = False,
         unfenced: bool = False,
     ) -> None:
-        """Requests the deletion. Preconditions (needed if fenced: `delete_object`) raise Conflict. Raises NotFound."""
+        """Requests the deletion, which finalizers may delay: afterwards the object may still be there.
+
+        `uid` and `resource_version` are preconditions (Conflict); a fenced view needs both, of an object that was ours:
+        see `delete_object`. `grace_period` is in seconds. Raises NotFound.
+        """
         kind = form_of(target).kind
         with self._counts:
             proof = self._enter_fence(kind, unfenced)
@@ -312,7 +317,11 @@ class Writes(View):
     async def delete_object(
         self, obj: KubeObject, *, kind: Kind | None = None, **options: Unpack[DeletionOptions]
     ) -> None:
-        """Exactly the object as it was read; options of `delete`; `kind` if it has none. Raises Conflict, NotOurs."""
+        """Deletes exactly the object that was read, in the state in which it was read; for options see `delete`.
+
+        `kind` is needed for an object that has none. Raises Conflict if it has changed, NotFound, and NotOurs if it
+        belongs to another shard.
+        """
         form = metadata_only(kind) if kind is not None else form_of(type(obj))
         meta = obj.metadata
         proof = None if self._fence is None else self._fence.proof(form.kind)
@@ -335,7 +344,7 @@ class Writes(View):
         dry_run: bool = False,
         unfenced: bool = False,
     ) -> None:
-        """All selected objects of a namespace, or of a cluster-scoped kind. RBAC: `deletecollection`."""
+        """Deletes all selected objects of a namespace, or of a cluster-scoped kind; without selectors, all of them."""
         kind = form_of(target).kind
         proof = self._enter_fence(kind, unfenced)
         selector = label_selector or Selector()

@@ -54,7 +54,7 @@ _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 
 def checked(condition: Condition) -> Condition:
-    """With a message that can be sent. Raises ValueError for values that metav1.Condition does not allow."""
+    """The condition, with a message that can be sent. Raises ValueError for what metav1.Condition does not allow."""
     if len(condition.type) > 316 or not _TYPE.fullmatch(condition.type):
         raise ValueError(f"condition type {condition.type!r}: one CamelCase word, as in Ready")
     if condition.status not in ("True", "False", "Unknown"):

@@ -34,7 +34,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class UndecodableObject(KubeshardError):
-    """It does not match its class. `partial` identifies it; None if its metadata is invalid too."""
+    """An object that does not match its class. `partial` identifies it; None if its metadata is invalid too."""
 
     def __init__(self, form: Form[Any], problem: str, partial: PartialObject | None) -> None:
         name = f" {partial.key}" if partial else ""

@@ -60,7 +60,7 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """409 Conflict: changed since it was read, a failed precondition, or another manager owns a field."""
+    """409 Conflict: the object changed since it was read, a precondition failed, or another manager owns a field."""
 
 
 class FieldConflict(Conflict):
@@ -90,7 +90,7 @@ class TooLarge(Invalid):
 
 
 class PatchTestFailed(Invalid):
-    """422 for a JSON Patch with `test` operations: most likely one failed; the server does not say which."""
+    """422 for a JSON Patch with `test` operations: most likely one of them failed; the server does not say which."""
 
 
 class Forbidden(ApiError):
@@ -114,7 +114,7 @@ class Unavailable(ApiError):
 
 
 class UnexpectedResponse(ApiError):
-    """Not from an API server: HTML of a load balancer, an empty 200, a redirect, the wrong kind."""
+    """A response that is not from an API server: HTML of a load balancer, an empty 200, a redirect, the wrong kind."""
 
 
 class NotOurs(Conflict):
@@ -129,7 +129,9 @@ class Terminal(KubeshardError):
 
 
 class Retry(KubeshardError):
-    """It cannot be done yet: the run counts as failed, and the next is after `after` (> 0) seconds, or the backoff."""
+    """Raised by a reconciler that cannot do its work yet: the run counts as failed, and the next one is after `after`
+    seconds, or without it after the usual backoff. Raises ValueError unless `after` is positive.
+    """
 
     def __init__(self, message: str = "", *, after: float | None = None) -> None:
         if after is not None and not after > 0:
@@ -143,8 +145,8 @@ class NoSuchCluster(KubeshardError):
 
 
 class Unprepared(KubeshardError):
-    """The cluster lacks what a person has to provide, such as a right or a namespace. Exit code 1."""
+    """The cluster lacks what a person has to provide, such as a right or a namespace. Commands end with exit code 1."""
 
 
 class ConfigurationError(KubeshardError):
-    """A user's mistake in a file, flag, environment variable or set-up. Exit code 2."""
+    """A user's mistake in a file, flag, environment variable or set-up. Commands end with exit code 2."""

@@ -96,7 +96,9 @@ class LabelledHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HashRanges:
-    """A set of hashes of one field, made by `of`. `str` is the `shardSelector` or `labelSelector`; "" if empty."""
+    """A set of hashes of one field, made by `of`. `str` is the parameter `shardSelector`, or `labelSelector` for hashes
+    in labels; `""` without any hash, which no server takes.
+    """
 
     field: HashedField | LabelledHash
     ranges: tuple[HashRange, ...] = ()

@@ -68,7 +68,9 @@ class Kind(NamedTuple):
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """Of the collection, one object, or its subresource. Without a namespace: all, to list and watch only."""
+        """The URL path of the collection, of one object, or of its subresource. Without a namespace it is that of all
+        namespaces, which can only be listed and watched.
+        """
         path = _collection(self, namespace)
         if name is not None:
             path += f"/{_quoted(name)}"

@@ -197,7 +197,7 @@ class OwnerReference(Struct, omit_defaults=True):
 
 
 class ObjectMeta(Struct, omit_defaults=True):
-    """The part of `metadata` that controllers use. Shared with caches: never change its mappings."""
+    """The part of `metadata` that controllers use. Its mappings are shared with caches: never change them."""
 
     name: str = ""
     generate_name: str = ""
@@ -421,7 +421,7 @@ def _revived(type_: type[T], kind: Kind, fields: dict[str, Any]) -> T:
 
 
 def form_of(target: type[T] | Form[T]) -> Form[T]:
-    """A form is returned unchanged. Raises TypeError for anything but a form or a class with a kind."""
+    """The form of a class with a kind; a form is returned unchanged. Raises TypeError for anything else."""
     if isinstance(target, Form):
         return target
     form: Form[T] = _form_of(target)

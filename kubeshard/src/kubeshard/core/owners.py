@@ -59,7 +59,7 @@ def is_controlled_by(meta: ObjectMeta, owner: KubeObject) -> bool:
 
 
 def owner_reference(owner: KubeObject) -> OwnerReference:
-    """The dependent is deleted when all its owners are gone. Raises IllegalOwner without uid or kind."""
+    """With it, a dependent is deleted once all its owners are gone. Raises IllegalOwner without uid or kind."""
     kind: Kind | None = getattr(owner, "KIND", None)
     if kind is None:
         raise IllegalOwner(
@@ -76,12 +76,14 @@ def owner_reference(owner: KubeObject) -> OwnerReference:
 
 
 def controller_reference(owner: KubeObject) -> OwnerReference:
-    """Of the one object that manages the dependent; foreground deletion of the owner waits for it."""
+    """The reference of the one owner that manages the dependent. Its foreground deletion waits for the dependent."""
     return msgspec.structs.replace(owner_reference(owner), controller=True, block_owner_deletion=True)
 
 
 def with_owner(meta: ObjectMeta, owner: KubeObject, *, controller: bool = False) -> ObjectMeta:
-    """With the owner's reference added or replaced. Raises AlreadyControlled, IllegalOwner."""
+    """The metadata with the owner's reference added or replaced. Raises IllegalOwner and, with `controller`,
+    AlreadyControlled if another object controls it.
+    """
     reference = controller_reference(owner) if controller else owner_reference(owner)
     if owner.KIND.namespaced and owner.metadata.namespace != meta.namespace:
         where = f"is in namespace {meta.namespace!r}" if meta.namespace else "has no namespace"

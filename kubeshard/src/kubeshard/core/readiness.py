@@ -49,7 +49,9 @@ class Readiness(NamedTuple):
 
 
 def is_ready(obj: KubeObject | Mapping[str, Any] | None) -> Readiness:
-    """`NotFound` for None. Raises TypeError for a class without the fields that the rules of its kind read."""
+    """The state of an object or a manifest; `NotFound` for None. Raises TypeError for a class that does not declare
+    what the rules of its kind read: at least `status.conditions`.
+    """
     if obj is None:
         return Readiness("NotFound", "there is no such object")
     kind = _kind_of(obj)

@@ -70,7 +70,7 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """The conjunction of its requirements. `str()` is the query parameter `labelSelector`."""
+    """A label selector: an object must meet all requirements. `str()` is the query parameter `labelSelector`."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -115,7 +115,7 @@ class Selector:
 
     @classmethod
     def from_label_selector(cls, selector: LabelSelector) -> Selector:
-        """Raises InvalidSelector, which names the expression and operator like the API server does."""
+        """That of a spec. Raises InvalidSelector, which names the expression and operator as the API server does."""
         requirements = [
             _requirement(key, "in", [value]) for key, value in (selector.match_labels or {}).items()
         ]
@@ -158,7 +158,7 @@ class FieldRequirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """Equality on the fields that the API server indexes (`metadata.name`, `metadata.namespace` on all kinds)."""
+    """Equality on the few fields that API servers select by: `metadata.name`, `metadata.namespace`, some per kind."""
 
     requirements: tuple[FieldRequirement, ...] = ()
 

@@ -27,7 +27,9 @@ def _nothing(_: type[KubeObject]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WaitCondition:
-    """`met` gets each state, or None; `text` continues "not ..."; `check` raises TypeError for unfit classes."""
+    """`met` gets each state of the object, and None if there is none. `text` continues "not ...", `seen` says what it
+    is instead. `check` raises TypeError for a class without the fields that are needed.
+    """
 
     text: str
     met: Callable[[Any], bool]

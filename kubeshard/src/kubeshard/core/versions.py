@@ -17,7 +17,7 @@ def compare(a: str, b: str) -> int:
 
 
 def precedes(a: str, b: str) -> bool:
-    """False if one of them is no decimal number, as some aggregated API servers send them."""
+    """Whether `a` is certainly older. False if one is no decimal number, as some aggregated API servers send."""
     return (len(a), a) < (len(b), b) and _is_number(a) and _is_number(b)
 
 

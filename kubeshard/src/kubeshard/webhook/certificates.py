@@ -39,7 +39,9 @@ _LOG = get_logger("kubeshard.webhook")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`authorities` are ordered from old to new, each with its key; `serving` is the leaf's pair."""
+    """A server's certificate and what its clients must trust, if both are made here (`selfsigned`). `authorities` are
+    ordered from old to new, each with its key; `serving` is the leaf's pair.
+    """
 
     authorities: tuple[CertificatePair, ...]
     serving: CertificatePair
@@ -100,7 +102,9 @@ class ServingCertificate:
         return self._not_after
 
     def install(self, pair: CertificatePair) -> bool:
-        """False if it is already served. If it raises UnusableCertificate, the previous pair is still served."""
+        """Serves the pair from now on; False if it is served already. If it raises UnusableCertificate, the previous
+        pair is still served.
+        """
         if pair == self._pair:
             return False
         fresh = server_context(self._minimum)
@@ -116,7 +120,7 @@ class ServingCertificate:
         return True
 
     def require_clients_of(self, authority: str | Path) -> None:
-        """Connections then need a client certificate of an authority in this file. Raises ConfigurationError."""
+        """From now on, a client needs a certificate of an authority in this file. Raises ConfigurationError."""
         try:
             self.context.load_verify_locations(authority)
         except (OSError, ssl.SSLError) as error:

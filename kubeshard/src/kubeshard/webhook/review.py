@@ -35,7 +35,7 @@ API_VERSIONS = frozenset({"admission.k8s.io/v1", "admission.k8s.io/v1beta1"})
 
 
 class InvalidReview(ValueError):
-    """Not an AdmissionReview. The message is one line, with nothing from the body but field names."""
+    """The body is no AdmissionReview. The message is one line, with nothing from the body but names of fields."""
 
 
 class UnexpectedObject(ValueError):

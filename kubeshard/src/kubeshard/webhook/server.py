@@ -80,7 +80,7 @@ class WebhookServer:
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """With the served certificate, for other servers of the process; None while this one does not listen."""
+        """TLS with the served certificate, for other servers of the process; None while this one does not listen."""
         return self._listening[1].context if self._listening else None
 
     def ready(self) -> bool:
@@ -88,7 +88,9 @@ class WebhookServer:
         return self._listening is not None and self._listening[1].ready()
 
     async def run(self, world: World) -> None:
-        """Until cancelled. Raises ConfigurationError if the port cannot be opened or no certificate is usable."""
+        """Serves until cancelled. Raises ConfigurationError if the port cannot be opened, or if there is no usable
+        certificate at the start.
+        """
         async with self.running(world):
             await asyncio.Event().wait()
 

@@ -64,10 +64,12 @@ class Denied(Exception):
 
 
 class When(TypedDict, total=False):
-    """When the API server calls, and what happens on failure. Its own defaults apply."""
+    """When the API server calls, and what happens on failure. Omitted entries have the API server's defaults."""
 
     operations: tuple[Operation, ...]
-    """Default: CREATE and UPDATE; of a subresource, what there is. On DELETE, the object is new and old."""
+    """Default: CREATE and UPDATE; of a subresource, what there is. On DELETE, the function gets the object to be
+    deleted, both as the new and as the old one.
+    """
     failure_policy: Policy
     """Default: Fail."""
     subresource: str
@@ -209,7 +211,7 @@ def defaults(target: type[Any], *, reviews: type[S], **when: Unpack[When]) -> _D
 @overload
 def defaults(target: type[T], **when: Unpack[When]) -> _Defaults[T]: ...
 def defaults(target: type[Any], *, reviews: type[Any] | None = None, **when: Unpack[When]) -> Any:
-    """Like `validates`; the function returns the object to store (`msgspec.structs.replace`), or None."""
+    """Like `validates`, but the function returns the object to store (`kubeshard.replace`), or None for no change."""
     return partial(_mark, _declared(Admits("default", target, when), reviews))
 
 

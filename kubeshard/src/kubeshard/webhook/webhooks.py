@@ -141,6 +141,7 @@ class Webhooks:
         self._registry = registry
         self._server: WebhookServer | None = None
         self.routes: Routes = self._routes()
+        """For a `WebhookServer` or an `AdmissionApp` of your own."""
 
     @property
     def port(self) -> int:
@@ -194,12 +195,14 @@ class Webhooks:
 
     def only_serve(self, certificates: CertificateSource) -> None:
         """Serves with these certificates, for whatever names they are, and registers nothing; before it runs. For
-        somebody else who does both, such as the Operator Lifecycle Manager.
+        another program that does both, such as the Operator Lifecycle Manager.
         """
         self._given, self._register, self._names_are_known = certificates, False, False
 
     async def registered(self) -> None:
-        """Once the API server knows where to call; if temporary, once it was tried (`why_uncalled`)."""
+        """Returns once the API server knows where to call; if that is temporary, once it was tried whether it does
+        (`why_uncalled`).
+        """
         if self._register and self.served:
             await self._registered_once.wait()
 
@@ -209,7 +212,9 @@ class Webhooks:
         return None if ready else "the webhooks are not served"
 
     def manifests(self, ca_bundle: str = "", *, namespace: str | None = None) -> list[Manifest]:
-        """The configurations to apply, not `conversion`. `ca_bundle`: base64 of PEM, else somebody injects it."""
+        """The webhook configurations to apply; conversion is part of a definition (`conversion`). `ca_bundle` is base64
+        of PEM; without it, something else has to inject it, such as cert-manager.
+        """
         address = self._address(namespace)
         metadata = {"annotations": self._annotations} if self._annotations else {}
         return [
@@ -252,7 +257,7 @@ class Webhooks:
             yield Grant.on(crds, "patch", name=name)
 
     async def run_with(self, client: Client) -> None:
-        """Until cancelled. Raises ConfigurationError if nobody could call them, and as `WebhookServer`."""
+        """Serves until cancelled. Raises ConfigurationError if nobody could call them, and like `WebhookServer.run`."""
         if not self.served:
             await asyncio.Event().wait()
         world = client.world
