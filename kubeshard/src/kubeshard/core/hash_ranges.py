@@ -27,12 +27,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from kubeshard.core.objects import ObjectMeta
 
 HashedField = Literal["uid", "namespace"]
-HASHED_FIELDS: tuple[HashedField, ...] = get_args(HashedField)
 
 HASHES = 1 << 64
 """How many hashes there are: the end of the last range."""

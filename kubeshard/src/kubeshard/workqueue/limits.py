@@ -40,7 +40,9 @@ class Limiter(Protocol):
 
 
 class ItemExponential:
-    """Doubles with each retry of the key up to `cap`. Jitter keeps keys apart that failed together."""
+    """Each key's delay doubles with each of its own retries, up to `cap`. Jitter is added, so that keys that failed
+    together are not retried together.
+    """
 
     def __init__(self, base: float = 0.2, cap: float = 60.0, *, jitter: float = 1.0, rng: Rng) -> None:
         if not 0 < base <= cap:
@@ -136,7 +138,9 @@ class MaxWait:
 
 
 class Retries(Generic[K]):
-    """A failure counts if the key's retry was due, or there was none; an earlier one changes nothing."""
+    """When failed keys are due again. A failure counts if the key's retry was due, or if it had none; an earlier one,
+    of a run with another trigger, changes neither the count nor the time of that retry.
+    """
 
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter

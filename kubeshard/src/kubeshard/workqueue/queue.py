@@ -165,7 +165,7 @@ class WorkQueue(Generic[K]):
         return key in self._core.taken
 
     def shut_down(self, *, discard: bool = False) -> None:
-        """Drops delayed keys and later adds; workers get the ready keys (unless `discard`), then ShutDown."""
+        """Ignores later adds and drops delayed keys; workers get the ready keys (unless `discard`), then ShutDown."""
         self._close()
         if discard:
             self._core.discard()
@@ -206,7 +206,7 @@ class WorkQueue(Generic[K]):
         return max((now - run.started for run in self._core.taken.values()), default=0.0)
 
     def view(self, limit: int = 100) -> QueueView[K]:
-        """At most `limit` of each kind of key. Takes time proportional to all keys: for debug pages."""
+        """The waiting, running and delayed keys, at most `limit` of each. Takes time for every key: for debug pages."""
         now = self._clock.monotonic()
         core = self._core
         delays = [

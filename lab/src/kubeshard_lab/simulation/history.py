@@ -1,5 +1,5 @@
-"""What happened in a run, as data: who sent, wrote, began and ended what, and when. The checker and the picture of a
-failure are made from nothing else.
+"""What happened in a run, as data: who sent, wrote, began and ended what, and when. The checker and the timeline of
+a failure are made from nothing else.
 
 The order of entries is that of events; several may have the same time. Requests are recorded when they leave their
 process, when they are answered and when they fail, changes when they are stored, by the request that made them (0: a

@@ -62,7 +62,7 @@ class SimulationResult:
 
     @property
     def main(self) -> Violation:
-        """The violation that is shrunk and drawn: the first of an invariant of the author, or else the first of all."""
+        """The violation that is shrunk and told: the first of an invariant of the author, or else the first of all."""
         return next((each for each in self.violations if each.authors), self.violations[0])
 
 
