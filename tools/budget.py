@@ -355,8 +355,8 @@ class Script:
     async def does(self, work: Coroutine[Any, Any, object]) -> None:
         await Outside(work)
 
-    async def patch(self, kind: type[KubeObject], name: str, patch: Mapping[str, Any]) -> None:
-        await self.does(self.admin.patch(kind, name, NAMESPACE, MergePatch(patch)))
+    async def patch(self, kind: type[KubeObject], name: str, patch: Mapping[str, Any], sub: str = "") -> None:
+        await self.does(self.admin.patch(kind, name, NAMESPACE, MergePatch(patch), subresource=sub or None))
 
     async def holds(self, shard: str) -> None:
         now = micro_time(self.admin.world.clock.wall())
@@ -460,13 +460,10 @@ async def moving(script: Script) -> None:
             await script.holds("b")
             await asyncio.sleep(SETTLES)
 
-        async def release(name: str) -> None:
-            none = {shard_label(RING): None, drain_label(RING): None}
-            await script.patch(App, name, {"metadata": {"labels": none}})
-
+        none = {shard_label(RING): None, drain_label(RING): None}
         async with script.measured("assign after a release", script.n):
             for name in names:
-                await release(name)
+                await script.patch(App, name, {"metadata": {"labels": none}})
             await asyncio.sleep(SETTLES)
         async with script.measured("move", script.n):
             script.shards.remove("b")
@@ -489,17 +486,6 @@ async def renewing(script: Script) -> None:
         await asyncio.sleep(50.3)
         async with script.measured("renewal, in the sharder", 6 * script.n):
             await asyncio.sleep(6 * RENEWED_EVERY)
-
-
-async def resting(script: Script) -> None:
-    """A sharder of three shards, for n minutes."""
-    await ring(script)
-    for name in ("a", "b", "c"):
-        await script.holds(name)
-    async with script.runs(build_sharder(config(), script.process)):
-        await asyncio.sleep(50.3)
-        async with script.measured("minute, sharder", script.n):
-            await asyncio.sleep(60 * script.n)
 
 
 class _Unserved:
@@ -607,9 +593,12 @@ async def reconciling(script: Script) -> None:
         def patching(kind: type[KubeObject], patch: Mapping[str, Any]) -> Callable[[str], Awaitable[None]]:
             return lambda name: script.patch(kind, name, patch)
 
-        async def release(name: str) -> None:
-            await script.patch(App, name, {"metadata": {"labels": {drain_label(RING): "true"}}})
+        async def spoil(name: str) -> None:
+            """Somebody else changes the status, and triggers a reconcile, which puts it right."""
+            await script.patch(App, name, {"status": {"text": "x"}}, "status")
+            await script.patch(App, name, {"metadata": {"annotations": {"c": "d"}}})
 
+        release = patching(App, {"metadata": {"labels": {drain_label(RING): "true"}}})
         async with script.measured("new object", script.n):
             await script.each(names, create, seconds)
         async with script.measured("change", script.n):
@@ -617,8 +606,7 @@ async def reconciling(script: Script) -> None:
         async with script.measured("no-op reconcile", script.n):
             await script.each(names, patching(App, {"metadata": {"annotations": {"a": "b"}}}), seconds)
         async with script.measured("status write", script.n):
-            # The owner of the status writes it after somebody else has.
-            await script.each(names, partial_status(script), seconds)
+            await script.each(names, spoil, seconds)
         async with script.measured("repaired child", script.n):
             await script.each(names, patching(ConfigMap, {"data": {"text": "x"}}), seconds)
         async with script.measured("event", script.n):
@@ -630,34 +618,27 @@ async def reconciling(script: Script) -> None:
     assert not any(shard_label(RING) in (app.metadata.labels or {}) for app in await _apps(script))
 
 
-def partial_status(script: Script) -> Callable[[str], Awaitable[None]]:
-    """Somebody else changes the status, and triggers a reconcile, which puts it right."""
+async def minutes(script: Script, name: str, manager: Manager, *shards: str) -> None:
+    """A program that has nothing to do, for n minutes."""
+    await ring(script)
+    for shard in shards:
+        await script.holds(shard)
+    async with script.runs(manager):
+        await asyncio.sleep(50.3)
+        async with script.measured(f"minute, {name}", script.n):
+            await asyncio.sleep(60 * script.n)
 
-    async def spoil(name: str) -> None:
-        admin = script.admin
-        await script.does(
-            admin.patch(App, name, NAMESPACE, MergePatch({"status": {"text": "x"}}), subresource="status")
-        )
-        await script.patch(App, name, {"metadata": {"annotations": {"c": "d"}}})
 
-    return spoil
+async def resting(script: Script) -> None:
+    await minutes(script, "sharder", build_sharder(config(), script.process), "a", "b", "c")
 
 
 async def idling(script: Script) -> None:
-    """A shard without objects, for n minutes."""
-    await ring(script)
-    async with script.runs(operator(script.process, Sharding(RING, SHARD, NAMESPACE))):
-        await asyncio.sleep(50.3)
-        async with script.measured("minute, shard", script.n):
-            await asyncio.sleep(60 * script.n)
+    await minutes(script, "shard", operator(script.process, Sharding(RING, SHARD, NAMESPACE)))
 
 
 async def unsharded(script: Script) -> None:
-    """An operator without a ring or a Lease, for n minutes."""
-    async with script.runs(operator(script.process)):
-        await asyncio.sleep(50.3)
-        async with script.measured("minute, operator", script.n):
-            await asyncio.sleep(60 * script.n)
+    await minutes(script, "operator", operator(script.process))
 
 
 class Play(NamedTuple):
