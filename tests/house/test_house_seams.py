@@ -41,10 +41,6 @@ ALLOWED = {
     ("kubeshard/client/credentials.py", "programs"): "credential plugins of a kubeconfig are programs",
     ("kubeshard/sharder/config.py", "the environment"): "loads a configuration",
     ("kubeshard/cli/init.py", "programs"): "runs the commands that a new project's README names",
-    (
-        "kubeshard_lab/experiment/wire.py",
-        "the network",
-    ): "only reads the kernel's table of sockets",
     ("kubeshard/cli/*", "the environment"): "commands load configurations, and hand their environment on",
     ("kubeshard_lab/cli/*", "the environment"): "likewise",
     ("kubeshard_lab/demo/*", "the environment"): "likewise",

@@ -45,13 +45,13 @@ def test_a_path_is_no_url_of_the_documentation() -> None:
     assert "expected a URL" in result.stderr
 
 
-@pytest.mark.parametrize("name", ["sharder", "operators", "webhosting", "experiments"])
+@pytest.mark.parametrize("name", ["sharder", "operators", "webhosting"])
 def test_a_dashboard_is_json_with_an_id_of_its_own(name: str) -> None:
     assert json.loads(printed("dashboard", name))["uid"] == f"kubeshard-{name}"
 
 
 def test_a_dashboard_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(ConfigurationError, match="choose one of sharder, operators, experiments, webhosting"):
+    with pytest.raises(ConfigurationError, match="choose one of sharder, operators, webhosting"):
         CliRunner().invoke(cli, ["monitoring", "dashboard", "shard"], catch_exceptions=False)
 
 
