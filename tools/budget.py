@@ -78,6 +78,7 @@ from kubeshard.sharding.hash_ring import HashRing, main_key
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
 from kubeshard.webhook.app import AdmissionApp
 from kubeshard_apiserver import ApiServer, InMemoryTransport
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.virtual_time import run_virtual
 from kubeshard_lab.virtual_world import virtual_world
 
@@ -399,7 +400,7 @@ class _Middle:
 
 async def played(play: Callable[[Script], Awaitable[None]], n: int, speed: Speed) -> Script:
     world, meter = replace(virtual_world(), rng=_Middle()), Meter()
-    server = ApiServer(world=world)
+    server = ApiServer(world=world, feature_gates=(SHARDED_LIST_AND_WATCH,))
 
     def client(transport: Any) -> Client:
         return Client(ClusterConfig("http://in-memory"), transport=transport, world=world)
@@ -567,7 +568,11 @@ def operator(client: Client, sharding: Sharding | None = None) -> Manager:
     controller = Controller(
         name="app",
         reconciler=reconcile,
-        primary=Watch(App, when=when.generation_changed | when.annotations_changed),
+        primary=Watch(
+            App,
+            when=when.generation_changed | when.annotations_changed,
+            sharded=bool(sharding and sharding.mode == "both"),
+        ),
         applies=[ConfigMap],
     )
     return Manager([controller], client=client, sharding=sharding, status_pages=None)
@@ -576,51 +581,78 @@ def operator(client: Client, sharding: Sharding | None = None) -> Manager:
 SHARD = "shard-0"
 
 
-async def reconciling(script: Script) -> None:
-    """A shard and its objects, each with a child."""
-    names, label = [f"app-{i:02}" for i in range(script.n)], {shard_label(RING): SHARD}
+def patching(
+    script: Script, kind: type[KubeObject], patch: Mapping[str, Any]
+) -> Callable[[str], Awaitable[None]]:
+    return lambda name: script.patch(kind, name, patch)
+
+
+SECONDS = 16.0
+
+
+async def reconciling(script: Script, suffix: str = "", **labels: str) -> None:
+    """Objects with these labels, each with a child."""
+    names = names_of(script)
+
+    async def spoil(name: str) -> None:
+        """Somebody else changes the status, and triggers a reconcile, which puts it right."""
+        await script.patch(App, name, {"status": {"text": "x"}}, "status")
+        await script.patch(App, name, {"metadata": {"annotations": {"c": "d"}}})
+
+    async def create(name: str) -> None:
+        await script.does(
+            script.admin.create(App(metadata=meta(name, labels=labels), spec=AppSpec(text="one")))
+        )
+
+    for operation, act in {
+        "new object": create,
+        "change": patching(script, App, {"spec": {"text": "two"}}),
+        "no-op reconcile": patching(script, App, {"metadata": {"annotations": {"a": "b"}}}),
+        "status write": spoil,
+        "repaired child": patching(script, ConfigMap, {"data": {"text": "x"}}),
+        "event": patching(script, App, {"metadata": {"labels": {"team": "b"}}}),
+    }.items():
+        async with script.measured(operation + suffix, script.n):
+            await script.each(names, act, SECONDS)
+    texts = {app.status.text for app in await _apps(script)}
+    assert texts == {"two"}, texts
+
+
+def names_of(script: Script) -> Sequence[str]:
+    return [f"app-{i:02}" for i in range(script.n)]
+
+
+async def by_labels(script: Script) -> None:
+    """A shard of a ring with a sharder."""
     await ring(script)
     manager = operator(script.process, Sharding(RING, SHARD, NAMESPACE))
     async with script.runs(manager):
         await asyncio.sleep(50.3)
-        seconds = 16.0
-
-        async def create(name: str) -> None:
-            await script.does(
-                script.admin.create(App(metadata=meta(name, labels=label), spec=AppSpec(text="one")))
-            )
-
-        def patching(kind: type[KubeObject], patch: Mapping[str, Any]) -> Callable[[str], Awaitable[None]]:
-            return lambda name: script.patch(kind, name, patch)
-
-        async def spoil(name: str) -> None:
-            """Somebody else changes the status, and triggers a reconcile, which puts it right."""
-            await script.patch(App, name, {"status": {"text": "x"}}, "status")
-            await script.patch(App, name, {"metadata": {"annotations": {"c": "d"}}})
-
-        release = patching(App, {"metadata": {"labels": {drain_label(RING): "true"}}})
-        async with script.measured("new object", script.n):
-            await script.each(names, create, seconds)
-        async with script.measured("change", script.n):
-            await script.each(names, patching(App, {"spec": {"text": "two"}}), seconds)
-        async with script.measured("no-op reconcile", script.n):
-            await script.each(names, patching(App, {"metadata": {"annotations": {"a": "b"}}}), seconds)
-        async with script.measured("status write", script.n):
-            await script.each(names, spoil, seconds)
-        async with script.measured("repaired child", script.n):
-            await script.each(names, patching(ConfigMap, {"data": {"text": "x"}}), seconds)
-        async with script.measured("event", script.n):
-            await script.each(names, patching(App, {"metadata": {"labels": {"team": "b"}}}), seconds)
+        await reconciling(script, **{shard_label(RING): SHARD})
+        release = patching(script, App, {"metadata": {"labels": {drain_label(RING): "true"}}})
         async with script.measured("acknowledgement", script.n):
-            await script.each(names, release, seconds)
-    texts = {app.status.text for app in await _apps(script)}
-    assert texts == {"two"}, texts
+            await script.each(names_of(script), release, SECONDS)
     assert not any(shard_label(RING) in (app.metadata.labels or {}) for app in await _apps(script))
+
+
+async def by_ranges(script: Script) -> None:
+    """The elected shard of a ring by ranges."""
+    manager = operator(script.process, Sharding(RING, SHARD, NAMESPACE, mode="both", delivery="ranges"))
+    async with script.runs(manager):
+        await asyncio.sleep(50.3)
+        await reconciling(script, ", ranges")
+
+
+async def alone(script: Script) -> None:
+    """An operator that is not sharded."""
+    manager = operator(script.process)
+    async with script.runs(manager):
+        await asyncio.sleep(50.3)
+        await reconciling(script, ", not sharded")
 
 
 async def minutes(script: Script, name: str, manager: Manager, *shards: str) -> None:
     """A program that has nothing to do, for n minutes."""
-    await ring(script)
     for shard in shards:
         await script.holds(shard)
     async with script.runs(manager):
@@ -630,11 +662,19 @@ async def minutes(script: Script, name: str, manager: Manager, *shards: str) -> 
 
 
 async def resting(script: Script) -> None:
+    await ring(script)
     await minutes(script, "sharder", build_sharder(config(), script.process), "a", "b", "c")
 
 
 async def idling(script: Script) -> None:
+    await ring(script)
     await minutes(script, "shard", operator(script.process, Sharding(RING, SHARD, NAMESPACE)))
+
+
+async def idling_by_ranges(script: Script) -> None:
+    """The elected shard of a ring by ranges, without objects, for n minutes."""
+    sharding = Sharding(RING, SHARD, NAMESPACE, mode="both", delivery="ranges")
+    await minutes(script, "elected shard by ranges", operator(script.process, sharding))
 
 
 async def unsharded(script: Script) -> None:
@@ -681,8 +721,11 @@ PLAYS = (
     Play(reviewing, 10),
     Play(renewing, 4),
     Play(resting, 1),
-    Play(reconciling, 4),
+    Play(by_labels, 4),
+    Play(by_ranges, 4),
+    Play(alone, 4),
     Play(idling, 1),
+    Play(idling_by_ranges, 1),
     Play(unsharded, 1),
 )
 

@@ -172,14 +172,18 @@ class HashRanges:
 
     def may_select(self, metadata: ObjectMeta) -> bool:
         """False if the object is certainly not in the share: metadata may lack what is hashed."""
-        return self.selects(metadata) or not metadata.name or (self.field == "uid" and not metadata.uid)
+        return (
+            self.hash_of(metadata) in self or not metadata.name or (self.field == "uid" and not metadata.uid)
+        )
 
     def hash_of(self, metadata: ObjectMeta) -> int:
         """The hash that decides about the object; -1 if its label says none."""
-        if isinstance(self.field, LabelledHash):
-            part = self.field.part_of(metadata)
-            return -1 if part is None else part * (HASHES // self.field.parts)
-        return fnv1a(metadata.uid if self.field == "uid" else metadata.namespace)
+        if self.field == "uid":
+            return fnv1a(metadata.uid)
+        if self.field == "namespace":
+            return fnv1a(metadata.namespace)
+        part = self.field.part_of(metadata)
+        return -1 if part is None else part * (HASHES // self.field.parts)
 
     def __str__(self) -> str:
         if isinstance(self.field, LabelledHash):

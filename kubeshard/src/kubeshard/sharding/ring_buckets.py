@@ -41,6 +41,8 @@ class RingBuckets:
         self._labelled = LabelledHash(self.label, buckets.count)
         self._resources = resources
         self._owners = owner_kinds(resources, {kind.group_resource: kind for kind in kinds})
+        self._labels: dict[Kind, bool] = {}
+        """The answers of `by_label`, which each event and each write asks for."""
 
     def covers(self, kind: Kind) -> bool:
         """Whether objects of the kind are shared out."""
@@ -48,7 +50,11 @@ class RingBuckets:
 
     def by_label(self, kind: Kind) -> bool:
         """Whether objects of the kind have the label."""
-        return self.buckets.by == "uid" and not self._resources.entry(kind.group_resource).main
+        labelled = self._labels.get(kind)
+        if labelled is None:
+            main = self._resources.entry(kind.group_resource).main
+            labelled = self._labels[kind] = self.buckets.by == "uid" and not main
+        return labelled
 
     def ranges(self, kind: Kind, buckets: Iterable[int]) -> HashRanges:
         """What selects the objects of the kind in these buckets."""
