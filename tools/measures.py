@@ -28,8 +28,8 @@ from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import JsonPatch, MergePatch
 from kubeshard.core.times import parse_time
+from kubeshard.leases import renewer
 from kubeshard.listwatch import reflector, state_machine
-from kubeshard.manager import process_health
 from kubeshard.shard import label_restorer, range_driver, reclaiming, shard_lease, stale_guard
 from kubeshard.shard.range_driver import RangeDriver
 from kubeshard.shard.range_ownership import Command, RangeOwnership, State
@@ -76,6 +76,9 @@ def by_ranges(name: str, summary: str, oracle: str, *faults: str, off: Off, **mo
 
 async def _at_once(*_: object, **__: object) -> bool:
     return True
+
+
+async def _none(*_: object) -> None: ...
 
 
 async def _false(*_: object) -> bool:
@@ -311,7 +314,7 @@ MEASURES = (
         "a process whose main loop is blocked does not renew its Lease",
         "hung",
         ("block",),
-        ((process_health.ProcessHealth, "unfit", lambda *_: None),),
+        ((renewer.LeaseRenewer, "_unfit", _none),),
     ),
     Measure(
         "expiry as observed",

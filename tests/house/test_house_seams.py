@@ -52,7 +52,8 @@ REAL = {
     f"kubeshard.runtime.{name}"
     for name in (
         "clock.SystemClock", "alarm.KernelAlarm", "alarm.default_alarm",
-        "rng.SystemRng", "http.HttpTransport", "loop_thread.LoopThread", "blocking_calls.Threads",
+        "rng.SystemRng", "http.HttpTransport", "loop_thread.LoopThread", "loop_watch.LoopWatchThread",
+        "blocking_calls.Threads",
         "watchdog.ExitWatchdog", "watchdog.KernelWatchdog", "watchdog.default_watchdog", "environ.hostname",
         "environ.pod_namespace", "pod.boot_id", "pod.this_pod", "processes.this_process", "processes.has_ended",
         "world.REAL_WORLD", "world.SystemHost",
@@ -63,6 +64,7 @@ IN_PLACE_OF_REAL = {
     "kubeshard.runtime.alarm.SleepAlarm",
     "kubeshard.runtime.watchdog.NoWatchdog",
     "kubeshard.runtime.loop_thread.SameLoop",
+    "kubeshard.runtime.loop_watch.NoLoopWatch",
 }
 """Parts that may be chosen, but must not be defaults."""
 

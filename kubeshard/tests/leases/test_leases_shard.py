@@ -189,12 +189,7 @@ async def test_where_no_watchdog_can_bite_no_shard_begins() -> None:
 @pytest.mark.system
 async def test_a_blocked_main_loop_can_neither_keep_the_lease_nor_write_after_its_time() -> None:
     """In the real world, except for the server, of which each thread has its own."""
-    beat = [time.monotonic()]
     connected: list[str] = []
-
-    def health() -> str | None:
-        lag = time.monotonic() - beat[0]
-        return f"event loop blocked for {lag:.1f}s" if lag > 0.3 else None
 
     def connect(server: str, tls: Tls, /, *, proxy: str | None = None) -> LeaseServer:
         connected.append(threading.current_thread().name)
@@ -204,10 +199,9 @@ async def test_a_blocked_main_loop_can_neither_keep_the_lease_nor_write_after_it
     assert world.thread is LoopThread
     client = Client(ClusterConfig("https://api"), world=world)
     lease = ShardLease(ME, client, timing=scaled(4))
-    async with lease.held(health) as held:
+    async with lease.held(lambda: None) as held:
         assert connected == ["MainThread", "shard-lease"]
         assert held.holds()
-        beat[0] = time.monotonic()
         time.sleep(2.7)  # noqa: ASYNC251 - the blocked loop is the point
         assert not held.holds()
-        assert "event loop blocked" in await asyncio.wait_for(held.lost(), 5)
+        assert "the event loop is blocked" in await asyncio.wait_for(held.lost(), 5)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-import math
 import threading
 import time
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, cast
 
 import pytest
 
-from kubeshard.runtime.loop import LoopWatch, waited_for_processor
+from kubeshard.runtime import loop_watch
+from kubeshard.runtime.loop import loop_factory
+from kubeshard.runtime.loop_watch import LOOK, LoopWatchThread, waited_for_processor
 
 pytestmark = pytest.mark.regression
 
@@ -30,7 +33,7 @@ class Records(logging.Handler):
 
 
 @pytest.fixture
-def records() -> Any:
+def records() -> Iterator[Records]:
     handler, logger = Records(), logging.getLogger("kubeshard.runtime")
     level = logger.level
     logger.addHandler(handler)
@@ -40,6 +43,29 @@ def records() -> Any:
     logger.setLevel(level)
 
 
+class Sleep(threading.Event):
+    """How the watch waits for a loop that sleeps. `then` is called as it begins to."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        super().__init__()
+        self.then = then
+        self.limits: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.limits.append(timeout)
+        self.then()
+        return super().wait(timeout)
+
+
+class Watch(LoopWatchThread):
+    def __init__(self, limit: float = 0.0, then: Callable[[], object] = lambda: None, **options: Any) -> None:
+        self.blocking: list[str] = []
+        options.setdefault("waited", lambda thread: 0.0)  # whatever else the machine does
+        super().__init__(self.blocking.append, **options)
+        self.limit = limit
+        self._begun = self.sleep = Sleep(then)
+
+
 def compute(news: threading.Event) -> None:
     """Blocks the loop until the watch has logged something."""
     deadline = time.monotonic() + 10
@@ -47,51 +73,89 @@ def compute(news: threading.Event) -> None:
         assert time.monotonic() < deadline
 
 
+async def author(records: Records) -> None:
+    compute(records.news)
+    records.news.clear()
+
+
+def on_each_loop(test: Callable[[Records], Coroutine[Any, Any, None]]) -> Callable[[Records, Any], None]:
+    @pytest.mark.parametrize("factory", [asyncio.new_event_loop, loop_factory()], ids=["asyncio", "uvloop"])
+    def run(records: Records, factory: Any) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(test(records))
+
+    return run
+
+
+@on_each_loop
 async def test_a_blockage_is_told_once_with_the_tasks_name_and_the_line_and_so_is_its_end(
     records: Records,
 ) -> None:
-    beat = time.monotonic()
-
-    async def turn() -> None:
-        nonlocal beat
-        while True:
-            beat = time.monotonic()
-            await asyncio.sleep(0.001)
-
-    async def author() -> None:
-        compute(records.news)
-        records.news.clear()
-
-    beating = asyncio.create_task(turn())
-    blocked: list[str] = []
-    with LoopWatch(lambda: time.monotonic() - beat, 0.05, blocked.append):
-        await asyncio.create_task(author(), name="websites worker 3")
+    with (watch := Watch(0.05)):
+        await asyncio.create_task(author(records), name="websites worker 3")
         await asyncio.to_thread(records.news.wait, 10)
-    beating.cancel()
     (message, fields), (end, _) = records.fields
     assert message == "The event loop is blocked; nothing else runs meanwhile"
     assert fields["task"] == "websites worker 3"
-    assert blocked == ["websites worker 3"]
+    assert watch.blocking == ["websites worker 3"]
     assert "test_loop_watch.py" in fields["at"]
     assert " compute" in fields["at"]
     assert end == "The event loop is running again"
+    assert watch.longest_lag() >= 0.05
 
 
+@on_each_loop
+async def test_so_is_what_blocks_a_loop_that_slept_until_then(records: Records) -> None:
+    loop, start = asyncio.get_running_loop(), asyncio.Event()
+
+    async def late() -> None:
+        await start.wait()
+        await author(records)
+
+    with (watch := Watch(0.05, lambda: loop.call_soon_threadsafe(start.set))):
+        await asyncio.create_task(late(), name="cron")
+    assert watch.blocking == ["cron"]
+    assert set(watch.sleep.limits) == {LOOK}
+
+
+@on_each_loop
+async def test_a_loop_that_slept_is_asked_again_only_when_something_runs(records: Records) -> None:
+    loop, asked, slept = asyncio.get_running_loop(), list[int](), asyncio.Event()
+
+    def waited(thread: int) -> float:
+        asked.append(thread)
+        return 0.0
+
+    def asleep() -> None:
+        counts.append(len(asked))
+        loop.call_soon_threadsafe(slept.set)
+
+    counts = list[int]()
+    with (watch := Watch(then=asleep, waited=waited)):
+        for _ in range(3):
+            await slept.wait()
+            slept.clear()
+    assert all(later > earlier for earlier, later in itertools.pairwise(counts))
+    assert "call_soon" not in vars(loop)
+    assert watch.longest_lag() < 1
+
+
+@on_each_loop
 async def test_a_loop_that_is_late_for_want_of_a_processor_is_no_tasks_fault(records: Records) -> None:
-    beat, waited, blocked = time.monotonic(), 0.0, list[str]()
+    waited = 0.0
 
     def waits(thread: int) -> float:
         assert thread == threading.main_thread().native_id
+        nonlocal waited
+        waited += 1000.0
         return waited
 
-    with LoopWatch(lambda: time.monotonic() - beat, 0.05, blocked.append, waited=waits):
-        waited = 1000.0
-        compute(records.news)
-        beat = math.inf
+    with (watch := Watch(0.05, waited=waits)):
+        await asyncio.create_task(author(records))
     (message, fields), *_ = records.fields
     assert message == "The event loop is late, because the process gets no processor"
     assert fields["waited"] == 1000.0
-    assert blocked == []
+    assert watch.blocking == []
 
 
 def test_for_how_long_a_thread_waited_for_a_processor_is_known_only_where_the_system_says() -> None:
@@ -99,21 +163,46 @@ def test_for_how_long_a_thread_waited_for_a_processor_is_known_only_where_the_sy
     assert waited_for_processor(0) == 0
 
 
-async def test_a_loop_that_turns_is_not_mentioned_and_the_thread_ends_with_the_block(
-    records: Records,
-) -> None:
-    asked = threading.Event()
-
-    def lag() -> float:
-        asked.set()
-        return 0.0
-
-    with LoopWatch(lag, limit=0.004) as watch:
-        await asyncio.to_thread(asked.wait, 10)
+async def test_the_thread_ends_with_the_block_though_its_question_is_open(records: Records) -> None:
+    with (watch := Watch(10.0)):
+        assert compute_until(lambda: watch.lag() > 0)
     assert not watch._thread.is_alive()
     assert records.fields == []
 
 
-def test_a_limit_is_positive() -> None:
-    with pytest.raises(ValueError, match="must be positive"):
-        LoopWatch(lambda: 0.0, 0)
+def compute_until(met: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10
+    while not met() and time.monotonic() < deadline:
+        threading.Event().wait(0.001)
+    return met()
+
+
+async def test_two_watches_of_one_loop_both_learn_that_it_runs() -> None:
+    loop, touched = asyncio.get_running_loop(), list[str]()
+    for name in "one", "two":
+        loop_watch._Tripwire(loop, lambda name=name: touched.append(name))  # type: ignore[misc]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert touched == ["two", "one"]
+    assert "call_soon" not in vars(loop)
+
+
+def test_a_loop_without_attributes_is_always_at_work() -> None:
+    touched = list[bool]()
+    loop_watch._Tripwire(cast(asyncio.AbstractEventLoop, object()), lambda: touched.append(True))
+    assert touched
+
+
+async def test_the_longest_lag_is_that_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(loop_watch.time, "monotonic", lambda: now)  # type: ignore[attr-defined]
+    watch = LoopWatchThread(lambda task: None)
+    assert watch.longest_lag() == watch.lag() == 0
+    for late in 2.0, 5.0, 1.0:
+        watch._asked_at = now
+        now += late
+        assert watch.lag() == late
+        watch._answer()
+    assert (watch.longest_lag(), watch.lag()) == (5.0, 0.0)
+    now += 61
+    assert watch.longest_lag() == 0

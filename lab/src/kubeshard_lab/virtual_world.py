@@ -20,6 +20,7 @@ from kubeshard.runtime.alarm import SleepAlarm
 from kubeshard.runtime.blocking_calls import Threads
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.loop_thread import SameLoop
+from kubeshard.runtime.loop_watch import NoLoopWatch
 from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import Transport
@@ -85,6 +86,7 @@ def virtual_world(
         rng=SeededRng(seed),
         connect=connect or _nowhere,
         thread=lambda name: SameLoop(),
+        loop_watch=NoLoopWatch,
         threads=Threads,
         watchdog=NoWatchdog,
         host=VirtualHost(hostname),

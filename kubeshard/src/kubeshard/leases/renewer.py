@@ -1,7 +1,8 @@
 """Drives the state machine: sends requests to the API server, arms the watchdog, notifies the workers.
 
 Guaranteed: the renewer does not depend on the workers. With its own loop and connection, it stores results before the
-workers' loop is notified, so a blocked loop can neither keep the Lease (`health` fails) nor write after the deadline
+workers' loop is notified, so a blocked loop can neither keep the Lease (it does not say that it is healthy, which it is
+asked before each renewal) nor write after the deadline
 (`HeldLease.check`, the watchdog). A renewer that fails ends the right to act. Not guaranteed: anything if its own
 thread does not get to run; the watchdog covers that.
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from typing import Literal, Protocol, assert_never, get_args
 
 from kubeshard.client.client import Client
@@ -53,6 +54,9 @@ from kubeshard.runtime.watchdog import EXIT_CODE, Watchdog
 _log = get_logger("kubeshard.leases")
 
 _FORBIDDEN_WATCH_PAUSE = 60.0
+
+BLOCKED_AFTER = 1.25
+"""Seconds after which a loop that has not answered whether its process is healthy counts as blocked."""
 
 _UNDECIDED = 1.0
 """Seconds that the question may take which right is missing. The Lease has to be renewed meanwhile, or lost in time."""
@@ -94,18 +98,20 @@ class NoLeaseMetrics:
 
 
 class LeaseRenewer:
-    """`connect` and `health` are called where `renew` runs, like everything here except `held`.
+    """`connect` is called where `renew` runs, like everything here except `held` and `health`.
 
-    `health`: why this process is not fit to hold the Lease, None if it is. `watches`: whether the Lease is watched,
-    while it is held and while somebody else holds it. `rewound` is called when the Lease shows that etcd was restored
-    from a backup, and `refused` with the API server's answer to a request for it, once for each that is another one.
+    `health`: why this process is not fit to hold the Lease, None if it is. It is called in the loop that holds the
+    Lease, before each renewal. Without one, a process whose loop is blocked is fit, too. `watches`: whether the Lease
+    is watched, while it is held and while somebody else holds it. `rewound` is called when the Lease shows that etcd
+    was restored from a backup, and `refused` with the API server's answer to a request for it, once for each that is
+    another one.
     """
 
     def __init__(
         self,
         machine: LeaseStateMachine,
         held_lease: HeldLease,
-        health: Callable[[], str | None],
+        health: Callable[[], str | None] | None,
         *,
         connect: Callable[[], AbstractAsyncContextManager[Client]],
         watches: bool,
@@ -137,7 +143,7 @@ class LeaseRenewer:
         """Written by `held`, in the workers' thread."""
         self._workers_left = asyncio.Event()
         self._attempt: asyncio.Timeout | None = None
-        """The timeout of the request in flight."""
+        """The timeout of the request or question in flight."""
         self._notices = Notices()
         self._end: float | None = None
         """For a lost Lease: when the process must have ended."""
@@ -150,7 +156,7 @@ class LeaseRenewer:
 
         Raises ConfigurationError for a Lease that will never be ours, and unexpected errors.
         """
-        held_lease = self._held_lease
+        held_lease, self._loop = self._held_lease, asyncio.get_running_loop()
         renewing = asyncio.create_task(runner.run(self.renew), name="lease renewer")
         renewing.add_done_callback(self._ended)
         held_lease.driven_by(lambda: runner.post(self._renew_soon))
@@ -201,8 +207,8 @@ class LeaseRenewer:
         machine = self._machine
         self._metrics.holding(self._claim.name, False)
         while True:
-            now = self._clock.boottime()
-            action = machine.next(now, self._clock.wall(), self._unfit())
+            unfit = await self._unfit() if machine.renews(self._clock.boottime()) else None
+            action = machine.next(self._clock.boottime(), self._clock.wall(), unfit)
             match action:
                 case Done():
                     return
@@ -331,11 +337,38 @@ class LeaseRenewer:
                 return
             await asyncio.sleep(pause)
 
-    def _unfit(self) -> str | None:
+    async def _unfit(self) -> str | None:
+        """What the loop that holds the Lease says. One that is blocked says nothing, so it needs not say all the time
+        that it turns.
+        """
+        health, machine, here = self._health, self._machine, asyncio.get_running_loop()
+        if health is None:
+            return None
+        told: asyncio.Future[str | None] = here.create_future()
+
+        def tell(unfit: str | None) -> None:
+            if not told.done():
+                told.set_result(unfit)
+
+        def ask() -> None:
+            try:
+                unfit = health()
+            except Exception as error:
+                unfit = f"its health check failed: {error_line(error)}"
+            with suppress(RuntimeError):  # nobody waits for the answer any more
+                here.call_soon_threadsafe(tell, unfit)
+
+        asked = self._clock.boottime()
+        self._loop.call_soon_threadsafe(ask)
         try:
-            return self._health()
-        except Exception as error:
-            return f"its health check failed: {error_line(error)}"
+            async with asyncio.timeout(min(BLOCKED_AFTER, machine.work_until - asked)) as self._attempt:
+                return await told
+        except TimeoutError:
+            return (
+                f"the event loop is blocked: it has not answered for {self._clock.boottime() - asked:.1f} s"
+            )
+        finally:
+            self._attempt = None
 
     # Notifications
 

@@ -202,13 +202,12 @@ class LeaseStateMachine:
         An unfit process may acquire. It cannot work, so that harms nobody for longer than the right lasts; and only
         with the Lease is the watchdog armed, which ends a process that stays unfit.
         """
+        if self.holds and unfit:
+            self.unfit = unfit  # the reason if the right ends now
         self._judge(now)
         if self.state in LAST_STATES:
             return Done()
-        due = self._due
-        if self._news and self.state is State.HELD and not self._failure:
-            due = min(due, self._hurried_at + SOONEST)
-        if now < due:
+        if now < (due := self._due_at()):
             return Wait(min(due, self._horizon(now)))
         self.unfit = (unfit or "") if self.holds else ""
         if self.unfit:
@@ -227,6 +226,15 @@ class LeaseStateMachine:
             self._news, self._hurried_at = False, now
         lease = self._lease_to_write(wall)
         return Create(lease, timeout) if self._lease is None else Replace(lease, timeout)
+
+    def renews(self, now: float) -> bool:
+        """Whether `next` will renew the Lease unless the process is unfit."""
+        return self.holds and self._due_at() <= now < self.work_until
+
+    def _due_at(self) -> float:
+        if self._news and self.state is State.HELD and not self._failure:
+            return min(self._due, self._hurried_at + SOONEST)
+        return self._due
 
     # Results
 

@@ -35,9 +35,9 @@ from kubeshard.client.client import Client
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.core.encoding import encode
 from kubeshard.core.objects import Key
-from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import error_line
+from kubeshard.runtime.loop_watch import LoopWatch
 from kubeshard.workqueue.queue import WorkQueue
 from kubeshard.workqueue.views import WaitingKey
 
@@ -131,7 +131,7 @@ class Debug:
     def __init__(
         self,
         clock: Clock,
-        process_health: ProcessHealth,
+        loop_watch: LoopWatch,
         caches: Callable[[], Iterable[Cache]],
         runners: Callable[[], Iterable[ControllerRunner]],
         clusters: Callable[[], Sequence[ClusterView]],
@@ -139,7 +139,7 @@ class Debug:
         shard: Callable[[], str] = lambda: "",
     ) -> None:
         self._clock = clock
-        self._process_health = process_health
+        self._loop_watch = loop_watch
         self._caches = caches
         self._runners = runners
         self._clusters = clusters
@@ -149,8 +149,8 @@ class Debug:
     def snapshot(self) -> DebugSnapshot:
         now = self._clock.monotonic()
         return DebugSnapshot(
-            loop_late=round(self._process_health.lag(), 3),
-            loop_latest=round(self._process_health.longest_lag(), 3),
+            loop_late=round(self._loop_watch.lag(), 3),
+            loop_latest=round(self._loop_watch.longest_lag(), 3),
             shard=self._shard(),
             controllers=[_controller(runner) for runner in self._runners()],
             clusters=self._clusters(),

@@ -155,7 +155,7 @@ class LeaderElection:
         renewer = LeaseRenewer(
             machine,
             held,
-            lambda: None,
+            None,
             connect=partial(_connection, client),
             watches=False,
             watchdog=NoWatchdog(),
@@ -251,9 +251,9 @@ class LeaderElector:
         """Enters when this instance has become the leader, however long that takes; renews until the block
         ends.
 
-        `health` returns why this process is unfit to lead, or None: while it is unfit the Lease is not renewed. It is
-        called from the renewer's thread. `rewound` is called, in this loop, when the Lease shows that etcd was restored
-        from a backup. Raises ConfigurationError where the watchdog would have no effect.
+        `health` returns why this process is unfit to lead, or None: while it is unfit, or this loop is blocked, the
+        Lease is not renewed. `rewound` is called when the Lease shows that etcd was restored from a backup. Both are
+        called in this loop. Raises ConfigurationError where the watchdog would have no effect.
         """
         world, here = self._client.world, asyncio.get_running_loop()
 

@@ -97,7 +97,8 @@ class Process:
         )
         clock = declared.world.clock
         self.health = ProcessHealth(clock, self.controllers.heard, self.controllers.hanging)
-        self.metrics.watch_loop(self.health.longest_lag)
+        self.loop_watch = declared.world.loop_watch(self.metrics.blocked)
+        self.metrics.watch_loop(self.loop_watch.longest_lag)
         self._cache: Cache | None = None
         self._elector: LeaderElector | None = None
         self._events: EventRecorder | None = None
@@ -123,7 +124,7 @@ class Process:
         self._client: Client | None = None
         self.debug = Debug(
             clock,
-            self.health,
+            self.loop_watch,
             self._caches,
             lambda: self.controllers.runners,
             others.views,
@@ -187,13 +188,13 @@ class Process:
 
     async def _run(self) -> None:
         async with AsyncExitStack() as stack:
+            stack.enter_context(self.loop_watch)
             declared = self._declared
             self._client = client = await self._connect(stack)
             self._events = events = EventRecorder(
                 client.sparing(), "manager", declared.world.host.name(), clock=declared.world.clock
             )
             await stack.enter_async_context(self.metrics.watched(events).running())
-            await stack.enter_async_context(beside("process health", self.health.run(), self._end))
             await self.pages.open(stack, client)
             for opened in declared.opens:
                 await stack.enter_async_context(opened())

@@ -31,7 +31,6 @@ from kubeshard.manager.lifecycle import Process
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.other_clusters import ClusterSource
 from kubeshard.manager.pages import STATUS_PAGES, StatusPages
-from kubeshard.manager.process_health import BEAT
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.servers import AnyServer, Called
 from kubeshard.manager.settings import Processes, Settings
@@ -325,13 +324,9 @@ class Manager(ArgumentHints):
         """Has `bound` called when shutdown starts, with the seconds that it may take (None: unlimited)."""
         self._process.stopping.ending = bound
 
-    def notice_lags(self, seconds: float) -> None:
-        """The event loop tells of itself so often that `lag` shows when it is late by so much."""
-        self._process.health.beat = min(BEAT, seconds / 2)
-
-    def lag(self) -> float:
-        """The lag of the event loop in seconds; 0 unless `run` runs. May be called from any thread."""
-        return self._process.health.lag()
+    def report_blocked(self, after: float) -> None:
+        """Logs what blocks the event loop for longer than so many seconds; 0 for nothing. Call this before `run`."""
+        self._process.loop_watch.limit = after
 
     def snapshot(self) -> DebugSnapshot:
         """What the process is doing now (`kubeshard.manager.debug`)."""

@@ -33,9 +33,9 @@ from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import Work
 
 HealthGate = Callable[[], str | None]
-"""Returns why this process is unfit to keep its right to act, or None. It is safe to call from any thread and never
-waits. A process is unfit if the event loop is blocked, the watch of a main kind has been silent for a long time, or a
-worker is far past its deadline.
+"""Returns why this process is unfit to keep its right to act, or None. It is called in the event loop, and never waits;
+a loop that does not call it is blocked. A process is unfit, too, if all kinds that it reconciles have been silent for a
+long time, or workers are far past their deadlines.
 """
 
 

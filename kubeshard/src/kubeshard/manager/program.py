@@ -33,7 +33,7 @@ from kubeshard.runtime.garbage_collection import spare_the_collector
 from kubeshard.runtime.heap import heap_trimming
 from kubeshard.runtime.init_process import leave_init_to_a_parent
 from kubeshard.runtime.logs import context, get_logger, setup
-from kubeshard.runtime.loop import LoopWatch, loop_factory
+from kubeshard.runtime.loop import loop_factory
 from kubeshard.runtime.open_files import raise_limit
 from kubeshard.runtime.supervised import Supervised, supervised
 
@@ -123,14 +123,8 @@ async def _main(
             elif (count := manager.processes) > 1:
                 return _supervisor(manager, count, settings)
             _handle_signals(manager)
-            if blocked_after:
-                manager.notice_lags(blocked_after)
-            with (
-                heap_trimming(),
-                LoopWatch(manager.lag, blocked_after, manager.metrics.blocked)
-                if blocked_after
-                else nullcontext(),
-            ):
+            manager.report_blocked(blocked_after)
+            with heap_trimming():
                 await manager.run()
     except KubeshardError as error:
         code, line = ending_of(error)

@@ -1,24 +1,12 @@
-"""The event loop of a program - uvloop if it is installed (the extra `speed`), else asyncio's - and a
-watch that reports what blocks it; cancellation that cannot be mistaken; and waiting with a limit.
-
-A blocked loop cannot report that itself, and a stack trace taken later shows something else. A thread checks a few
-times a second how late the loop is, and logs one line per blockage: the running task's name and its stack. It
-reads two attributes, takes no lock and does not wake the loop.
-
-Guaranteed: one line when the loop has not run for `limit` seconds, one when it runs again. Not guaranteed: anything
-while C code holds the interpreter lock, or while the whole process is stopped (that is logged when it
-continues, with the task that runs at that moment).
+"""The event loop of a program - uvloop if it is installed (the extra `speed`), else asyncio's; cancellation that cannot
+be mistaken; and waiting with a limit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import sys
-import threading
-import traceback
 from collections.abc import Awaitable, Callable, Coroutine
-from types import FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from kubeshard.runtime.logs import get_logger
@@ -142,101 +130,3 @@ async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
     except TimeoutError:
         return event.is_set()  # it may have been set at the same moment
     return True
-
-
-FRAMES = 4
-"""Innermost frames of the stack: enough to include a caller of the standard library."""
-
-
-class LoopWatch:
-    """Watches the loop that enters the block, until the block exits.
-
-    `lag`: by how many seconds that loop is late. `blocked` is called with the task's name for each blockage. Both are
-    called in the thread, and must not wait or raise. A loop that is late because its thread gets no processor is not
-    blocked by a task: that is told apart by `waited` (see `waited_for_processor`).
-    """
-
-    def __init__(
-        self,
-        lag: Callable[[], float],
-        limit: float = 1.0,
-        blocked: Callable[[str], None] = lambda task: None,
-        *,
-        waited: Callable[[int], float] | None = None,
-    ) -> None:
-        if not limit > 0:
-            raise ValueError(f"limit {limit} s must be positive")
-        self._lag = lag
-        self._limit = limit
-        self._tell = blocked
-        self._waited = waited or waited_for_processor
-        self._over = threading.Event()
-        self._blocked = False
-        self._longest = 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._watch, name="loop-watch", daemon=True)
-        self._loops_thread = self._native_id = 0
-
-    def __enter__(self) -> LoopWatch:
-        self._loop = asyncio.get_running_loop()
-        self._loops_thread, self._native_id = threading.get_ident(), threading.get_native_id()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        lag, before = 0.0, self._waited(self._native_id)
-        while not self._over.wait(max(self._limit - lag, self._limit / 4)):  # it cannot be too late earlier
-            lag = self._lag()
-            if lag > self._limit:
-                self._longest = lag
-                if not self._blocked:
-                    self._blocked = True
-                    waited = self._waited(self._native_id) - before
-                    if waited > lag / 2:
-                        _log.warning(
-                            "The event loop is late, because the process gets no processor",
-                            seconds=round(lag, 1),
-                            waited=round(waited, 1),
-                            advice="raise the CPU limit of the container, or its request on a busy node",
-                        )
-                    else:
-                        self._report(lag)
-                continue
-            before = self._waited(self._native_id)
-            if self._blocked:
-                self._blocked = False
-                _log.info("The event loop is running again", blocked_for=round(self._longest, 1))
-
-    def _report(self, lag: float) -> None:
-        task = asyncio.current_task(self._loop)
-        name = task.get_name() if task else "none: a callback"
-        frame = sys._current_frames().get(self._loops_thread)
-        _log.error(
-            "The event loop is blocked; nothing else runs meanwhile",
-            seconds=round(lag, 1),
-            task=name,
-            at=_where(frame),
-            advice="use await, a BlockingReconciler or a thread for code that waits or computes for long",
-        )
-        self._tell(name if task else "callback")
-
-
-def waited_for_processor(thread: int) -> float:
-    """Seconds that a thread, by its native id, was ready to run and did not; 0 where Linux does not say."""
-    try:
-        with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
-
-
-def _where(frame: FrameType | None) -> str:
-    """The innermost frames, innermost first."""
-    stack = reversed(traceback.extract_stack(frame, limit=FRAMES)) if frame else ()
-    return " < ".join(f"{entry.filename}:{entry.lineno} {entry.name}" for entry in stack)

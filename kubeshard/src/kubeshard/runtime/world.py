@@ -20,6 +20,7 @@ from kubeshard.runtime.alarm import Alarm, default_alarm
 from kubeshard.runtime.blocking_calls import CallRunner, Threads
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.runtime.loop_thread import LoopRunner, LoopThread
+from kubeshard.runtime.loop_watch import LoopWatch, LoopWatchThread
 from kubeshard.runtime.rng import Rng, SystemRng
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import Transport
@@ -93,6 +94,8 @@ class World:
     connect: Connect
     thread: Callable[[str], LoopRunner]
     """Runs work that a blocked event loop must not delay, in a thread of that name."""
+    loop_watch: Callable[[Callable[[str], None]], LoopWatch]
+    """Watches an event loop; called with what is to be called with the name of each task that blocks it."""
     threads: Callable[[str, int], CallRunner]
     """Runs calls that would block the event loop: at most so many at once, in threads of that name."""
     watchdog: Callable[[], Watchdog]
@@ -114,6 +117,7 @@ REAL_WORLD = World(
     rng=SystemRng(),
     connect=_connect,
     thread=LoopThread,
+    loop_watch=LoopWatchThread,
     threads=Threads,
     watchdog=lambda: default_watchdog(_CLOCK),
     host=SystemHost(),

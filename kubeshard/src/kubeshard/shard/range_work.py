@@ -28,7 +28,6 @@ from kubeshard.client.client import Client
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.range_driver import RangeDriver
 from kubeshard.shard.range_ownership import RangeOwnership
@@ -83,24 +82,19 @@ async def work_by_ranges(
         )
     ownership = RangeOwnership(shard.name, ranges.divided)
     calls = _Calls(ownership, work)
-    health = ProcessHealth(client.world.clock, lambda: (), lambda: ())
     lease = ShardLease(shard, client, timing=timing, report=f"{ranges.divided}:")
-    beat = asyncio.create_task(health.run(), name="process health")
-    try:
-        async with lease.held(health.unfit) as held:
-            driver = RangeDriver(
-                shard,
-                client,
-                client.with_timeout(timing.request_bound).checked(held.check),
-                ownership,
-                calls,
-                calls.take_over,
-                ranges.drain_timeout,
-            )
-            await _until_stopped(driver, calls, held, stop)
-            held.stopped_cleanly()
-    finally:
-        beat.cancel()
+    async with lease.held(lambda: None) as held:  # fit unless the loop is blocked
+        driver = RangeDriver(
+            shard,
+            client,
+            client.with_timeout(timing.request_bound).checked(held.check),
+            ownership,
+            calls,
+            calls.take_over,
+            ranges.drain_timeout,
+        )
+        await _until_stopped(driver, calls, held, stop)
+        held.stopped_cleanly()
 
 
 async def _until_stopped(

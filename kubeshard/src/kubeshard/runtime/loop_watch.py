@@ -1,0 +1,250 @@
+"""A watch over an event loop: how late it is, and what blocks it.
+
+A blocked loop cannot report that itself, and a stack trace taken later shows something else. So a thread asks the loop
+to answer: how long that takes is the lag, and if it takes too long, the thread logs one line with the running task's
+name and its stack. To ask all the time would keep an idle process awake; to ask rarely would miss most blockages. But a
+loop that sleeps cannot block before something makes it run a task, for which asyncio calls `loop.call_soon`. So:
+
+    at work    ask, pause, ask, pause for twice as long, ...
+       |  nothing was scheduled from before the question until its answer: whatever had been was run before that
+       v
+    asleep     do nothing until the tripwire is touched
+       |  the first `call_soon`: the tripwire is gone with it, so that a loop at work does not pay for it
+       v
+    at work
+
+The tripwire is an attribute of this one loop that hides its method. A loop without attributes is always at work.
+
+Guaranteed: one line when a task has blocked the loop for half a limit more than `limit` seconds at most, one when it
+runs again. A plain callback (of a timer, a reader or a protocol) that blocks a loop which slept until then is noticed
+only if it still does at the next `LOOK`. Not guaranteed: anything while C code holds the interpreter lock, or while the
+whole process is stopped (that is logged when it continues, with the task that runs at that moment).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from types import FrameType, TracebackType
+from typing import Any, Protocol
+
+from kubeshard.runtime.logs import get_logger
+
+LONGEST_PAUSE = 0.5
+"""Seconds between two questions to a loop at work, or less: what blocks it for less time may not be noticed."""
+SHORTEST_PAUSE = 0.01
+"""Seconds after which what woke a sleeping loop may be done. From there, pauses grow."""
+LOOK = 30.0
+"""Seconds between two questions to a loop that sleeps."""
+LAG_MEMORY = 60.0
+NO_LAG = 0.001
+"""As long as a turn may take."""
+FRAMES = 4
+"""Innermost frames of the stack: enough to include a caller of the standard library."""
+
+_log = get_logger("kubeshard.runtime")
+
+
+class LoopWatch(Protocol):
+    """Watches the loop that enters the block, until the block exits."""
+
+    limit: float
+    """Seconds after which a blockage is reported; 0: none is. Set before the block."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def longest_lag(self) -> float:
+        """The maximum lag of the loop within the last minute, in seconds. May be called from any thread."""
+        ...
+
+    def lag(self) -> float:
+        """For how many seconds the loop has not answered. May be called from any thread."""
+        ...
+
+
+class NoLoopWatch:
+    """For simulations, whose loops run on virtual time."""
+
+    def __init__(self, blocked: Callable[[str], None]) -> None:
+        self.limit = 0.0
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def lag(self) -> float:
+        return 0.0
+
+    def longest_lag(self) -> float:
+        return 0.0
+
+
+class LoopWatchThread:
+    """`blocked` is called with the task's name for each blockage, in the thread, and must not wait or raise. A loop
+    that is late because its thread gets no processor is not blocked by a task: that is told apart by `waited`.
+    """
+
+    def __init__(
+        self, blocked: Callable[[str], None], *, waited: Callable[[int], float] | None = None
+    ) -> None:
+        self.limit = 0.0
+        self._tell = blocked
+        self._waited = waited or waited_for_processor
+        self._over = threading.Event()
+        self._begun = threading.Event()
+        """The loop has scheduled something since the tripwire was laid."""
+        self._answered = threading.Event()
+        self._asked_at: float | None = None
+        """None while no question is open."""
+        self._lags: deque[tuple[float, float]] = deque()
+        """Times and lags of the loop within the last minute, with descending lags."""
+        self._thread = threading.Thread(target=self._watch, name="loop-watch", daemon=True)
+
+    def __enter__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loops_thread, self._native_id = threading.get_ident(), threading.get_native_id()
+        self._thread.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._answered.set()
+        self._begun.set()
+        self._thread.join()
+
+    def lag(self) -> float:
+        return 0.0 if (asked := self._asked_at) is None else time.monotonic() - asked
+
+    def longest_lag(self) -> float:
+        earliest = time.monotonic() - LAG_MEMORY
+        return max([self.lag(), *(lag for when, lag in list(self._lags) if when >= earliest)])
+
+    # In the thread
+
+    def _watch(self) -> None:
+        tripwire = _Tripwire(self._loop, self._begun.set)
+        longest = min(LONGEST_PAUSE, self.limit / 2) if self.limit else LONGEST_PAUSE
+        pause = SHORTEST_PAUSE
+        while not self._over.is_set():
+            self._ask()
+            if self._begun.is_set():
+                pause = min(2 * pause, longest)
+            else:
+                pause = min(SHORTEST_PAUSE, longest)
+                self._begun.wait(LOOK)
+            if self._begun.is_set():
+                self._over.wait(pause)
+                self._begun.clear()
+                tripwire = _Tripwire(self._loop, self._begun.set)
+        tripwire.remove()
+
+    def _ask(self) -> None:
+        asked, waited = time.monotonic(), self._waited(self._native_id)
+        self._answered.clear()
+        self._asked_at = asked
+        self._loop.call_soon_threadsafe(self._answer)
+        if self._over.is_set() or self._answered.wait(self.limit or None):
+            return
+        lag, waited = time.monotonic() - asked, self._waited(self._native_id) - waited
+        if waited > lag / 2:
+            _log.warning(
+                "The event loop is late, because the process gets no processor",
+                seconds=round(lag, 1),
+                waited=round(waited, 1),
+                advice="raise the CPU limit of the container, or its request on a busy node",
+            )
+        else:
+            self._report(lag)
+        self._answered.wait()
+        if not self._over.is_set():
+            blocked_for = round(time.monotonic() - asked, 1)
+            _log.info("The event loop is running again", blocked_for=blocked_for)
+
+    def _answer(self) -> None:
+        """In the loop."""
+        if (lag := self.lag()) > NO_LAG:
+            self._note(lag)
+        self._asked_at = None
+        self._answered.set()
+
+    def _note(self, lag: float) -> None:
+        now = time.monotonic()
+        while self._lags and self._lags[-1][1] <= lag:
+            self._lags.pop()
+        while self._lags and self._lags[0][0] < now - LAG_MEMORY:
+            self._lags.popleft()
+        self._lags.append((now, lag))
+
+    def _report(self, lag: float) -> None:
+        task = asyncio.current_task(self._loop)
+        name = task.get_name() if task else "none: a callback"
+        frame = sys._current_frames().get(self._loops_thread)
+        _log.error(
+            "The event loop is blocked; nothing else runs meanwhile",
+            seconds=round(lag, 1),
+            task=name,
+            at=_where(frame),
+            advice="use await, a BlockingReconciler or a thread for code that waits or computes for long",
+        )
+        self._tell(name if task else "callback")
+
+
+_METHOD = "call_soon"
+
+
+class _Tripwire:
+    """Calls `touched` once, when the loop schedules something. Several may be laid on a loop, on top of each other."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, touched: Callable[[], object]) -> None:
+        self._loop = loop
+        self._touched = touched
+        try:
+            self._below = vars(loop).get(_METHOD)
+            vars(loop)[_METHOD] = self
+        except TypeError:  # it has no attributes
+            touched()
+
+    def __call__(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        self._step_aside()
+        self._touched()
+        return self._loop.call_soon(callback, *args, context=context)
+
+    def remove(self) -> None:
+        if getattr(self._loop, _METHOD) is self:
+            self._step_aside()
+
+    def _step_aside(self) -> None:
+        if self._below is None:
+            vars(self._loop).pop(_METHOD, None)
+        else:
+            vars(self._loop)[_METHOD] = self._below
+
+
+def waited_for_processor(thread: int) -> float:
+    """Seconds that a thread, by its native id, was ready to run and did not; 0 where Linux does not say."""
+    try:
+        with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def _where(frame: FrameType | None) -> str:
+    """The innermost frames, innermost first."""
+    stack = reversed(traceback.extract_stack(frame, limit=FRAMES)) if frame else ()
+    return " < ".join(f"{entry.filename}:{entry.lineno} {entry.name}" for entry in stack)
