@@ -83,26 +83,7 @@ class Bench:
 
     def start_sharder(self, program: Program) -> Child:
         """Starts a sharder that leads and has a webhook that the API server can reach."""
-        port = GO_WEBHOOK_PORT if program.go else free_port()
-        identity = renewed(None, ["127.0.0.1"], time.time())
-        folder = self.kube.folder / f"certificates-{port}"
-        folder.mkdir(exist_ok=True)
-        (folder / "tls.crt").write_bytes(identity.serving.certificate)
-        (folder / "tls.key").write_bytes(identity.serving.private_key)
-        document = {
-            "apiVersion": sharder_config.API_VERSION,
-            "kind": sharder_config.KIND,
-            **_addresses(),
-            "webhook": {
-                "server": {"certDir": str(folder), "bindAddress": f"127.0.0.1:{port}"},
-                "config": {
-                    "clientConfig": {
-                        "url": f"https://127.0.0.1:{port}/",
-                        "caBundle": _base64(identity.bundle),
-                    }
-                },
-            },
-        }
+        document = sharder_document(self.kube.folder, GO_WEBHOOK_PORT if program.go else free_port())
         if not program.go:  # as in an installation: no webhook is called for the sharder's own moves
             document["sharders"] = [ADMINISTRATOR]
         command = [str(program.go)] if program.go else [*_KUBESHARD, "sharder"]
@@ -214,6 +195,29 @@ async def _served(client: Client, kind: type[KubeObject]) -> None:
                 return
             except NotFound:
                 await asyncio.sleep(0.1)
+
+
+def sharder_document(folder: Path, port: int) -> dict[str, Any]:
+    """The configuration of a sharder whose webhook is at that port; its certificates are written to the folder."""
+    identity = renewed(None, ["127.0.0.1"], time.time())
+    certificates = folder / f"certificates-{port}"
+    certificates.mkdir(exist_ok=True)
+    (certificates / "tls.crt").write_bytes(identity.serving.certificate)
+    (certificates / "tls.key").write_bytes(identity.serving.private_key)
+    return {
+        "apiVersion": sharder_config.API_VERSION,
+        "kind": sharder_config.KIND,
+        **_addresses(),
+        "webhook": {
+            "server": {"certDir": str(certificates), "bindAddress": f"127.0.0.1:{port}"},
+            "config": {
+                "clientConfig": {
+                    "url": f"https://127.0.0.1:{port}/",
+                    "caBundle": _base64(identity.bundle),
+                }
+            },
+        },
+    }
 
 
 def programs(go: Path | None, number: int) -> tuple[Program, ...]:

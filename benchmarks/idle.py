@@ -1,6 +1,6 @@
 """How often processes wake up that have nothing to do.
 
-    python benchmarks/idle.py [--seconds 60] [--subjects manager,elected] [--who]
+    python benchmarks/idle.py [--seconds 60] [--subjects manager,elected] [--who] [--go-sharder PATH]
 
 | subject | a process with |
 |---|---|
@@ -16,6 +16,8 @@ nothing changes. Counted is what the kernel says of their threads: "wake-ups" ar
 each time that a thread had waited and went on. "Moments" is how often the process began to run after all its threads
 had slept for some 20 ms: what keeps a processor awake is the moment, not the number of threads that share it.
 
+The Go reference's sharder, elected as ours is, has an API server and a shard by labels of its own.
+
 With `--who`, each says which of their event loops were woken for what (asyncio's own loop, whatever is installed).
 """
 
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -30,10 +33,12 @@ import tempfile
 import time
 from asyncio import base_events, events
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fleet import Program, Results, cost_of, progress
+from fleet import GO_WEBHOOK_PORT, Program, Results, add_go_option, cost_of, progress, sharder_document
 from msgspec.structs import replace
 
 from kubeshard import ConfigMap, Context, Controller, LeaderElection, Manager, Settings, Sharding, Watch, run
@@ -46,13 +51,14 @@ from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard_apiserver.testing import EmbeddedApi
 from kubeshard_apiserver.testing.child import Child
+from kubeshard_apiserver.testing.control_plane import free_port
 
 SUBJECTS = ("manager", "elected", "sharder", "labels", "assigning", "ranges")
 RING = "by-labels"
 SETTLED = 30.0
 """Seconds after which what a start leaves to be done is over."""
 STEP = 0.01
-PROGRAM = Program("kubeshard")
+OURS = Program("kubeshard")
 
 
 def main() -> None:
@@ -60,24 +66,31 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--subjects", type=lambda text: text.split(","), default=SUBJECTS)
     parser.add_argument("--who", action="store_true")
+    add_go_option(parser, "--go-sharder", "KUBESHARD_GO_SHARDER")
     parser.add_argument("--be", metavar="SUBJECT", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.be:
-        return be(given.be, who=given.who)
-    api = EmbeddedApi()
-    try:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            Results({"wake-ups": "/min", "moments": "/min", "CPU": "ms/min"}) as results,
-        ):
-            measure(api, Path(folder), given.subjects, given.seconds, results, who=given.who)
-    finally:
-        api.stop()
+        be(given.be, who=given.who)
+        return
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        results = stack.enter_context(Results({"wake-ups": "/min", "moments": "/min", "CPU": "ms/min"}))
+
+        def begin(subjects: Sequence[str], program: Program = OURS) -> dict[str, Child]:
+            api = EmbeddedApi()
+            stack.callback(api.stop)
+            return started(api, folder, subjects, program, who=given.who)
+
+        children = [(OURS, each) for each in begin(given.subjects).values()]
+        if given.go_sharder:
+            go = Program("go", given.go_sharder)
+            children.append((go, begin(("sharder", "labels"), go)["sharder"]))
+        measure(children, given.seconds, results, who=given.who)
 
 
-def measure(
-    api: EmbeddedApi, folder: Path, subjects: list[str], seconds: float, results: Results, *, who: bool
-) -> None:
+def started(
+    api: EmbeddedApi, folder: Path, subjects: Sequence[str], program: Program, *, who: bool
+) -> dict[str, Child]:
     api.install(controller_ring_crd())
     maps = RingResource(group="", resource="configmaps")
     ring = ControllerRing(metadata=ObjectMeta(name=RING), spec=ControllerRingSpec(resources=(maps,)))
@@ -87,24 +100,34 @@ def measure(
     children = dict[str, Child]()
     for subject in subjects:
         command = [sys.executable, __file__, "--be", subject, *(["--who"] if who else [])]
-        children[subject] = Child(subject, command, folder / f"{subject}.log", environment)
+        if program.go and subject == "sharder":
+            config = folder / "sharder.json"
+            config.write_text(json.dumps(sharder_document(folder, GO_WEBHOOK_PORT)))
+            command = [str(program.go), "--config", str(config)]
+        children[subject] = Child(subject, command, folder / f"{program.name}-{subject}.log", environment)
         time.sleep(2.0)  # the first of two that can be elected is
+    return children
+
+
+def measure(
+    children: Sequence[tuple[Program, Child]], seconds: float, results: Results, *, who: bool
+) -> None:
     progress(f"{SETTLED:.0f} s until nothing is left to be done, then {seconds:.0f} s")
     time.sleep(SETTLED)
-    for child in children.values():
-        child.signal(signal.SIGUSR2 if who else 0)
-    watched = [Watched(child) for child in children.values()]
+    for of, child in children:
+        child.signal(signal.SIGUSR2 if who and not of.go else 0)
+    watched = [(of, Watched(child)) for of, child in children]
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(STEP)
-        for each in watched:
+        for _, each in watched:
             each.look()
-    for each in watched:
+    for of, each in watched:
         per_minute = 60 / seconds
         figures = {name: count * per_minute for name, count in each.figures().items()}
-        results.add(each.child.name, PROGRAM, **figures)
+        results.add(each.child.name, of, **figures)
         each.child.stop()
-        if who:
+        if who and not of.go:
             print(each.child.name, each.child.tail(30), sep="\n", flush=True)
 
 
@@ -144,9 +167,9 @@ def be(subject: str, *, who: bool) -> None:
     if subject == "sharder":
         config = SharderConfig()
         nowhere = replace(config.health, bind_address="0")
-        run_sharder(
-            replace(config, health=nowhere, metrics=replace(config.metrics, bind_address="0")), None, None
-        )
+        server = replace(config.webhook.server, bind_address=f"127.0.0.1:{free_port()}")
+        config = replace(config, health=nowhere, metrics=replace(config.metrics, bind_address="0"))
+        run_sharder(replace(config, webhook=replace(config.webhook, server=server)), None, None)
     else:
         run(manager_of(subject), settings=Settings(metrics_address="0", health_address="0"))
     if who:

@@ -14,7 +14,6 @@ from kubeshard.client import ClusterConfig
 from kubeshard.controller.syncing import until_doubtful
 from kubeshard.core import Namespace, NotFound, ObjectMeta
 from kubeshard.listwatch.reflector import Interrupted
-from kubeshard.manager.process_health import BEAT
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.loop import set_within
 from kubeshard.shard import DeclaredRing
@@ -25,9 +24,10 @@ from kubeshard_lab.virtual_world import virtual_world
 
 MAPS = RingResource(group="", resource="configmaps")
 MINUTE = 60.0
-BEATS = MINUTE / BEAT
 RENEWALS = 34
 """Every two seconds, or a tenth less."""
+LISTS = 12
+"""Of all shards' Leases, every five seconds."""
 DEADLINES = 6
 """Of watches, and for the silence of the API server."""
 SETTLED = 100.0
@@ -78,12 +78,12 @@ async def in_a_minute(moments: set[float], make: Callable[[Client], Manager]) ->
 
 
 @virtual_time
-async def test_a_manager_is_woken_by_its_beat_and_a_few_deadlines(moments: set[float]) -> None:
+async def test_a_manager_is_woken_by_a_few_deadlines(moments: set[float]) -> None:
     def make(client: Client) -> Manager:
         controller = Controller(name="maps", reconciler=nothing, primary=ConfigMap)
         return Manager([controller], client=client, status_pages=None)
 
-    assert await in_a_minute(moments, make) <= BEATS + DEADLINES
+    assert await in_a_minute(moments, make) <= DEADLINES
 
 
 @virtual_time
@@ -93,7 +93,7 @@ async def test_a_leader_is_woken_for_its_renewals_besides(moments: set[float]) -
         election = LeaderElection(name="idle", namespace="ns")
         return Manager([controller], client=client, leader_election=election, status_pages=None)
 
-    assert await in_a_minute(moments, make) <= BEATS + RENEWALS + DEADLINES
+    assert await in_a_minute(moments, make) <= RENEWALS + DEADLINES
 
 
 @virtual_time
@@ -103,7 +103,19 @@ async def test_so_is_a_shard(moments: set[float]) -> None:
         shard = Sharding(DeclaredRing("ring", resources=(MAPS,)), "a", "ns")
         return Manager([controller], client=client, sharding=shard, status_pages=None)
 
-    assert await in_a_minute(moments, make) <= BEATS + RENEWALS + DEADLINES
+    assert await in_a_minute(moments, make) <= RENEWALS + DEADLINES
+
+
+@virtual_time
+async def test_the_elected_one_of_a_ring_lists_the_leases_besides_and_looks_for_silence_only_when_there_is_one(
+    moments: set[float],
+) -> None:
+    def make(client: Client) -> Manager:
+        controller = Controller(name="maps", reconciler=nothing, primary=Watch(ConfigMap, sharded=True))
+        shard = Sharding("ring", "a", "ns", mode="both", delivery="ranges")
+        return Manager([controller], client=client, sharding=shard, status_pages=None)
+
+    assert await in_a_minute(moments, make) <= 2 * RENEWALS + LISTS + 2 * DEADLINES
 
 
 @virtual_time

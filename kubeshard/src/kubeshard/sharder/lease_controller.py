@@ -107,6 +107,8 @@ class ShardLeases(Reconciler[Lease]):
         def changed(change: ShardChange) -> None:
             if machine.changed(change):
                 enqueue(change.key, "state changed")
+            elif machine.renewed():
+                attention.set()
 
         def ring_changed(ring: str) -> None:
             for key in machine.of_ring(ring):

@@ -259,6 +259,7 @@ class LeaseMachine:
         """The same as a heap, with entries that do not count any more."""
         self._polls_at = math.inf
         """When it is looked for silent shards."""
+        self._polled_at = -math.inf
         self._breakers = WeakKeyDictionary[LeasesOfRing, CircuitBreaker]()
         self._judged_again = dict[LeasesOfRing, float]()
         """When it is looked again whether many shards of a ring fail, ascending: there may be no Lease left to tend."""
@@ -288,6 +289,18 @@ class LeaseMachine:
     def changed(self, change: ShardChange) -> bool:
         """Whether the Lease is to be tended now, after this change."""
         return change.before is not change.after or change.presence
+
+    def renewed(self) -> bool:
+        """Whether to ask for `wake_at` again, after news of a Lease: what it would wake for may have been it. At most
+        once in each `POLL_INTERVAL`, since it looks at all of them.
+        """
+        now = self._clock.monotonic()
+        if not self._polled_at + POLL_INTERVAL <= now < self._polls_at < math.inf:
+            return False
+        if self.states.fresh(now) and not self.states.silent(SILENT, now):
+            self._polled_at = now
+            self._polls_at = max(self._polls_at, now + self.states.silent_in(SILENT, now))
+        return True
 
     def of_ring(self, ring: str) -> Collection[Key]:
         """The Leases to tend now, after the ring was added, changed, or ended."""
@@ -326,7 +339,7 @@ class LeaseMachine:
         fresh = self.states.fresh(now)
         silent = self.states.silent(SILENT, now) if fresh else []
         next_one = self.states.silent_in(SILENT, now) if fresh and not silent else 0.0
-        self._polls_at = now + max(POLL_INTERVAL, next_one)
+        self._polled_at, self._polls_at = now, now + max(POLL_INTERVAL, next_one)
         if self._reported:
             self._reported = {key: said for key, said in self._reported.items() if now - said[1] < REPORTED}
         return silent
