@@ -159,10 +159,9 @@ class Controllers:
 
     def heard(self) -> Iterator[tuple[Informer[Any], float | None]]:
         """The primary kinds of a shard's controllers, and when a server last responded about each (monotonic). Nothing
-        if the process owns no objects that others could have, nor if it owns clusters: that one of them does not
-        respond says nothing about this process.
+        if the process owns no objects that others could have.
         """
-        if self.main and not (self._sharding is not None and self._sharding.shares_clusters):
+        if self.main:
             for runner in self.runners:
                 yield runner.primary, runner.primary.last_answered
 

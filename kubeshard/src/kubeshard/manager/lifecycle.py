@@ -96,7 +96,10 @@ class Process:
             declared.controllers, sharding=sharding, metrics=self.metrics, stop=self.stopping
         )
         clock = declared.world.clock
-        self.health = ProcessHealth(clock, self.controllers.heard, self.controllers.hanging)
+        shared = sharding is not None and sharding.shares_clusters
+        self.health = ProcessHealth(
+            clock, lambda: () if shared else self.controllers.heard(), self.controllers.hanging
+        )
         self.loop_watch = declared.world.loop_watch(self.metrics.blocked)
         self.metrics.watch_loop(self.loop_watch.longest_lag)
         self._cache: Cache | None = None
@@ -115,7 +118,7 @@ class Process:
             failed=self._end,
             record=self._record,
             kept=sharding.objects_in if sharding else HOME_CLUSTER,
-            shared=sharding is not None and sharding.shares_clusters,
+            shared=shared,
         )
         # prometheus_client's default registry collects at once, to learn the names.
         kinds = KindMetrics(lambda: [self._kinds, *others.kinds()])

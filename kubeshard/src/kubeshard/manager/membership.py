@@ -121,8 +121,9 @@ class Membership(Protocol):
 
     @property
     def shares_clusters(self) -> bool:
-        """Whether the ring shares out the manager's other clusters, so that this process works in those only that it
-        engages. It stays the same while the process runs.
+        """Whether the ring shares out the manager's other clusters as a whole, so that this process works in those only
+        that it engages, and that one of them does not respond says nothing about this process. It stays the same while
+        the process runs.
         """
         ...
 

@@ -24,6 +24,7 @@ RBAC: that of `range_driver`, at home.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,22 +35,48 @@ from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller.controller import Controller
 from kubeshard.core.clusters import OTHER_CLUSTERS, overlap
 from kubeshard.core.errors import ConfigurationError, NotOurs
-from kubeshard.core.kinds import GroupKind
+from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.manager.membership import SharedClusters
 from kubeshard.shard.cluster_engagement import ClusterEngagement
 from kubeshard.shard.delivery import RingMember
 from kubeshard.shard.range_delivery import BucketShare, RangeDelivery
 from kubeshard.shard.range_driver import TakeOver
+from kubeshard.shard.settings import DeclaredRing
 from kubeshard.shard.shard_lease import HeldShardLease
+from kubeshard.sharding.ring_resources import RingResources
 
 
 class ClusterDelivery(RangeDelivery):
     """The `Delivery`."""
 
-    def begin(self, member: RingMember, controllers: Sequence[Controller[Any]]) -> ClusterShare:
+    clusters = OTHER_CLUSTERS
+    shares_clusters = True
+
+    def declared(self, ring: DeclaredRing, says: Mapping[str, str]) -> DeclaredRing:
+        """It names no resources, and neither does a ControllerRing: whatever is there is shared out."""
+        if self._objects_in or ring.resources is not None:
+            raise ConfigurationError(
+                "a ring by clusters shares out everything in the manager's other clusters: leave out objects_in and "
+                "resources"
+            )
+        return replace(super().declared(ring, says), resources=())
+
+    def concerned(self, controllers: Sequence[Controller[Any]]) -> Sequence[Controller[Any]]:
         for controller in controllers:
             check_shareable(controller)
-        return ClusterShare(member, self._ranges, controllers)
+        concerned = [each for each in controllers if overlap(each.clusters, self.clusters)]
+        if controllers and not concerned:
+            raise ConfigurationError(
+                "a ring by clusters, and no controller works in other clusters than the home cluster: say "
+                "clusters=OTHER_CLUSTERS in the controllers"
+            )
+        return concerned
+
+    def shares(self, resource: GroupResource, resources: RingResources) -> bool:
+        return True
+
+    def begin(self, member: RingMember, controllers: Sequence[Controller[Any]]) -> ClusterShare:
+        return ClusterShare(member, self._ranges, self._worked_on(member, controllers))
 
 
 class ClusterShare(BucketShare):

@@ -5,12 +5,13 @@ objects this process reads, which it may write, when a run of one may start, and
 its Lease.
 
 Guaranteed by each delivery: no two shards of a ring work on one object at the same time, as far as their Leases can
-tell. A third one would have to provide what `Share` has; nothing else of a membership knows how objects are shared out.
+tell. Another one has to provide what `Delivery` and `Share` have; nothing else of a membership knows what is shared
+out, and how.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
+from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
@@ -26,7 +28,10 @@ from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.membership import SharedClusters
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.metrics import ShardMetrics
+from kubeshard.shard.settings import DeclaredRing
 from kubeshard.shard.shard_lease import HeldShardLease
+from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.ring_resources import RingResources
 
 Places = Mapping[GroupResource, Iterable[str | AllNamespaces]]
@@ -104,16 +109,67 @@ class Share(Protocol):
 
 
 class Delivery(Protocol):
-    """One way in which objects are delivered, as the program declares it."""
+    """What is shared out in which way, as the program declares it."""
+
+    @property
+    def clusters(self) -> Container[str]:
+        """The clusters in which anything is shared out."""
+        ...
+
+    @property
+    def shares_clusters(self) -> bool:
+        """Whether these are shared out as a whole: see `kubeshard.manager.membership.Membership`."""
+        ...
+
+    @property
+    def divided(self) -> Buckets | None:
+        """How the ring's sharder divides what is shared out; None: it labels each object."""
+        ...
+
+    def declared(self, ring: DeclaredRing, says: Mapping[str, str]) -> DeclaredRing:
+        """What the program declares of its ring, as it counts here. `says`: the annotations that it wants on its Lease.
+        Raises ConfigurationError for what cannot be.
+        """
+        ...
+
+    def concerned(self, controllers: Sequence[Controller[Any]]) -> Sequence[Controller[Any]]:
+        """Those that work in `clusters`. Raises ConfigurationError for controllers that cannot be right."""
+        ...
+
+    def shares(self, resource: GroupResource, resources: RingResources) -> bool:
+        """Whether a controller of this resource is the ring's, in `clusters`. `resources`: what the ring names."""
+        ...
 
     def grants(
-        self, ring: str, namespace: str, resources: Iterable[GroupResource], read: Places
+        self, ring: str, namespace: str, resources: Sequence[RingResource], read: Places, *, shares_out: bool
     ) -> Iterator[Grant]:
-        """The RBAC rules of a process, beyond those of its Lease and its controllers. `namespace`: that of the Leases;
-        "": that of the process. `read`: where it reads objects of the ring as a shard.
+        """The RBAC rules of a process, beyond those of its Leases and its controllers. `namespace`: that of the Leases;
+        "": that of the process. `read`: where it reads objects of the ring as a shard. `shares_out`: it may be the
+        ring's sharder.
         """
         ...
 
     def begin(self, member: RingMember, controllers: Sequence[Controller[Any]]) -> Share:
-        """Raises ConfigurationError for a ring or controllers that cannot be shared out like that."""
+        """For a shard, with the controllers that are `concerned`. Raises ConfigurationError for a ring that cannot be
+        shared out like that.
+        """
         ...
+
+
+class ObjectDelivery:
+    """What each `Delivery` of objects has: those of some resources, in one cluster."""
+
+    shares_clusters = False
+
+    def __init__(self, objects_in: str = HOME_CLUSTER) -> None:
+        self._objects_in = objects_in
+
+    @property
+    def clusters(self) -> Container[str]:
+        return (self._objects_in,)
+
+    def concerned(self, controllers: Sequence[Controller[Any]]) -> Sequence[Controller[Any]]:
+        return [each for each in controllers if self._objects_in in each.clusters]
+
+    def shares(self, resource: GroupResource, resources: RingResources) -> bool:
+        return resource in resources

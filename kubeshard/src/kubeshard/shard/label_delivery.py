@@ -29,21 +29,23 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
-from kubeshard.core.builtin import Lease
-from kubeshard.core.errors import ApiError, Forbidden
-from kubeshard.core.grants import Grant
-from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.builtin import Lease, Namespace
+from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden
+from kubeshard.core.grants import READ, Grant
+from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.selectors import Selector
 from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.membership import SharedClusters
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
-from kubeshard.shard.delivery import Places, RingMember
+from kubeshard.shard.delivery import ObjectDelivery, Places, RingMember
 from kubeshard.shard.handover import Handovers, shard_predicate
 from kubeshard.shard.label_restorer import LabelRestorer
 from kubeshard.shard.reclaiming import Reclaiming, clear
+from kubeshard.shard.settings import DeclaredRing
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence
+from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.assignment import BY_LABELS, takes_by_labels
 from kubeshard.sharding.coordinator import said_by
 from kubeshard.sharding.names import RING_LABEL
@@ -54,15 +56,26 @@ RETRY = 1.0
 _log = get_logger("kubeshard.shard")
 
 
-class Labels:
+class Labels(ObjectDelivery):
     """The `Delivery`."""
 
+    divided = None
+
+    def declared(self, ring: DeclaredRing, says: Mapping[str, str]) -> DeclaredRing:
+        if says:
+            raise ConfigurationError('weight and pinned: shares are those of rings by delivery="ranges"')
+        return ring
+
     def grants(
-        self, ring: str, namespace: str, resources: Iterable[GroupResource], read: Places
+        self, ring: str, namespace: str, resources: Sequence[RingResource], read: Places, *, shares_out: bool
     ) -> Iterator[Grant]:
-        for resource in resources:
-            for place in read.get(resource, (ALL,)):
+        for resource in (
+            each.group_resource for main in resources for each in (main, *main.controlled_resources)
+        ):
+            for place in (ALL,) if shares_out else read.get(resource, (ALL,)):
                 yield Grant.on(resource, "get", "list", "watch", "patch", namespace=place)
+        if shares_out:
+            yield Grant.on(Namespace, *READ)
 
     def begin(self, member: RingMember, controllers: Sequence[Controller[Any]]) -> LabelledShare:
         """Warns about main resources without a controller: their objects are assigned to us, but no drain would be

@@ -34,41 +34,57 @@ from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.run import Run
 from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import KubeObject, ObjectMeta
 from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.membership import SharedClusters
-from kubeshard.shard.delivery import Places, RingMember, Share
+from kubeshard.shard.delivery import ObjectDelivery, Places, RingMember, Share
 from kubeshard.shard.range_caches import RangeCaches
 from kubeshard.shard.range_driver import RangeDriver, TakeOver
 from kubeshard.shard.range_ownership import RangeOwnership
 from kubeshard.shard.range_runs import BucketRuns
-from kubeshard.shard.settings import Ranges
+from kubeshard.shard.settings import DeclaredRing, Ranges
 from kubeshard.shard.shard_lease import HeldShardLease
-from kubeshard.sharding.names import KINDS_ANNOTATION, assignment_name
+from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.names import KINDS_ANNOTATION, PINNED_ANNOTATION, assignment_name
 from kubeshard.sharding.ring_buckets import RingBuckets
 
 
-class RangeDelivery:
+class RangeDelivery(ObjectDelivery):
     """The `Delivery`."""
 
-    def __init__(self, ranges: Ranges) -> None:
+    def __init__(self, ranges: Ranges, objects_in: str = HOME_CLUSTER) -> None:
+        super().__init__(objects_in)
         self._ranges = ranges
+        self.divided = ranges.divided
+
+    def declared(self, ring: DeclaredRing, says: Mapping[str, str]) -> DeclaredRing:
+        if ring.namespace_selector is not None:
+            raise ConfigurationError(
+                "namespace_selector: a hash range has objects of all namespaces: leave it out, and let the manager "
+                "watch certain namespaces, or reconcile what a predicate selects"
+            )
+        if wrong := self.divided.pinned(says.get(PINNED_ANNOTATION, ""))[1]:
+            raise ConfigurationError(f'{wrong}: name uids, or write delivery=Ranges(by="namespace")')
+        return ring
 
     def grants(
-        self, ring: str, namespace: str, resources: Iterable[GroupResource], read: Places
+        self, ring: str, namespace: str, resources: Sequence[RingResource], read: Places, *, shares_out: bool
     ) -> Iterator[Grant]:
-        yield Grant.on(
-            ConfigMap,
-            "get",
-            "list",
-            "watch",
-            "patch",
-            namespace=namespace or None,
-            name=assignment_name(ring),
-        )
+        place, name = namespace or None, assignment_name(ring)
+        yield Grant.on(ConfigMap, "get", "list", "watch", "patch", namespace=place, name=name)
+        if shares_out:
+            yield Grant.on(ConfigMap, "create", namespace=place)
+            for main in resources if self._ranges.by == "uid" else ():
+                for owned in main.controlled_resources:
+                    for there in read.get(owned.group_resource, (ALL,)):
+                        yield Grant.on(owned.group_resource, "get", "list", "patch", namespace=there)
+                    for there in read.get(main.group_resource, (ALL,)):
+                        yield Grant.on(main.group_resource, "get", namespace=there)
 
     def begin(self, member: RingMember, controllers: Sequence[Controller[Any]]) -> Share:
         wide = [str(kind) for kind in member.kinds.values() if not kind.namespaced]
@@ -77,16 +93,21 @@ class RangeDelivery:
                 f"ranges by namespace: {', '.join(wide)} is in no namespace, so one shard would have all of it: write "
                 'delivery=Ranges(by="uid"), from kubeshard.shard'
             )
-        return RangeShare(member, self._ranges, controllers)
+        return RangeShare(member, self._ranges, self._worked_on(member, controllers))
+
+    def _worked_on(
+        self, member: RingMember, controllers: Iterable[Controller[Any]]
+    ) -> Iterator[GroupResource]:
+        """The resources that tell a program of the ring from a stranger."""
+        own = (each.primary_watch.form.kind.group_resource for each in controllers)
+        return (each for each in own if self.shares(each, member.resources))
 
 
 class BucketShare:
     """What each `Share` of buckets has, whatever is in them."""
 
-    def __init__(self, member: RingMember, ranges: Ranges, controllers: Iterable[Controller[Any]]) -> None:
-        own = {each.primary_watch.form.kind.group_resource for each in controllers}
-        shared = own if ranges.by == "cluster" else {each for each in own if each in member.resources}
-        self.says = {KINDS_ANNOTATION: ",".join(sorted(map(str, shared)))}
+    def __init__(self, member: RingMember, ranges: Ranges, works_on: Iterable[GroupResource]) -> None:
+        self.says = {KINDS_ANNOTATION: ",".join(sorted(map(str, set(works_on))))}
         self._member = member
         self._ownership = member.metrics.ranges = RangeOwnership(member.shard.name, ranges.divided)
         self._runs = BucketRuns(self._ownership)
@@ -128,8 +149,8 @@ class BucketShare:
 class RangeShare(BucketShare):
     """The `Share` of objects."""
 
-    def __init__(self, member: RingMember, ranges: Ranges, controllers: Iterable[Controller[Any]]) -> None:
-        super().__init__(member, ranges, controllers)
+    def __init__(self, member: RingMember, ranges: Ranges, works_on: Iterable[GroupResource]) -> None:
+        super().__init__(member, ranges, works_on)
         self._where = where = RingBuckets(
             ranges.divided, member.shard.ring, member.resources, member.kinds.values()
         )

@@ -38,12 +38,12 @@ from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.core.argument_hints import ArgumentHints
-from kubeshard.core.builtin import ConfigMap, Lease, Namespace
-from kubeshard.core.clusters import HOME_CLUSTER, OTHER_CLUSTERS, overlap
+from kubeshard.core.builtin import Lease
+from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import READ, Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
-from kubeshard.core.namespaces import ALL, AllNamespaces
+from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.selectors import Selector
 from kubeshard.leases.former import until_free
 from kubeshard.leases.held_lease import Gate, HeldLease
@@ -67,9 +67,8 @@ from kubeshard.shard.metrics import ShardMetrics
 from kubeshard.shard.range_delivery import RangeDelivery
 from kubeshard.shard.settings import DeclaredRing, LeaseTerms, Ranges, SharderSettings
 from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
-from kubeshard.sharding.api import ControllerRing, RingResource
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import (
-    PINNED_ANNOTATION,
     RING_LABEL,
     STRICT_HANDOVER_ANNOTATION,
     inside_election,
@@ -150,32 +149,8 @@ class Sharding(ArgumentHints):
         self.objects_in = objects_in
         self._replaces = replaces
         self._handover = self._declares.handover
-        if delivery not in ("labels", "ranges") and not isinstance(delivery, Ranges):
-            raise ConfigurationError(f"delivery {delivery!r} is neither labels nor ranges nor Ranges(...)")
-        self.ranges = Ranges() if delivery == "ranges" else delivery if isinstance(delivery, Ranges) else None
-        """How objects are divided, unless they are delivered by labels."""
-        if self.ranges is not None and self._declares.namespace_selector is not None:
-            raise ConfigurationError(
-                "namespace_selector: a hash range has objects of all namespaces: leave it out, and let the manager "
-                "watch certain namespaces, or reconcile what a predicate selects"
-            )
-        if says := self._terms.says:
-            if self.ranges is None:
-                raise ConfigurationError('weight and pinned: shares are those of rings by delivery="ranges"')
-            if wrong := self.ranges.divided.pinned(says.get(PINNED_ANNOTATION, ""))[1]:
-                raise ConfigurationError(f'{wrong}: name uids, or write delivery=Ranges(by="namespace")')
-        if self.shares_clusters and (objects_in or self._declares.resources is not None):
-            raise ConfigurationError(
-                "a ring by clusters shares out everything in the manager's other clusters: leave out objects_in and "
-                "resources"
-            )
-        self._delivery: Delivery = (
-            Labels()
-            if self.ranges is None
-            else ClusterDelivery(self.ranges)
-            if self.shares_clusters
-            else RangeDelivery(self.ranges)
-        )
+        self._delivery = _delivery_of(delivery, objects_in)
+        self._declares = self._delivery.declared(self._declares, self._terms.says)
         self._prepared: _Prepared | None = None
         self._objects: Cache | None = None
         """Of the cluster with the ring's objects."""
@@ -216,10 +191,7 @@ class Sharding(ArgumentHints):
             raise ConfigurationError(
                 f"sharding: objects_in={self.objects_in!r} is not a cluster of the manager: name it in its `clusters`"
             )
-        if self.shares_clusters:
-            self._must_share(controllers)
-        else:
-            controllers = [each for each in controllers if self.objects_in in each.clusters]
+        controllers = self._delivery.concerned(controllers)
         shard = identify(
             self.ring,
             self._name,
@@ -230,7 +202,7 @@ class Sharding(ArgumentHints):
             world=client.world,
         )
         resources, found = await find_ring(
-            client, self.ring, controllers, self._given_resources, shares_out=self.mode != "shard"
+            client, self.ring, controllers, self._declares.resources, shares_out=self._shares_out
         )
         if found is not None and (stated := found.metadata.annotation(STRICT_HANDOVER_ANNOTATION)):
             self._handover = stated
@@ -251,7 +223,7 @@ class Sharding(ArgumentHints):
             home=client,
             objects=objects,
             objects_in=self.objects_in,
-            looks_for_ring=self._given_resources is None,
+            looks_for_ring=self._looks_for_ring,
             request_bound=self._timing.request_bound,
             check=self._check,
             metrics=metrics,
@@ -279,44 +251,32 @@ class Sharding(ArgumentHints):
         controllers = list(controllers)
         yield Grant.on(Lease, "get", "list", "create", "update", "watch", namespace=self._namespace or None)
         yield Grant.on(EVENTS, "create", "patch", namespace=self._namespace or None)
-        ring = self._given_resources
+        ring = self._declares.resources
         if ring is None:
             ring = declared_resources(controllers) or undeclared_resources(controllers)
-        sharded = [
-            resource.group_resource for main in ring for resource in (main, *main.controlled_resources)
-        ]
         read: defaultdict[GroupResource, set[str | AllNamespaces]] = defaultdict(set)
-        confined = self.mode == "shard" or (self.mode == "both" and self.ranges is not None)
-        for watch in (watch for each in controllers for watch in each.all_watches if confined):
+        for watch in (watch for each in controllers for watch in each.all_watches if self._is_shard):
             read[watch.form.kind.group_resource].update(places(watch, scope_of))
-        yield from self._delivery.grants(self.ring, self._namespace or "", sharded, read)
-        if self._given_resources is None:
+        yield from self._delivery.grants(
+            self.ring, self._namespace or "", ring, read, shares_out=self._shares_out
+        )
+        if self._looks_for_ring:
             yield Grant.on(ControllerRing, "get")
         if isinstance(self._replaces, LeaderElection):
             yield from self._replaces.grants(controllers)
         elif self._replaces is not None:
             yield self._replaces.grant_to_replace
-        if self.mode == "shard":
+        if not self._shares_out:
             return
-        if self.ranges is None:
-            yield Grant.on(Namespace, *READ)
-        else:
-            yield Grant.on(ConfigMap, "create", namespace=self._namespace or None)
-            for main in ring if self.ranges.by == "uid" else ():
-                for owned in main.controlled_resources:
-                    for place in read[owned.group_resource] or {ALL}:
-                        yield Grant.on(owned.group_resource, "get", "list", "patch", namespace=place)
-                    for place in read[main.group_resource] or {ALL}:
-                        yield Grant.on(main.group_resource, "get", namespace=place)
         yield Grant.on(Lease, "list", "watch", "create", "update", "patch", "delete")
         yield Grant.on(EVENTS, "create", "patch")
-        if self._given_resources is None:
+        if self._looks_for_ring:
             yield Grant.on(ControllerRing, *READ)
 
     def scopes(self, cluster: str) -> Mapping[GroupKind, Scope]:
         """The scopes of all kinds of the ring, main and controlled, in the cluster of the objects."""
         share = self._ready.share
-        return share.scopes() if share is not None and self._shares_in(cluster) else {}
+        return share.scopes() if share is not None and cluster in self._delivery.clusters else {}
 
     def client(self, client: Client, cluster: str) -> Client:
         """`client` with fenced writes, each of which ends within `LeaseTiming.request_bound`. In clusters that the ring
@@ -325,15 +285,14 @@ class Sharding(ArgumentHints):
         share, client = self._ready.share, client.with_timeout(self._timing.request_bound)
         if share is None:
             return client
-        if not self._shares_in(cluster):
+        if cluster not in self._delivery.clusters:
             return client.fenced(WhileAllowed(self._check))
         self._writes.count(cluster, client)
         return share.client(client, cluster)
 
     @property
     def shares_clusters(self) -> bool:
-        """Whether the ring shares out the manager's other clusters."""
-        return self.ranges is not None and self.ranges.by == "cluster"
+        return self._delivery.shares_clusters
 
     @property
     def about(self) -> ObjectReference | None:
@@ -361,7 +320,7 @@ class Sharding(ArgumentHints):
         """The election for controllers that are not sharded, if this process may be the sharder. Its Lease is
         `leader-<ring>`.
         """
-        return None if self.mode == "shard" else self._election(f"leader-{self.ring}")
+        return self._election(f"leader-{self.ring}") if self._shares_out else None
 
     def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
         """The candidate for the ring's sharder, whose Lease is `sharder-<ring>` next to those of the shards; and the
@@ -369,7 +328,7 @@ class Sharding(ArgumentHints):
         """
         if self._is_shard:
             metrics.registry.register(self._ready.member.metrics)
-        if self.mode == "shard":
+        if not self._shares_out:
             return ()
         # A shard that uses a sharder service does not need it.
         from kubeshard.manager.config_file import Duration
@@ -388,8 +347,8 @@ class Sharding(ArgumentHints):
                 events=events,
                 metrics=metrics,
                 health=health,
-                looks_for_ring=self._given_resources is None,
-                ranges=None if self.ranges is None else self.ranges.divided,
+                looks_for_ring=self._looks_for_ring,
+                ranges=self._delivery.divided,
                 places=self._places,
                 config=SharderControllerConfig(
                     sync_period=Duration(self._sharder.sync_period),
@@ -523,25 +482,20 @@ class Sharding(ArgumentHints):
         return self.mode != "sharder"
 
     @property
-    def _given_resources(self) -> Sequence[RingResource] | None:
-        """None: a ControllerRing may say which. A ring by clusters has none: it shares out whatever is there."""
-        return () if self.shares_clusters else self._declares.resources
+    def _shares_out(self) -> bool:
+        """Whether this process may be the ring's sharder."""
+        return self.mode != "shard"
 
-    def _shares_in(self, cluster: str) -> bool:
-        """Whether the ring shares out anything in the cluster."""
-        return cluster != HOME_CLUSTER if self.shares_clusters else cluster == self.objects_in
+    @property
+    def _looks_for_ring(self) -> bool:
+        """Whether a ControllerRing may say what is sharded."""
+        return self._declares.resources is None
 
     def _shares(self, controller: Controller[Any], cluster: str) -> bool:
         """Whether the ring shares out what the controller works on in the cluster."""
         resource = controller.primary_watch.form.kind.group_resource
-        return self._shares_in(cluster) and (self.shares_clusters or resource in self._ready.member.resources)
-
-    def _must_share(self, controllers: Sequence[Controller[Any]]) -> None:
-        if controllers and not any(overlap(each.clusters, OTHER_CLUSTERS) for each in controllers):
-            raise ConfigurationError(
-                "a ring by clusters, and no controller works in other clusters than the home cluster: say "
-                "clusters=OTHER_CLUSTERS in the controllers"
-            )
+        delivery = self._delivery
+        return cluster in delivery.clusters and delivery.shares(resource, self._ready.member.resources)
 
     def _election(self, name: str, *, watchdog: bool = True) -> LeaderElection:
         shared = {each.name: getattr(self._timing, each.name) for each in fields(ElectionTiming)}
@@ -556,9 +510,9 @@ class Sharding(ArgumentHints):
 
     def declared_ring(self, controllers: Iterable[Controller[Any]]) -> ControllerRing | None:
         """The ring to use if there is no ControllerRing. Raises ConfigurationError for an impossible one."""
-        given = self._given_resources
+        given = self._declares.resources
         resources = declared_resources(controllers) if given is None else given
-        return self._declares.controller_ring(resources) if resources or self.shares_clusters else None
+        return self._declares.controller_ring(resources) if resources or given is not None else None
 
     def _abort(self) -> None:
         """Resets the connections to all clusters in which this shard may write. From any thread."""
@@ -571,6 +525,15 @@ class Sharding(ArgumentHints):
         self._held.check()
         if self._shared is not None:  # whose loss may not have been noticed yet
             self._shared.check()
+
+
+def _delivery_of(named: Literal["labels", "ranges"] | Ranges, objects_in: str) -> Delivery:
+    if named == "labels":
+        return Labels(objects_in)
+    ranges = Ranges() if named == "ranges" else named
+    if not isinstance(ranges, Ranges):
+        raise ConfigurationError(f"delivery {named!r} is neither labels nor ranges nor Ranges(...)")
+    return (ClusterDelivery if ranges.by == "cluster" else RangeDelivery)(ranges, objects_in)
 
 
 class _Writes:
