@@ -31,6 +31,7 @@ from kubeshard.core.times import parse_time
 from kubeshard.leases import renewer
 from kubeshard.listwatch import reflector, state_machine
 from kubeshard.shard import label_restorer, range_driver, reclaiming, shard_lease, stale_guard
+from kubeshard.shard.cluster_delivery import ClusterShare
 from kubeshard.shard.range_driver import RangeDriver
 from kubeshard.shard.range_ownership import Command, RangeOwnership, State
 from kubeshard.shard.range_runs import BucketRuns
@@ -516,6 +517,15 @@ MEASURES = (
         "assignment_restored",
         "scale",
         off=((coordinator.Coordinator, "_wrong", _unreadable),),
+    ),
+    by_ranges(
+        "runs by clusters",
+        "a cluster is handed over when what runs there has ended",
+        "overlap",
+        "scale",
+        "rolling_update",
+        off=((ClusterShare, "wrap", lambda _, controller, cluster: controller.guarded(lambda inner: inner)),),
+        delivery="cluster",
     ),
 )
 

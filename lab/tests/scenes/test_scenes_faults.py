@@ -8,7 +8,7 @@ from kubeshard.core.errors import NotFound
 from kubeshard.sharding.names import SYNC_PERIOD
 from kubeshard.sharding.scans import SETTLE
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
-from kubeshard_lab.simulation.faults.injection import AIMED, KINDS, Conditions, Injection
+from kubeshard_lab.simulation.faults.injection import AIMED, KINDS, ONLY_BY, Conditions, Injection
 from kubeshard_lab.simulation.faults.users import created_again, mended_again
 from kubeshard_lab.simulation.oracles import SimulationResult
 from kubeshard_lab.simulation.properties import NOT_SETTLED
@@ -26,8 +26,10 @@ NEED_OTHERS = {"webhook": "recreate"}
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - AIMED))
 def test_a_fault_that_was_asked_for_happens_and_violates_nothing(kind: str) -> None:
     kinds, effects = [kind, *([NEED_OTHERS[kind]] if kind in NEED_OTHERS else ())], 0
+    delivery, *_ = ONLY_BY.get(kind, ("labels",))
+    sharder = "in-manager" if delivery == "cluster" else "service"
     for seed in (1, 2, 3):
-        result = explore(seed, 3, kinds, objects=10)
+        result = explore(seed, 3, kinds, objects=10, delivery=delivery, sharder=sharder)
         assert result.breaks == []
         if effects := result.counts[f"effects: {kind}"]:
             break

@@ -391,6 +391,31 @@ async def test_a_restored_assignment_counts_once_nobody_lives_that_has_asked_for
             assert owner() == "s1"
 
 
+@pytest.mark.quick
+@virtual_time
+async def test_the_objects_of_a_cluster_have_its_shard_and_come_to_another_one_together() -> None:
+    by_cluster = Ranges(by="cluster", buckets=64)
+    of = by_cluster.divided.of_key
+    async with SimulatedCluster(ranges=by_cluster) as world:
+        await world.install()
+        at = Scene(world)
+        await world.make_things(8)
+        places = dict.fromkeys(range(64), Place("s0", "", 1))
+        async with world.admin() as client:
+            meta = ObjectMeta(name=assignment_name("r"), namespace="ops")
+            data = Assignment.of(by_cluster.divided, places).data()
+            await client.create(ConfigMap(metadata=meta, data=data))
+            assert set(world.owners().values()) == {"s0"}
+            moved = Assignment.of(by_cluster.divided, places | {of("c1"): Place("s1", "", 2)})
+            await client.patch(
+                ConfigMap, meta.name, "ops", MergePatch({"data": {**dict.fromkeys(data), **moved.data()}})
+            )
+        theirs = {name for name, owner in world.owners().items() if owner == "s1"}
+        assert theirs == {name for name in world.owners() if world.cluster_of(name) == "c1"}
+        assert 0 < len(theirs) < 8
+        assert at.result.counts["changes of owners"] == 8 + len(theirs)
+
+
 class Mischief(Scene):
     """Somebody does what must not happen. Nobody else is there."""
 

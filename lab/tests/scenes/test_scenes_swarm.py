@@ -59,7 +59,13 @@ def test_the_same_holds_where_an_elected_shard_is_the_sharder(seed: int, sharder
     [
         (1, "uid", "in-manager"),
         (2, "namespace", "service"),
-        *further((1, "namespace", "in-manager"), (2, "uid", "both"), (3, "uid", "service")),
+        (1, "cluster", "in-manager"),
+        *further(
+            (2, "cluster", "in-manager"),
+            (1, "namespace", "in-manager"),
+            (2, "uid", "both"),
+            (3, "uid", "service"),
+        ),
     ],
 )
 def test_the_same_holds_where_objects_are_shared_out_by_ranges(

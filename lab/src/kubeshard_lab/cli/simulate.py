@@ -96,16 +96,15 @@ def simulate() -> None:
 @click.option(
     "--sharder",
     type=click.Choice(("service", "in-manager", "both")),
-    default="service",
-    show_default=True,
-    help="Where the sharder runs: in processes of its own, in the elected shard, or both.",
+    help="Where the sharder runs: in processes of its own, in the elected shard, or both (default: service, or "
+    "in-manager if clusters are shared out).",
 )
 @click.option(
     "--delivery",
-    type=click.Choice(("labels", "uid", "namespace")),
+    type=click.Choice(("labels", "uid", "namespace", "cluster")),
     default="labels",
     show_default=True,
-    help="How objects are shared out: by labels, or by hash ranges of their uids or namespaces.",
+    help="How objects are shared out: by labels, by hash ranges of their uids or namespaces, or with their clusters.",
 )
 @click.option(
     "--objects", type=click.IntRange(min=1), help="Number of objects (default: 10 of your operator, or 30)."
@@ -136,7 +135,7 @@ def run(
     seeds: str,
     minutes: float,
     faults: str,
-    sharder: Sharder,
+    sharder: Sharder | None,
     delivery: Delivery,
     objects: int | None,
     calm: float,
@@ -158,11 +157,14 @@ def run(
 
     click.get_current_context().with_resource(_silence())
     operator = _operator(target, templates, manifests, always, eventually, instances)
-    if operator and (sharder, delivery) != ("service", "labels"):
+    if operator and (sharder, delivery) != (None, "labels"):
         raise ConfigurationError(
             "--sharder and --delivery are for rings without an operator: a manager says where its sharder is, and how "
             "it shares out objects"
         )
+    if delivery == "cluster" and sharder not in (None, "in-manager"):
+        raise ConfigurationError("--sharder: what shares out clusters is in the shards: leave it out")
+    sharder = sharder or ("in-manager" if delivery == "cluster" else "service")
     allowed = _faults_of(operator) if operator else tuple(sorted(apply_to(delivery)))
     kinds = () if faults in ("all", "none") else _kinds(faults, allowed)
     clock, numbers, totals = SystemClock(), _numbers(seeds), Counter[str]()

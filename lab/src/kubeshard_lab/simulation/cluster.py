@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -35,7 +35,7 @@ from kubeshard.controller.dependents import ensure
 from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.watch import Watch
 from kubeshard.core.builtin import ConfigMap, Namespace
-from kubeshard.core.clusters import HOME_CLUSTER
+from kubeshard.core.clusters import HOME_CLUSTER, OTHER_CLUSTERS
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, field
 from kubeshard.core.selectors import LabelSelector
@@ -66,6 +66,7 @@ from kubeshard_apiserver.history import History
 from kubeshard_apiserver.resources.definitions import DEFINITIONS, resource_of
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.steps import WebhookCall, WebhookReply
+from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.deliveries import Labelled, Ranged
 from kubeshard_lab.simulation.processes import Environment, Process
 from kubeshard_lab.virtual_time import run_virtual
@@ -75,6 +76,8 @@ A_YEAR = 365 * 86_400.0
 WORK = "work"
 TEAMS = ("team", "a-team", "e-team", "i-team", "m-team", "q-team", "u-team", "x-team", "z-team")
 """The namespaces of Things, in different buckets. Only one is needed unless they are shared out by namespace."""
+PLACES = ("c0", "c1", "c2", "c3")
+"""The clusters of Things, in different buckets, if clusters are shared out. No two Things have the same name."""
 
 
 class Thing(KubeObject, group="sim.example", version="v1"):
@@ -224,16 +227,26 @@ class SimulatedCluster(Environment):
         self.home = ApiServer(world=outside) if apart else self.server
         """The cluster with the Leases."""
         home = Front(self.home) if apart else self.front
-        self.others = {name: ApiServer(world=outside) for name in others}
+        self.shared = PLACES if ranges and ranges.by == "cluster" else ()
+        """The clusters that are shared out."""
+        self.others = {name: ApiServer(world=outside) for name in (*others, *self.shared)}
         fronts = {name: Front(server) for name, server in self.others.items()}
         super().__init__(outside, {"sim": self.front, "home": home, **fronts}, latency)
         self.deaths.append(self.caller.died)
         self.ring = ring
         self.ranges = ranges
         self.namespaces = TEAMS if ranges and ranges.by == "namespace" else TEAMS[:1]
+        self.places = self.shared or ("sim",)
+        """The clusters in which Things are."""
+        self.stores = [self.server.store, *(self.others[place].store for place in self.shared)]
+        """What the ring works on is there, and who has it is in the first."""
+        self.works_in = OTHER_CLUSTERS if self.shared else [WORK] if apart else [HOME_CLUSTER]
+        """Where the controllers of shards work."""
         self.delivery = Labelled()
         if ranges:
-            self.delivery = ranged = Ranged(self.server.store, ring, ranges.divided, self._alive)
+            self.delivery = ranged = Ranged(
+                self.stores, ring, ranges.divided, self._alive, self.shared, self.cluster_of
+            )
             self.observers.append(ranged.answered)
 
     async def __aenter__(self) -> Self:
@@ -273,11 +286,12 @@ class SimulatedCluster(Environment):
 
     async def install(self, *more: Mapping[str, Any]) -> None:
         """Installs the kinds, and the namespaces sharding-system, ops (for the shards' Leases) and those of Things."""
-        async with self.admin() as client:
-            for manifest in (controller_ring_crd(), definition(), *more):
-                await client.apply(manifest)
-            for name in ("sharding-system", "ops", *self.namespaces):
-                await client.create(Namespace(metadata=ObjectMeta(name=name)))
+        for cluster in ("sim", *self.shared):
+            async with self.admin(cluster) as client:
+                for manifest in (controller_ring_crd(), definition(), *more):
+                    await client.apply(manifest)
+                for name in ("sharding-system", "ops", *self.namespaces):
+                    await client.create(Namespace(metadata=ObjectMeta(name=name)))
         if self.apart:
             async with self.admin("home") as client:
                 await client.create(Namespace(metadata=ObjectMeta(name="ops")))
@@ -300,18 +314,28 @@ class SimulatedCluster(Environment):
             await client.create(ControllerRing(metadata=meta, spec=spec))
 
     async def make_things(self, count: int, *, prefix: str = "t", **spec: Any) -> None:
-        async with self.admin() as client:
-            for number in range(count):
-                name = f"{prefix}{number}"
-                metadata = ObjectMeta(name=name, namespace=self.home_of(name))
-                await client.create(Thing(metadata=metadata, spec=dict(spec)))
+        clients = {place: self.admin(place) for place in self.places}
+        for number in range(count):
+            name = f"{prefix}{number}"
+            metadata = ObjectMeta(name=name, namespace=self.home_of(name))
+            await clients[self.cluster_of(name)].create(Thing(metadata=metadata, spec=dict(spec)))
+        for client in clients.values():
+            await client.close()
+
+    def store(self, cluster: str) -> Store:
+        return self.server.store if cluster == "sim" else self.others[cluster].store
 
     def objects(self, group: str, resource: str) -> dict[Key, dict[str, Any]]:
-        server = self.home if resource == "leases" else self.server
-        try:
-            return dict(server.store.objects(GroupResource(group, resource)))
-        except KeyError:  # the kind does not exist at the moment
-            return {}
+        """Of what the ring works on, in all clusters."""
+        which, found = GroupResource(group, resource), dict[Key, dict[str, Any]]()
+        for store in [self.home.store] if resource == "leases" else self.stores:
+            with suppress(KeyError):  # the kind does not exist at the moment
+                found |= store.objects(which)
+        return found
+
+    def cluster_of(self, name: str) -> str:
+        """The cluster of a Thing, or of its child."""
+        return self.places[sum(name.removeprefix("c-").encode()) % len(self.places)]
 
     def home_of(self, name: str) -> str:
         """The namespace of a Thing, or of its child."""
@@ -323,7 +347,7 @@ class SimulatedCluster(Environment):
     def stored(self, resource: GroupResource, key: Key) -> Any:
         """The object as it is delivered; None without it, and while its kind does not exist."""
         try:
-            return self.delivery.shown(self.server.store.get(resource, key))
+            return self.delivery.shown(self.store(self.cluster_of(key.name)).get(resource, key))
         except KeyError:
             return None
 
@@ -347,9 +371,10 @@ class SimulatedCluster(Environment):
             if label in (self.delivery.shown(obj)["metadata"].get("labels") or {})
         }
 
-    def backup(self) -> Callable[[], None]:
+    def backup(self, cluster: str = "sim") -> Callable[[], None]:
         """A snapshot of etcd. What it returns restores it: watches are cut, versions go back."""
-        store, registry = self.server.store, self.server.registry
+        server = self.server if cluster == "sim" else self.others[cluster]
+        store, registry = server.store, server.registry
         revision = store.revision
         objects = {resource: dict(found) for resource, found in store._states.items()}
 
@@ -370,8 +395,9 @@ class SimulatedCluster(Environment):
             store._ordered.clear()
             for each in store.objects(DEFINITIONS).values():
                 if resource_of(each) in gone:
-                    self.server.definitions.serve(each)
-            self.delivery.restored()
+                    server.definitions.serve(each)
+            if store is self.server.store:
+                self.delivery.restored()
 
         return restore
 
@@ -418,12 +444,14 @@ class SimulatedCluster(Environment):
         thing = Controller(
             name="thing",
             reconciler=reconciler,
-            primary=Watch(Thing, sharded=True),
-            owns=[Watch(kind, sharded=True) for kind in owns],
+            primary=Watch(Thing, sharded=not self.shared),
+            owns=[Watch(kind, sharded=not self.shared) for kind in owns],
             workers=workers,
             reconcile_timeout=reconcile_timeout,
-            clusters=[WORK] if self.apart else [HOME_CLUSTER],
+            clusters=self.works_in,
         )
+        if self.shared:
+            manager["clusters"] = {place: ClusterConfig(f"http://{place}") for place in self.shared}
         if self.apart:
             manager["clusters"] = {WORK: ClusterConfig("http://sim"), **manager.get("clusters", {})}
         member = Sharding(

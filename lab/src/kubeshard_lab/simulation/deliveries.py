@@ -5,6 +5,9 @@ this shard is asked to release it. With ranges, nothing on an object says so. `R
 with the labels that its bucket amounts to, and a change of the assignment as one of the labels of all objects in the
 buckets that it concerns.
 
+By cluster, the bucket of an object is that of its cluster. So what the oracles know of objects, they know of clusters:
+all objects of one have the same shard, come to another at the same moment, and are all reconciled there.
+
 What a bucket amounts to follows from the protocol (`kubeshard.sharding.assignment`): a place at a greater epoch is
 news, and nothing else is, so while the assignment is deleted, unreadable or an older one, everything stays. That is so
 as long as a process lives that may remember it: one that had asked the API server for it. Those that only follow it,
@@ -13,13 +16,15 @@ until they hold a Lease, remember nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding.assignment import Assignment, Place, Unreadable
 from kubeshard.sharding.buckets import Buckets
@@ -31,6 +36,7 @@ from kubeshard_lab.simulation.processes import Process
 
 THINGS = GroupResource("sim.example", "things")
 CHILDREN = GroupResource("", "configmaps")
+NAMESPACES = GroupResource("", "namespaces")
 
 Changes = Iterable[tuple[GroupResource, Event]]
 
@@ -82,19 +88,30 @@ class Labelled:
 
 
 class Ranged(Labelled):
-    """A ring that is sharded by ranges. `alive`: the processes that are. Has to be told what they are answered."""
+    """A ring that is sharded by ranges. `stores`: that of the assignment, and others with objects of the ring.
+    `clusters`: those that are shared out, if any are; `cluster_of`: where the object of a name is. `alive`: the
+    processes that are. Has to be told what they are answered.
+    """
 
     by_version = True
 
     def __init__(
-        self, store: Store, ring: str, buckets: Buckets, alive: Callable[[], Collection[str]]
+        self,
+        stores: Sequence[Store],
+        ring: str,
+        buckets: Buckets,
+        alive: Callable[[], Collection[str]],
+        clusters: Collection[str],
+        cluster_of: Callable[[str], str],
     ) -> None:
         self._alive = alive
+        self._clusters = clusters
+        self._cluster_of = cluster_of
         self._told: set[str] = set()
         """The processes that have asked for the assignment."""
         self._witnesses: frozenset[str] | None = None
         """Those of them that lived when the assignment ceased to be what they had seen; None while it is that."""
-        self._store = store
+        self._store, self._stores = stores[0], stores
         self._key = Key("ops", assignment_name(ring))
         self._path = f"/api/v1/namespaces/{self._key.namespace}/configmaps/{self._key.name}"
         self._labels, self._bucket_label = (shard_label(ring), drain_label(ring)), bucket_label(ring)
@@ -102,7 +119,8 @@ class Ranged(Labelled):
         self._places = (Place(),) * buckets.count
         self._bucket_of: dict[str, int] = {}
         self._changes: Changes = ()
-        store.subscribe(self._changed)
+        for store in stores:
+            store.subscribe(partial(self._changed, store))
 
     @property
     def stored(self) -> Assignment | None:
@@ -129,10 +147,10 @@ class Ranged(Labelled):
     def finds(self, child: Any) -> bool:
         """A user who gives it to another owner does not change its label: the coordinator does, later."""
         label = (child["metadata"].get("labels") or {}).get(self._bucket_label)
-        return self._buckets.by == "namespace" or label == str(self._bucket(child["metadata"]))
+        return self._buckets.by != "uid" or label == str(self._bucket(child["metadata"]))
 
     def changes(self, store: Store, resource: GroupResource) -> Changes:
-        return self._changes if store is self._store else super().changes(store, resource)
+        return self._changes if store in self._stores else super().changes(store, resource)
 
     def restored(self) -> None:
         if (assignment := self.stored) is not None:
@@ -142,14 +160,16 @@ class Ranged(Labelled):
         assignment = self.stored
         if assignment is None or assignment.places != self._places:
             yield "the assignment is not what the shards have seen"
-        shares = Counter(place.owner for place in self._places)
-        even = len(self._places) / max(1, len(shards))
+        what = "clusters" if self._clusters else "buckets"
+        counted = map(self._buckets.of_key, self._clusters) if self._clusters else range(len(self._places))
+        shares = Counter(self._places[bucket].owner for bucket in counted)
+        even = shares.total() / max(1, len(shards))
         for shard in sorted({*shards, *shares}):
             if shard not in shards or abs(shares[shard] - even) >= 1:
-                yield f"{shares[shard]} buckets are {shard or 'nobody'}'s"
+                yield f"{shares[shard]} {what} are {shard or 'nobody'}'s"
 
-    def _changed(self, resource: GroupResource) -> None:
-        event, self.unremembered = stored_last(self._store, resource), False
+    def _changed(self, store: Store, resource: GroupResource) -> None:
+        event, self.unremembered = stored_last(store, resource), False
         if resource == CHILDREN and event.key == self._key:
             self._changes = tuple(self._moved(event))
         elif resource in (THINGS, CHILDREN):
@@ -170,8 +190,8 @@ class Ranged(Labelled):
         self.unremembered = forgotten and before != (Place(),) * self._buckets.count
         if assignment.places == self._places:
             self._witnesses = None
-        for resource in THINGS, CHILDREN:
-            objects = self._store.objects(resource) if self._store.has(resource) else {}
+        for store, resource in itertools.product(self._stores, (THINGS, CHILDREN)):
+            objects = store.objects(resource) if store.has(resource) else {}
             for key, obj in tuple(objects.items()):
                 old, new = self._shown(obj, before), self.shown(obj)
                 if old != new:
@@ -186,11 +206,15 @@ class Ranged(Labelled):
         return {**obj, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **labels}}}
 
     def _bucket(self, meta: Any) -> int:
-        uid = next((each["uid"] for each in meta.get("ownerReferences") or ()), meta["uid"])
-        hashed = uid if self._buckets.by == "uid" else meta["namespace"]
+        match self._buckets.by:
+            case "uid":
+                hashed = next((each["uid"] for each in meta.get("ownerReferences") or ()), meta["uid"])
+            case "namespace":
+                hashed = meta["namespace"]
+            case "cluster":
+                hashed = self._cluster_of(meta["name"])
         if hashed not in self._bucket_of:
-            which = ObjectMeta(name=meta["name"], namespace=meta["namespace"], uid=uid)
-            self._bucket_of[hashed] = self._buckets.of(which)
+            self._bucket_of[hashed] = self._buckets.of_key(hashed)
         return self._bucket_of[hashed]
 
 

@@ -22,12 +22,14 @@ import time
 from array import array
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import TextFormatter, heard_by
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
+from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.deliveries import stored_last
 from kubeshard_lab.simulation.processes import Network, Process, StreamAround
@@ -69,7 +71,8 @@ class Recorder:
         """Records what happens in the world from now until the end of the block. Faults must be installed before."""
         self._world = world
         world.observers.append(self._exchanged)
-        world.server.store.subscribe(self._stored)
+        for store in world.stores:
+            store.subscribe(partial(self._stored, store))
         faulty = world.connected
 
         def connected(process: Process, network: Network) -> None:
@@ -110,8 +113,8 @@ class Recorder:
             told = f"{asked}: {answer.status}"
             self.record(f"{told} {sorted(answer.headers.items())} {answer.body!r}", told)
 
-    def _stored(self, resource: GroupResource) -> None:
-        event = stored_last(self._world.server.store, resource)
+    def _stored(self, store: Store, resource: GroupResource) -> None:
+        event = stored_last(store, resource)
         told = f"stored {resource} {event.key}"
         self.record(f"{told}: {event.new}", told)
 

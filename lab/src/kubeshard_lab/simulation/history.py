@@ -8,6 +8,7 @@ user's).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -16,6 +17,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.sharding.names import INCARNATION_ANNOTATION, drain_label, shard_label
 from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.deliveries import THINGS
 from kubeshard_lab.simulation.processes import Process, is_sharders
@@ -170,7 +172,6 @@ class Recorder:
     def __init__(self, world: SimulatedCluster, ring: str) -> None:
         self.entries: list[Entry] = []
         self._world = world
-        self._store = world.server.store
         self._labels = shard_label(ring), drain_label(ring)
         self._sent = 0
         """How many requests have been sent: one that is sent again counts again."""
@@ -181,7 +182,8 @@ class Recorder:
         world.observers.append(self._observe)
         world.learners.append(self._learn)
         world.deaths.append(lambda process: self.add(Died(self._now, process.name, process.dead)))
-        self._store.subscribe(self._stored)
+        for store in world.stores:
+            store.subscribe(partial(self._stored, store))
 
     def add(self, entry: Entry) -> None:
         self.entries.append(entry)
@@ -206,7 +208,7 @@ class Recorder:
         owners = {name: (owner, name in draining) for name, owner in self._world.owners().items()}
         leases = sorted(
             key.name
-            for key, lease in self._store.objects(GroupResource("coordination.k8s.io", "leases")).items()
+            for key, lease in self._world.objects("coordination.k8s.io", "leases").items()
             if lease["spec"].get("holderIdentity") == key.name
         )
         self.add(Restored(self._now, owners, tuple(leases)))
@@ -266,10 +268,10 @@ class Recorder:
             self._answered.add(number)
             self.add(Answered(self._now, number, status, why))
 
-    def _stored(self, resource: GroupResource) -> None:
+    def _stored(self, store: Store, resource: GroupResource) -> None:
         sender = None if self._world.delivery.unremembered else self._world.sender.get()
         number = 0 if sender is None else self._numbers.get(id(sender[1]), (0, None))[0]
-        for which, event in self._world.delivery.changes(self._store, resource):
+        for which, event in self._world.delivery.changes(store, resource):
             if entry := self._entry(which, event, number):
                 self.add(entry)
 

@@ -14,12 +14,13 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.shard.settings import Ranges
 
 Sharder = Literal["service", "in-manager", "both"]
-Delivery = Literal["labels", "uid", "namespace"]
+Delivery = Literal["labels", "uid", "namespace", "cluster"]
 
 RANGES: dict[Delivery, Ranges | None] = {
     "labels": None,
     "uid": Ranges(by="uid", buckets=64),
     "namespace": Ranges(by="namespace", buckets=64),
+    "cluster": Ranges(by="cluster", buckets=64),
 }
 
 

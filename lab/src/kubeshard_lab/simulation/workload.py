@@ -9,6 +9,7 @@ from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
+from kubeshard.client.client import Client
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.dependents import ensure
@@ -103,6 +104,7 @@ class Workload(ABC):
         self.next_scan: dict[str, float] = {}
         """Until when the child of each object may be on another shard than the object."""
         self.admin = world.admin()
+        self.admins = {place: self.admin if place == "sim" else world.admin(place) for place in world.places}
         self._started = Counter[str]()
         self._judged: set[str] = set()
 
@@ -121,6 +123,10 @@ class Workload(ABC):
     @abstractmethod
     def start(self, name: str, pod: Pod | None = None) -> None:
         """Starts another process under the name: a sharder if it begins with an x. `pod`: which one a shard runs in."""
+
+    def admin_of(self, name: str) -> Client:
+        """A client for the cluster of the Thing of this name, or of its child."""
+        return self.admins[self.world.cluster_of(name)]
 
     def another(self, name: str) -> str:
         self._started[name] += 1
@@ -171,7 +177,11 @@ class Things(Workload):
         else:
             work, second_reconciler = Work(self, process), Watching(self, process)
             second = Controller(
-                name="second", reconciler=second_reconciler, primary=metadata_only(Thing), workers=4
+                name="second",
+                reconciler=second_reconciler,
+                primary=metadata_only(Thing),
+                workers=4,
+                clusters=self.world.works_in,
             )
             sharding = {"mode": self.mode, "sharder": SharderSettings(drain_timeout=DRAIN_TIMEOUT)}
             controllers = [second]
@@ -199,7 +209,7 @@ class Things(Workload):
             await asyncio.sleep(self._calm * self._changes.uniform(0.2, 3))
             name = f"t{self._changes.randrange(self.count)}"
             with suppress(Exception):
-                await self.admin.patch(
+                await self.admin_of(name).patch(
                     Thing, name, self.world.home_of(name), MergePatch({"spec": {"v": value}})
                 )
 
@@ -229,7 +239,7 @@ class Things(Workload):
                 owners = child["metadata"].get("ownerReferences") or ()
                 if any(owner["uid"] not in uids for owner in owners):
                     with suppress(ApiError):
-                        await self.admin.delete(ConfigMap, key.name, key.namespace)
+                        await self.admin_of(key.name).delete(ConfigMap, key.name, key.namespace)
 
     def unowned(self) -> dict[str, str]:
         shards = self.living("s")

@@ -8,6 +8,7 @@ fault is left out. It counts its effects: how many processes, requests or object
 from kubeshard_lab.simulation.faults import (
     assignments,
     clocks,
+    clusters,
     failovers,
     network,
     processes,
@@ -20,6 +21,7 @@ from kubeshard_lab.simulation.faults import (
 __all__ = [
     "assignments",
     "clocks",
+    "clusters",
     "failovers",
     "network",
     "processes",

@@ -12,7 +12,7 @@ from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding.assignment import Assignment, Place
 from kubeshard.sharding.names import assignment_name
 from kubeshard_lab.simulation.deliveries import Ranged
-from kubeshard_lab.simulation.faults.injection import Injection, fault_by
+from kubeshard_lab.simulation.faults.injection import RANGES, Injection, fault_by
 from kubeshard_lab.simulation.processes import Process
 
 
@@ -27,7 +27,7 @@ async def _edit(on: Injection, data: Mapping[str, str | None]) -> None:
         on.effects += 1
 
 
-@fault_by("ranges")
+@fault_by(*RANGES)
 async def assignment_deleted(on: Injection) -> None:
     """A user deletes the assignment."""
     with suppress(ApiError):
@@ -35,7 +35,7 @@ async def assignment_deleted(on: Injection) -> None:
         on.effects += 1
 
 
-@fault_by("ranges")
+@fault_by(*RANGES)
 async def assignment_restored(on: Injection) -> None:
     """A user puts the assignment back to what it was some time ago."""
     before = _stored(on)
@@ -44,7 +44,7 @@ async def assignment_restored(on: Injection) -> None:
         await _edit(on, {**dict.fromkeys(now.data()), **before.data()})
 
 
-@fault_by("ranges")
+@fault_by(*RANGES)
 async def assignment_truncated(on: Injection) -> None:
     """A user removes a line of the assignment, or adds one."""
     if (now := _stored(on)) is not None:
@@ -54,7 +54,7 @@ async def assignment_truncated(on: Injection) -> None:
         )
 
 
-@fault_by("ranges")
+@fault_by(*RANGES)
 async def assignment_edited(on: Injection) -> None:
     """A user gives buckets to another shard, live or not, with or without a greater epoch."""
     if (now := _stored(on)) is not None:
@@ -69,14 +69,14 @@ def _follows(process: Process, request: HttpRequest) -> bool:
     return request.method == "GET" and "/namespaces/ops/configmaps?" in request.target
 
 
-@fault_by("ranges")
+@fault_by(*RANGES)
 async def assignment_late(on: Injection) -> None:
     """The watches of the assignment deliver nothing for a while."""
     async with on.happening("assignment late"), on.quiet("assignment late", _follows):
         await on.lasts(3, 60)
 
 
-@fault_by("ranges")
+@fault_by("uid", "namespace")
 async def selectors_ignored(on: Injection) -> None:
     """API servers do not know hash ranges: all of them, or in turn with some that do."""
     reads, in_turn = on.world.server.reads, on.rng.random() < 0.5

@@ -71,6 +71,8 @@ class Conditions:
         """What happens to the chunks of lists and watches."""
         self.ending: dict[str, Applies] = {}
         """Watches that end as soon as they are open, by what happens to them."""
+        self.unreachable: set[str] = set()
+        """The clusters that no process reaches."""
         self.dropped: dict[str, float] = {}
         """Until when the streams of each process were opened that are dead, though nobody has said so."""
         self._world = world
@@ -90,6 +92,8 @@ class Conditions:
         return True
 
     def _connected(self, process: Process, network: Network) -> None:
+        network.down = network.server.removeprefix("http://") in self.unreachable
+
         async def before(request: HttpRequest) -> HttpResponse | None:
             if self._happens("429"):
                 answer = refusal(429, "TooManyRequests")
@@ -100,7 +104,7 @@ class Conditions:
             if self._happens("503"):
                 return refusal(503, "ServiceUnavailable")
             for rule in self.rules:
-                if rule.applies(process, request):
+                if network.server.endswith(rule.cluster) and rule.applies(process, request):
                     self.counts[f"happened: {rule.what}"] += 1
                     if rule.lands is not None:
                         return await withheld(request, rule.lands.wait())
@@ -165,6 +169,8 @@ class Rule:
     lands: asyncio.Event | None = None
     delay: float = 0.0
     refuses_connections: bool = False
+    cluster: str = ""
+    """Only what is sent there; "": to all clusters."""
 
 
 class StreamEnds(Exception):
@@ -243,6 +249,7 @@ class Injection:
         self.workload = workload
         self.world = workload.world
         self.admin = workload.admin
+        self.admin_of = workload.admin_of
         self.conditions = conditions
         self.rng = rng
         self.effects = 0
@@ -304,11 +311,22 @@ class Injection:
             if self.conditions.edits.get(what) is edit:
                 del self.conditions.edits[what]
 
-    def cut_streams(self, processes: Iterable[Process]) -> None:
-        """Their lists and watches end with an error; what they open next is not affected."""
+    def cut_streams(self, processes: Iterable[Process], cluster: str = "") -> None:
+        """Their lists and watches end with an error, in one cluster or all; what they open next is not affected."""
         for process in processes:
             for network in process.networks:
-                network.abort()
+                if network.server.endswith(cluster):
+                    network.abort()
+
+    def compact(self) -> None:
+        """etcd forgets its history: no watch can go on from an earlier version."""
+        for store in self.world.stores:
+            store.compact()
+
+    def a_cluster(self, *more: str) -> str:
+        """One with Things, or one of `more` if there are several."""
+        places = self.world.places
+        return self.rng.choice((*places, *more)) if len(places) > 1 else places[0]
 
     def happens(self, what: str) -> None:
         """Counts that something befell a request."""
@@ -353,8 +371,9 @@ Fault = Callable[[Injection], Coroutine[Any, Any, None]]
 KINDS: dict[str, Fault] = {}
 
 
-ONLY_BY: dict[str, Literal["labels", "ranges"]] = {}
+ONLY_BY: dict[str, Collection[Delivery]] = {}
 """Kinds that there are only if objects are delivered so."""
+RANGES: Collection[Delivery] = ("uid", "namespace", "cluster")
 
 
 AIMED: set[str] = set()
@@ -370,9 +389,9 @@ def fault(function: Fault) -> Fault:
     return function
 
 
-def fault_by(delivery: Literal["labels", "ranges"]) -> Callable[[Fault], Fault]:
+def fault_by(*deliveries: Delivery) -> Callable[[Fault], Fault]:
     def of(function: Fault) -> Fault:
-        ONLY_BY[function.__name__] = delivery
+        ONLY_BY[function.__name__] = deliveries
         return fault(function)
 
     return of
@@ -380,8 +399,7 @@ def fault_by(delivery: Literal["labels", "ranges"]) -> Callable[[Fault], Fault]:
 
 def apply_to(delivery: Delivery) -> set[str]:
     """The kinds that can be inflicted on a ring with this delivery."""
-    other = "ranges" if delivery == "labels" else "labels"
-    return {kind for kind in KINDS if ONLY_BY.get(kind) != other}
+    return {kind for kind in KINDS if delivery in ONLY_BY.get(kind, (delivery,))}
 
 
 def fault_of(target: Literal["any", "several", "service"]) -> Callable[[Fault], Fault]:

@@ -13,14 +13,15 @@ from kubeshard_lab.simulation.processes import Process
 @fault_of("any")
 async def compaction(on: Injection) -> None:
     """etcd forgets its history: no watch can go on from an earlier version."""
-    on.world.server.store.compact()
+    on.compact()
     on.effects += 1
 
 
 @fault
 async def restore(on: Injection) -> None:
-    """etcd is restored to an earlier state. Users create what it lacks."""
-    store, back = on.world.server.store, on.world.backup()
+    """etcd, of any cluster if there are several, is restored to an earlier state. Users create what it lacks."""
+    cluster = on.a_cluster("sim")
+    store, back = on.world.store(cluster), on.world.backup(cluster)
     revision = store.revision
     await on.lasts(5, 60)
     on.effects += store.revision - revision
@@ -39,7 +40,7 @@ async def restarted(on: Injection) -> None:
         on.cut_streams(on.workload.live(""))
         await on.lasts(1, 20)
         on.conditions.chances["lost"] = 0.0
-        on.world.server.store.compact()
+        on.compact()
 
 
 def _needs_etcd(process: Process, request: HttpRequest) -> bool:

@@ -26,7 +26,7 @@ async def lists_slow(on: Injection) -> None:
     hanging = Rule("list slow", lambda *of: lists(*of) and on.rng.random() < 0.3, code=0, delay=600)
     async with on.happening("list slow"), on.ruled(hanging), on.ruled(slow):
         on.cut_streams(on.workload.live(""))
-        on.world.server.store.compact()  # so that watches cannot go on
+        on.compact()  # so that watches cannot go on
         await on.lasts(10, 60)
 
 
@@ -45,7 +45,7 @@ async def lists_reset(on: Injection) -> None:
     async with on.happening("list reset"), on.edited("list reset", reset):
         on.conditions.chances["list reset"] = 0.7
         on.cut_streams(on.workload.live(""))
-        on.world.server.store.compact()
+        on.compact()
         await on.lasts(5, 30)
         on.conditions.chances["list reset"] = 0.0
 

@@ -19,7 +19,7 @@ from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding.api import GROUP, ControllerRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, SYNC_PERIOD, drain_label, shard_label
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, definition
-from kubeshard_lab.simulation.deliveries import CHILDREN, THINGS
+from kubeshard_lab.simulation.deliveries import CHILDREN, NAMESPACES, THINGS
 from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault, fault_by
 from kubeshard_lab.simulation.faults.rollouts import scale
 from kubeshard_lab.simulation.processes import Process, name_of
@@ -59,9 +59,9 @@ async def label(on: Injection) -> None:
     key = shard_label(on.world.ring)
     value = on.rng.choice([*sorted(on.workload.living("s")), "nobody", None])
     with suppress(ApiError):
-        await on.admin.patch(
+        await on.admin_of(name := on.object()).patch(
             Thing,
-            (name := on.object()),
+            name,
             on.world.home_of(name),
             MergePatch({"metadata": {"labels": {key: value}}}),
         )
@@ -88,7 +88,7 @@ async def drain(on: Injection) -> None:
     """A user sets the drain label."""
     patch = MergePatch({"metadata": {"labels": {drain_label(on.world.ring): "true"}}})
     with suppress(ApiError):
-        await on.admin.patch(Thing, (name := on.object()), on.world.home_of(name), patch)
+        await on.admin_of(name := on.object()).patch(Thing, name, on.world.home_of(name), patch)
         on.effects += 1
 
 
@@ -96,15 +96,15 @@ async def recreated(on: Injection) -> int:
     """A user deletes three objects or children, and creates some again. Returns how many were deleted."""
     deleted = 0
     for _ in range(3):
-        name = on.object()
+        admin = on.admin_of(name := on.object())
         with suppress(ApiError):
-            await on.admin.delete(ConfigMap, f"c-{name}", on.world.home_of(name))
+            await admin.delete(ConfigMap, f"c-{name}", on.world.home_of(name))
             deleted += 1
         if on.rng.random() < 0.5:
             with suppress(ApiError):
-                await on.admin.delete(Thing, name, on.world.home_of(name))
+                await admin.delete(Thing, name, on.world.home_of(name))
                 await asyncio.sleep(on.rng.choice((0.0, 2.0)))
-                await on.admin.create(
+                await admin.create(
                     Thing(metadata=ObjectMeta(name=name, namespace=on.world.home_of(name)), spec={"v": 0})
                 )
     return deleted
@@ -208,15 +208,18 @@ async def rights_revoked(on: Injection) -> None:
         await on.lasts(5, 60)
 
 
-async def _cleared(on: Injection) -> None:
-    """Deletes all objects with their children, as the garbage collector would."""
-    for name in sorted(on.world.owners("", "configmaps")):
-        with suppress(ApiError):
-            await on.admin.delete(ConfigMap, name, on.world.home_of(name))
-    for name in sorted(on.world.owners()):
-        with suppress(ApiError):
-            await on.admin.delete(Thing, name, on.world.home_of(name))
-            on.effects += 1
+async def _cleared(on: Injection, cluster: str) -> None:
+    """Deletes all objects of a cluster with their children, as the garbage collector would."""
+    world = on.world
+    for name in sorted(world.owners("", "configmaps")):
+        if world.cluster_of(name) == cluster:
+            with suppress(ApiError):
+                await on.admin_of(name).delete(ConfigMap, name, world.home_of(name))
+    for name in sorted(world.owners()):
+        if world.cluster_of(name) == cluster:
+            with suppress(ApiError):
+                await on.admin_of(name).delete(Thing, name, world.home_of(name))
+                on.effects += 1
 
 
 def _missing(workload: Workload) -> list[str]:
@@ -226,18 +229,20 @@ def _missing(workload: Workload) -> list[str]:
 
 async def _created(workload: Workload) -> None:
     """A user creates what is missing of the kind, the namespace and the objects, as far as the API server lets them."""
-    world, admin = workload.world, workload.admin
-    if not world.server.store.has(THINGS):
-        with suppress(ApiError):
-            await admin.apply(definition())
-    for name in world.namespaces:
-        if Key("", name) not in world.objects("", "namespaces"):
+    world = workload.world
+    for place, admin in workload.admins.items():
+        store = world.store(place)
+        if not store.has(THINGS):
             with suppress(ApiError):
-                await admin.create(Namespace(metadata=ObjectMeta(name=name)))
+                await admin.apply(definition())
+        for name in world.namespaces:
+            if Key("", name) not in store.objects(NAMESPACES):
+                with suppress(ApiError):
+                    await admin.create(Namespace(metadata=ObjectMeta(name=name)))
     for name in _missing(workload):
         with suppress(ApiError):
             meta = ObjectMeta(name=name, namespace=world.home_of(name))
-            await admin.create(Thing(metadata=meta, spec={"v": 0}))
+            await workload.admin_of(name).create(Thing(metadata=meta, spec={"v": 0}))
 
 
 async def created_again(on: Injection) -> None:
@@ -249,26 +254,28 @@ async def created_again(on: Injection) -> None:
 
 @fault
 async def namespace_deleted(on: Injection) -> None:
-    """The namespace with all objects is deleted, and created again with them."""
-    path = f"/api/v1/namespaces/{on.world.namespaces[0]}"
+    """The namespace with all objects of a cluster is deleted, and created again with them."""
+    path, cluster = f"/api/v1/namespaces/{on.world.namespaces[0]}", on.a_cluster()
+    admin = on.workload.admins[cluster]
     with suppress(ApiError):
-        await on.admin.raw("DELETE", path)
+        await admin.raw("DELETE", path)
         await on.lasts(0.5, 5)
-        await _cleared(on)
-        terminating = json.loads((await on.admin.raw("GET", path)).body)
+        await _cleared(on, cluster)
+        terminating = json.loads((await admin.raw("GET", path)).body)
         terminating["spec"] = {"finalizers": []}
-        await on.admin.raw("PUT", f"{path}/finalize", json.dumps(terminating).encode())
+        await admin.raw("PUT", f"{path}/finalize", json.dumps(terminating).encode())
     await on.lasts(0.5, 20)
     await created_again(on)
 
 
 @fault
 async def kind_deleted(on: Injection) -> None:
-    """The CustomResourceDefinition is deleted with all objects, and created again, and then they are."""
-    await _cleared(on)
+    """The CustomResourceDefinition of a cluster is deleted with all objects, and created again, and then they are."""
+    cluster = on.a_cluster()
+    await _cleared(on, cluster)
     with suppress(ApiError):
         definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        await on.admin.raw("DELETE", f"{definitions}/things.sim.example")
+        await on.workload.admins[cluster].raw("DELETE", f"{definitions}/things.sim.example")
     await on.lasts(0.5, 30)
     await created_again(on)
 
@@ -279,7 +286,7 @@ async def hot(on: Injection) -> None:
     name, over = on.object(), on.conditions.now + on.rng.uniform(2, 15)
     while on.conditions.now < over and not on.conditions.over.is_set():
         with suppress(ApiError):
-            await on.admin.patch(
+            await on.admin_of(name).patch(
                 Thing,
                 name,
                 on.world.home_of(name),
@@ -294,13 +301,13 @@ async def undecodable(on: Injection) -> None:
     """An object cannot be decoded for a while."""
     name = on.object()
     with suppress(ApiError):
-        await on.admin.patch(
+        await on.admin_of(name).patch(
             metadata_only(Thing), name, on.world.home_of(name), MergePatch({"spec": "a text"})
         )
         on.effects += 1
     await on.lasts(1, 40)
     with suppress(ApiError):
-        await on.admin.patch(
+        await on.admin_of(name).patch(
             metadata_only(Thing),
             name,
             on.world.home_of(name),
@@ -314,10 +321,13 @@ HEARD_AGAIN = 10.0
 
 @fault
 async def reparented(on: Injection) -> None:
-    """A child gets another owner, and its own back. If no webhook is asked then, or one of a sharder that is cut off,
-    it may take until the next full scan that it is where its owner is.
+    """A child gets another owner of its cluster, and its own back. If no webhook is asked then, or one of a sharder
+    that is cut off, it may take until the next full scan that it is where its owner is.
     """
     first, second = on.rng.sample(range(on.workload.count), 2)
+    cluster_of = on.world.cluster_of
+    while cluster_of(f"t{first}") != cluster_of(f"t{second}"):
+        first, second = on.rng.sample(range(on.workload.count), 2)
     child = f"c-t{first}"
     on.effects += await _given(on.workload, child, f"t{second}")
     await on.lasts(1, 30)
@@ -334,7 +344,7 @@ async def _given(workload: Workload, child: str, name: str) -> bool:
     references = [{**reference, "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True}]
     try:
         patch = MergePatch({"metadata": {"ownerReferences": references}})
-        await workload.admin.patch(ConfigMap, child, home, patch)
+        await workload.admin_of(child).patch(ConfigMap, child, home, patch)
     except ApiError:
         return False
     return True
@@ -365,7 +375,8 @@ async def mended_again(workload: Workload) -> None:
     await _created(workload)
     for key, thing in world.objects("sim.example", "things").items():
         if not isinstance(thing["spec"], dict):
-            await admin.patch(metadata_only(Thing), key.name, key.namespace, MergePatch({"spec": {"v": 0}}))
+            mended = MergePatch({"spec": {"v": 0}})
+            await workload.admin_of(key.name).patch(metadata_only(Thing), key.name, key.namespace, mended)
     for key, child in world.objects("", "configmaps").items():
         owners = child["metadata"].get("ownerReferences") or ()
         if any(owner["name"] != key.name.removeprefix("c-") for owner in owners):

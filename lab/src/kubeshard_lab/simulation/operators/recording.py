@@ -74,7 +74,7 @@ class OperatorRecorder(Recorder):
         return requested.resource.resource, family, requested.what
 
     def _object(self, requested: Requested) -> Any:
-        store = self._store
+        store = self._world.server.store
         if not requested.name or not store.has(requested.resource):
             return None
         return store.get(requested.resource, Key(requested.namespace, requested.name))
