@@ -12,8 +12,8 @@ from clusters import DEFAULT, Places, Running, Seen
 from manager_bench import FakeMembership
 
 from kubeshard import HOME_CLUSTER, OTHER_CLUSTERS, errors
-from kubeshard.controller import Context, Controller
-from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta
+from kubeshard.controller import Context, Controller, Reconciler
+from kubeshard.core import ConfigMap, Key, Lease, MergePatch, ObjectMeta
 from kubeshard.manager.membership import RightLost, SharedClusters
 from kubeshard.shard import Ranges, Sharding
 from kubeshard_lab.virtual_time import virtual_time
@@ -92,6 +92,57 @@ async def test_a_cluster_that_is_engaged_again_begins_with_a_list_of_everything(
             ring.engage("eu")
             await asyncio.sleep(1)
             assert sorted(seen.of("eu")) == ["one", "three", "two"]
+
+
+class Remembering(Reconciler[ConfigMap]):
+    """Remembers the objects that it has seen, until they are gone. `busy`: seconds that a run takes."""
+
+    def __init__(self, busy: float = 0.0) -> None:
+        self.seen: set[Key] = set()
+        self._busy = busy
+
+    async def reconcile(self, ctx: Context, obj: ConfigMap) -> None:
+        self.seen.add(ctx.key)
+        await asyncio.sleep(self._busy)
+
+    async def gone(self, ctx: Context, key: Key) -> None:
+        self.seen.discard(key)
+
+    def of(self, cluster: str) -> bool:
+        return any(key.cluster == cluster for key in self.seen)
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+@virtual_time
+async def test_what_was_in_a_cluster_is_gone_for_the_reconciler_when_it_has_been_released(
+    reachable: bool,
+) -> None:
+    remembering = Remembering(busy=5.0)
+    async with Places("eu", "us") as places:
+        await filled(places)
+        async with sharing(places, remembering) as process:
+            ring = ring_of(process)
+            ring.engage("eu")
+            ring.engage("us")
+            await asyncio.sleep(60)
+            if not reachable:
+                places["eu"].line.break_off()
+                await asyncio.sleep(120)
+            await ring.release("eu")
+            assert (remembering.of("eu"), remembering.of("us")) == (False, True)
+            await process.manager.remove_cluster("us")
+            assert not remembering.seen
+
+
+@virtual_time
+async def test_what_is_in_a_cluster_is_not_gone_because_the_process_stops() -> None:
+    remembering = Remembering()
+    async with Places("eu") as places:
+        await filled(places)
+        async with sharing(places, remembering) as process:
+            ring_of(process).engage("eu")
+            await asyncio.sleep(5)
+        assert remembering.of("eu")
 
 
 @virtual_time

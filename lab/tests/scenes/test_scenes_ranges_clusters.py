@@ -65,6 +65,8 @@ class Fleet:
         self.ran: dict[Key, str] = {}
         """The shard of the last complete run of each object."""
         self.runs: Counter[Key] = Counter()
+        self.remembered: set[tuple[str, Key]] = set()
+        """Which process has which objects in memory."""
         self.asked: Counter[tuple[str, str]] = Counter()
         """How many requests each process sent to each cluster."""
         self.writes = 0
@@ -178,6 +180,7 @@ class Work(Reconciler[ConfigMap]):
         if not key.name.startswith("o"):
             return None
         fleet.oracles.begins(self._process, key, uid, fleet.owner(ctx.cluster))
+        fleet.remembered.add((self._process, key))
         try:
             await asyncio.sleep(fleet.work.get(name_of(self._process), 0.05))
             child = ConfigMap(
@@ -190,6 +193,9 @@ class Work(Reconciler[ConfigMap]):
         fleet.ran[key] = name_of(self._process)
         fleet.runs[key] += 1
         return None
+
+    async def gone(self, ctx: Context, key: Key) -> None:
+        self._fleet.remembered.discard((self._process, key))
 
 
 @asynccontextmanager
@@ -244,6 +250,8 @@ def test_a_shard_that_joins_gets_its_clusters_when_their_shards_have_let_go_and_
             fleet.start("s1")
             assert 2 < await fleet.until_settled("s0", "s1") < 10
             assert len(fleet.of("s1")) == 2
+            remembered = {(name, key) for key, name in fleet.ran.items()}
+            await fleet.world.until(lambda: fleet.remembered == remembered, within=5)
             await asyncio.sleep(10)
             runs, writes = fleet.runs.copy(), fleet.writes
             fleet.start("s2")

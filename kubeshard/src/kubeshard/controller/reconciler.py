@@ -75,10 +75,8 @@ class Reconciler(Protocol[T_contra]):
 
     async def gone(self, ctx: Context, key: Key, /) -> Result | None:
         """Called when the object is not in the cache: it was deleted, or it left the cache's scope (with sharding: it
-        belongs to another shard now).
-
-        Not called for what was in a cluster that has been handed over as a whole, or removed: what is kept about its
-        objects stays, and must do no harm when the cluster comes back.
+        belongs to another shard now, perhaps with its cluster), or its cluster has been removed. Not called when the
+        process ends or loses the right to act.
 
         Use it to drop what is kept in memory about the object, never to delete things in the cluster: that is what
         owner references and finalizers are for.

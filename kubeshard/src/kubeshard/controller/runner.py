@@ -106,6 +106,8 @@ class ControllerRunner:
         """The controller's workers in another cluster."""
         self.gate: Gate | None = None
         """Another gate, of this controller only."""
+        self.leaves = False
+        """The cluster is about to be left: for the reconciler, all objects there are gone."""
 
     def hanging(self) -> str | None:
         """Why no more runs that do not end can be tolerated; None while the workers make progress."""
@@ -167,10 +169,14 @@ class ControllerRunner:
     async def drain(self) -> None:
         """Starts no further run, and returns when all workers have ended by themselves and none of their writes or
         threads is in flight, however long that takes. Drops queued keys: the next worker finds the objects in the
-        cluster.
+        cluster. If that is left, a last run of each object finds it gone.
         """
         if self.gate is not None:
             self.gate.open()  # nothing runs any more, and workers that wait there can end
+        if self.leaves:
+            store = self.primary.store
+            keys = [*(each.key for each in store.objects()), *store.undecodable]
+            await self._workers.leave(map(self._here, keys))
         self.queue.shut_down(discard=True)
         await self._workers.drain()
         await self._cluster.in_flight.ended(self.name)

@@ -17,7 +17,7 @@ when there are too many.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
@@ -25,12 +25,12 @@ from types import CoroutineType
 from typing import Any
 
 from kubeshard.cache.informer import Informer
-from kubeshard.cache.own_writes import WriteBook, record_own_write
+from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
 from kubeshard.client.terminating_namespaces import QUIET
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.contested import Contests
 from kubeshard.controller.context import Context, Services
-from kubeshard.controller.controller import Controller
+from kubeshard.controller.controller import Controller, Guard
 from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.desired.sets import DesiredSets
@@ -80,7 +80,7 @@ TRACED_AGAIN = 3600.0
 """Seconds after which the stack trace of an unexpected exception is logged again; in between it is one line."""
 
 _RETRY, _REQUEUED, _RESUMED = Reason("retry"), Reason("requeue_after"), Reason("all kinds are served")
-_EXPIRES = Reason("expires")
+_EXPIRES, _LEFT = Reason("expires"), Reason("its cluster is left")
 
 
 class Workers:
@@ -148,8 +148,9 @@ class Workers:
         self._threads = world.threads(controller.name, controller.workers)
         remote_clusters = RemoteClusters(cluster.clusters, me, cluster.elsewhere)
         services = Services(self._events, log, self._threads, sets, remote_clusters, cluster.term)
-        self._reconcile = composed(controller, inputs.check, daemons, services)
-        self._draining = False
+        self._unguarded = composed(controller, self._check, daemons, services)
+        self._reconcile = guarded(controller.guards, self._unguarded)
+        self._draining = self._left = False
         self._notices = Notices()
         self._traced = Notices(world.clock, every=TRACED_AGAIN)
         """The unexpected exceptions whose stack traces have been logged."""
@@ -183,6 +184,16 @@ class Workers:
         if self.tasks:
             await asyncio.wait(tuple(self.tasks))
 
+    async def leave(self, keys: Iterable[Key]) -> None:
+        """From now on all runs are for objects that are gone, whoever may work on them, and whether or not the cluster
+        responds. Returns when these keys, and those that were queued, have had one, or when the queue is shut down.
+        """
+        self._left = True
+        for key in keys:
+            self._queue.add(key, _LEFT)
+        if self.tasks:
+            await self._queue.shut_down_with_drain()
+
     async def resume(self) -> None:
         """Called when all kinds are served: runs what was parked."""
         self._log_start()
@@ -191,6 +202,10 @@ class Workers:
             key = next(iter(self._parked))
             self._queue.add(key, _RESUMED, priority=self._parked.pop(key))
             await pace.step()
+
+    def _check(self) -> None:
+        if not self._left:
+            self._inputs.check()
 
     def _begin_worker(self, group: asyncio.TaskGroup, gates: Sequence[Gate]) -> None:
         work = self._work(gates)
@@ -322,19 +337,7 @@ class Workers:
         forgotten: Sequence[str],
     ) -> object:
         with activities, self._writes.recording(key, written) as writes:
-            if writes.lost:
-                await writes.find_out(self._cluster.cache, self._client)
-            if writes and self._primary.has_synced and self._inputs.complete():
-                await writes.settled(self._cluster.cache, self._form)
-            elif not self._primary.has_synced:
-                self._inputs.check()
-            obj: KubeObject | None
-            try:
-                obj, undecodable = self._primary.store.get(key), None
-            except UndecodableObject as error:
-                obj, undecodable = error.partial, error
-            if obj is None and self._leaving is not None:
-                obj, undecodable = await self._left_behind(key, self._leaving)
+            obj, undecodable = (None, None) if self._left else await self._newest(key, writes)
             if obj is None:
                 self._queue.drop_delay(key)
                 self._sets.forget(key)
@@ -363,7 +366,25 @@ class Workers:
             run.timeout = self._deadlines.seconds
             if undecodable is not None:
                 run.undecodable = undecodable
-            return await self._reconcile(run, obj)
+            return await (self._unguarded if self._left else self._reconcile)(run, obj)
+
+    async def _newest(
+        self, key: Key, writes: OwnWrites
+    ) -> tuple[KubeObject | None, UndecodableObject | None]:
+        """The object with what earlier runs wrote, and why only its metadata could be decoded."""
+        if writes.lost:
+            await writes.find_out(self._cluster.cache, self._client)
+        if writes and self._primary.has_synced and self._inputs.complete():
+            await writes.settled(self._cluster.cache, self._form)
+        elif not self._primary.has_synced:
+            self._inputs.check()
+        try:
+            obj = self._primary.store.get(key)
+        except UndecodableObject as error:
+            return error.partial, error
+        if obj is None and self._leaving is not None:
+            return await self._left_behind(key, self._leaving)
+        return obj, None
 
     async def _left_behind(
         self, key: Key, leaving: Informer[Any]
@@ -448,8 +469,8 @@ def _nothing() -> None:
 def composed(
     controller: Controller[Any], check: Callable[[], None], daemons: Daemons, services: Services
 ) -> RunFn:
-    """The reconciler behind its finalizers and the check, inside its wrappers, the condition that reports all of that,
-    and its guards. Ending daemons does not wait for the check.
+    """The reconciler behind its finalizers and the check, inside its wrappers and the condition that reports all of
+    that. Ending daemons does not wait for the check.
     """
     run = daemons.beginning(_run_of(controller.reconciler))
     if controller.finalizers:
@@ -465,12 +486,16 @@ def composed(
         whole = expiring(controller.expires, whole)
     for wrapper in reversed(controller.wrappers):
         whole = wrapper(whole)
-    guarded = _decoded(whole, services, controller.finalizers)
+    decoded = _decoded(whole, services, controller.finalizers)
     if controller.error_condition:
-        guarded = ErrorCondition(controller.error_condition, services.events, services.log).around(guarded)
-    for guard in reversed(controller.guards):
-        guarded = guard.wrapper(guarded)
-    return guarded
+        return ErrorCondition(controller.error_condition, services.events, services.log).around(decoded)
+    return decoded
+
+
+def guarded(guards: Sequence[Guard], inner: RunFn) -> RunFn:
+    for guard in reversed(guards):
+        inner = guard.wrapper(inner)
+    return inner
 
 
 def _run_of(

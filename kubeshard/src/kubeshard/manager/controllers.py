@@ -84,8 +84,12 @@ class Controllers:
             raise
 
     async def disengage(self, cluster: str) -> None:
-        """Removes a cluster. Returns when all runs there have ended; if cancelled, it cancels them."""
+        """Removes a cluster, whose objects are gone for reconcilers. Returns when all runs there have ended; if
+        cancelled, it cancels them.
+        """
         self._forget(cluster)
+        for runner in self.runners_in(cluster):
+            runner.leaves = True
         await self._remove_entries(each for each in self._entries if each.part.cluster == cluster)
 
     def add(self, controller: Controller[Any]) -> None:
