@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -73,6 +74,27 @@ async def test_a_cluster_that_is_released_is_disconnected_when_its_runs_have_end
             await asyncio.sleep(600)
             assert places["eu"].line.tries == tries
             assert not any('cluster="eu"' in line for line in await process.metrics())
+            await releasing
+
+
+@virtual_time
+async def test_removing_a_cluster_that_is_being_released_cancels_its_runs_when_it_is_cancelled_itself() -> (
+    None
+):
+    seen = Seen(math.inf)
+    async with Places("eu") as places:
+        await filled(places)
+        async with sharing(places, seen) as process:
+            ring, manager = ring_of(process), process.manager
+            ring.engage("eu")
+            await asyncio.sleep(1)
+            releasing = asyncio.create_task(ring.release("eu"))
+            await asyncio.sleep(1)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(5):
+                    await manager.remove_cluster("eu")
+            manager.add_cluster("eu", places["eu"].config)
+            assert (seen.of("eu"), places["eu"].line.closed) == ([], 1)
             await releasing
 
 

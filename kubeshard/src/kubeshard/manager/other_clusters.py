@@ -190,17 +190,19 @@ class OtherClusters(Collector):
         """
         if (cluster := self._clusters.get(name)) is None:
             return
-        if cluster.leaves:
-            await cluster.gone.wait()
-            return
-        cluster.leaves = True
+        if cluster.leaving is None:
+            cluster.ending = asyncio.create_task(
+                self._controllers.disengage(name), name=f"work in {name} ends"
+            )
+            cluster.leaving = asyncio.create_task(self._leave(cluster), name=f"cluster {name} leaves")
+            self._leaving.add(cluster.leaving)
+            cluster.leaving.add_done_callback(self._leaving.discard)
         try:
-            await self._controllers.disengage(name)
-        finally:
-            leaving = asyncio.create_task(self._leave(cluster), name=f"cluster {name} leaves")
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
-            await asyncio.shield(leaving)
+            await asyncio.shield(cluster.leaving)
+        except asyncio.CancelledError:
+            cluster.ending.cancel()  # whoever began it
+            await asyncio.wait([cluster.leaving])
+            raise
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
@@ -253,6 +255,7 @@ class OtherClusters(Collector):
 
     async def _leave(self, cluster: _OtherCluster) -> None:
         """In a task of its own: however often the removal is cancelled, nothing of the cluster stays open."""
+        await asyncio.wait([cluster.ending])
         cluster.left = True
         try:
             cluster.task.cancel()
@@ -261,7 +264,8 @@ class OtherClusters(Collector):
                 await self.clients[cluster.name].close()
         finally:
             self._disconnected(cluster.name)
-            cluster.gone.set()
+        if not cluster.ending.cancelled():
+            cluster.ending.result()
 
     def _forget(self, name: str) -> None:
         self._sources.pop(name, None)
@@ -317,11 +321,12 @@ class _OtherCluster:
         self.name = name
         self.cache = cache
         self.kinds = kinds
-        self.leaves = False
         self.left = False
         """Nothing is written there any more with what this engagement has given away."""
-        self.gone = asyncio.Event()
-        """Set when nothing of it is left and its name is free."""
+        self.ending: asyncio.Task[None]
+        """Returns when all runs there have ended; cancelled, it cancels them."""
+        self.leaving: asyncio.Task[None] | None = None
+        """Returns when nothing of it is left and its name is free."""
         self.task: asyncio.Task[None]
         self._client = client
         self._events = events
@@ -355,7 +360,7 @@ class _OtherCluster:
         return ClusterView(
             name=self.name,
             server=self._client.config.server,
-            state="leaving" if self.leaves else "up" if found is None else found.cause,
+            state="leaving" if self.leaving else "up" if found is None else found.cause,
             error=error,
         )
 
