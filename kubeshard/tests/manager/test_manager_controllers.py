@@ -102,7 +102,7 @@ async def test_a_name_that_is_taken_is_refused_and_nothing_changes() -> None:
 async def test_an_index_that_another_controller_has_otherwise_is_refused_and_nothing_changes() -> None:
     one, other = (Index(ConfigMap, "name", lambda obj: [obj.metadata.name]) for _ in range(2))
     async with cluster() as client, running(client, controller("maps", Seen(), indexes=[one])) as manager:
-        with pytest.raises(ValueError, match="index 'name' exists"):
+        with pytest.raises(ValueError, match="maps and second have different indexes 'name' of ConfigMap"):
             manager.add(controller("second", Seen(), Secret, owns=[ConfigMap], indexes=[other]))
         with pytest.raises(UndeclaredKind):
             manager.cache.informer(Secret)

@@ -449,14 +449,15 @@ async def test_a_write_elsewhere_of_unknown_outcome_keeps_its_object_busy() -> N
 @virtual_time
 async def test_a_controller_that_cannot_work_in_one_of_the_clusters_changes_nothing_in_any() -> None:
     by_name = Index(ConfigMap, "name", lambda obj: [obj.metadata.name])
-    other = Index(ConfigMap, "name", lambda obj: [obj.metadata.name])
     async with Places("eu") as places:
-        there = controller(Seen(), name="there", indexes=[by_name], clusters=["eu"])
+        there = controller(Seen(), name="there", clusters=["eu"])
         async with places.manager(there) as process:
             await asyncio.sleep(5)
+            (cache,) = process.manager._process.other_clusters.caches
+            cache.informer(ConfigMap).add_index("name", lambda obj: ["another"])
             before = process.manager.snapshot()
             with pytest.raises(ValueError, match="index 'name' exists"):
-                process.manager.add(controller(Seen(), indexes=[other]))
+                process.manager.add(controller(Seen(), indexes=[by_name]))
             after = process.manager.snapshot()
             assert [each.kind for each in before.informers] == [each.kind for each in after.informers]
             assert [each.name for each in after.controllers] == ["there@eu"]

@@ -12,9 +12,9 @@ import pytest
 from clusters import DEFAULT, Places, Running, Seen
 from manager_bench import FakeMembership
 
-from kubeshard import HOME_CLUSTER, OTHER_CLUSTERS, errors
-from kubeshard.controller import Context, Controller, Reconciler
-from kubeshard.core import ConfigMap, Key, Lease, MergePatch, ObjectMeta
+from kubeshard import HOME_CLUSTER, OTHER_CLUSTERS, Manager, errors
+from kubeshard.controller import Context, Controller, Index, Reconciler
+from kubeshard.core import ConfigMap, Key, Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.manager.membership import RightLost, SharedClusters
 from kubeshard.shard import Ranges, Sharding
 from kubeshard_lab.virtual_time import virtual_time
@@ -190,6 +190,29 @@ async def test_a_run_cannot_get_at_a_cluster_of_another_shard() -> None:
             await asyncio.sleep(5)
             assert len(refused) == 1
             assert "from-eu" in await places.home.names()
+
+
+def by_name(kind: type[ConfigMap | Secret]) -> Index[Any]:
+    return Index(kind, "name", lambda obj: [obj.metadata.name])
+
+
+@pytest.mark.parametrize(
+    ("indexes", "says"),
+    [
+        (([by_name(Secret)], []), "one: index 'name' is of Secret.v1, which it does not watch"),
+        (([by_name(ConfigMap), by_name(ConfigMap)], []), "one has two indexes 'name' of ConfigMap.v1"),
+        (([by_name(ConfigMap)], [by_name(ConfigMap)]), "one and other have different indexes 'name'"),
+    ],
+)
+def test_an_index_that_could_not_be_built_is_refused_before_a_cluster_is_engaged(
+    indexes: tuple[list[Index[Any]], list[Index[Any]]], says: str
+) -> None:
+    declared = [
+        Controller(name=name, reconciler=Seen(), primary=ConfigMap, clusters=OTHER_CLUSTERS, indexes=each)
+        for name, each in zip(("one", "other"), indexes, strict=True)
+    ]
+    with pytest.raises(ValueError, match=says):
+        Manager(declared, sharding=FakeMembership([], shares_clusters=True))
 
 
 @virtual_time

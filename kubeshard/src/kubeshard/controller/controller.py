@@ -8,6 +8,7 @@ from collections.abc import (
     Callable,
     Collection,
     Container,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -18,6 +19,7 @@ from inspect import iscoroutinefunction
 from itertools import combinations
 from typing import Any, Generic, TypeVar
 
+from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.scope import Scope
 from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.finalizers import Finalizer, held_by
@@ -40,7 +42,7 @@ from kubeshard.core.desired_status import has_conditions
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, metadata_only
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of, metadata_only
 from kubeshard.runtime.world import World
 from kubeshard.workqueue.debounce import Debounce
 from kubeshard.workqueue.limits import Limiter
@@ -328,8 +330,8 @@ class Controller(ArgumentHints, Generic[T]):
 
 
 def check_controllers(controllers: Any) -> None:
-    """Raises TypeError if this is not a list of controllers, ValueError for duplicate names, and for two controllers
-    that set the same finalizer on the same objects.
+    """Raises TypeError if this is not a list of controllers, ValueError for duplicate names, for two controllers that
+    set the same finalizer on the same objects, and for indexes that could not be built where the controllers work.
     """
     if isinstance(controllers, Controller):
         raise TypeError(f"a manager takes a list of controllers: Manager([{controllers.name}])")
@@ -347,6 +349,39 @@ def check_controllers(controllers: Any) -> None:
                 f"{one.primary_watch.form.kind.kind}s: the first of them to clean up would remove it while the other "
                 "still works; give each its own key, or move both cleanups into one controller"
             )
+    _check_indexes([(controller, _indexed(controller)) for controller in controllers])
+
+
+_Indexed = Mapping[tuple[Form[Any], Scope, str], IndexFunction[Any]]
+"""The functions of a controller's indexes, by what is indexed, and their names."""
+
+
+def _indexed(controller: Controller[Any]) -> _Indexed:
+    scopes: dict[Form[Any], Scope] = {}
+    for watch in controller.all_watches:
+        scopes.setdefault(watch.form, watch.scope or Scope())
+    functions: dict[tuple[Form[Any], Scope, str], IndexFunction[Any]] = {}
+    for index in controller.declared_indexes:
+        form = form_of(index.target)
+        if form not in scopes:
+            raise ValueError(
+                f"controller {controller.name}: index {index.name!r} is of {form}, which it does not watch: add it to "
+                "owns, watches or reads"
+            )
+        if functions.setdefault((form, scopes[form], index.name), index.function) is not index.function:
+            raise ValueError(f"controller {controller.name} has two indexes {index.name!r} of {form}")
+    return functions
+
+
+def _check_indexes(indexed: Iterable[tuple[Controller[Any], _Indexed]]) -> None:
+    for (one, ours), (other, theirs) in combinations([each for each in indexed if each[1]], 2):
+        for what in ours.keys() & theirs.keys():
+            form, _, name = what
+            if ours[what] is not theirs[what] and overlap(one.clusters, other.clusters):
+                raise ValueError(
+                    f"controllers {one.name} and {other.name} have different indexes {name!r} of {form}: share one, or "
+                    "give them two names"
+                )
 
 
 def _may_share_objects(one: Controller[Any], other: Controller[Any]) -> bool:
