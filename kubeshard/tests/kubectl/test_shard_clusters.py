@@ -24,6 +24,7 @@ from kubeshard.inspection.status import status_of
 from kubeshard.manager.manager import Manager
 from kubeshard.shard.settings import Ranges
 from kubeshard.shard.sharding import Sharding
+from kubeshard.sharding import buckets
 from kubeshard.sharding.assignment import Assignment
 from kubeshard.sharding.names import assignment_name
 from kubeshard_lab.simulation.cluster import SimulatedCluster, simulate
@@ -94,6 +95,20 @@ def test_why_a_cluster_is_on_its_shard_is_said_as_of_an_object(capsys: pytest.Ca
             assert (none.exists, none.shard, none.reason) == (False, "", "NotFound")
             with pytest.raises(Unanswerable, match="no ring shards secret"):
                 await placements(["secret/eu"], None, family=True)(client)
+
+    simulate(scene)
+
+
+def test_a_cluster_whose_name_no_lease_says_is_found_by_its_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "LONGEST_NAMES", 0)
+
+    async def scene() -> None:
+        async with team("s0", "s1") as (_, client):
+            (where,) = await placements(["cluster/eu"], None, family=True)(client)
+            assert (where.exists, where.reason, where.desired) == (True, "Placed", where.shard)
+            found = await status_of(client, await read_cluster(client), "r")
+            assert (found.ready, found.troubles) == ("True", [])
+            assert not any(each.buckets.clusters for each in found.shards if each.buckets)
 
     simulate(scene)
 

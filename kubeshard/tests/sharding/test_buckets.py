@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.sharder.lease_observer import LONGEST_REPORT
 from kubeshard.sharding.buckets import MOST_BUCKETS, Buckets, Run, runs_of
 
 COUNTS = st.integers(0, 11).map(lambda power: 1 << power)
@@ -31,6 +32,20 @@ def test_numbered_clusters_are_not_neighbours() -> None:
     """Those of API servers' hash would be."""
     for buckets, few in (Buckets(1024, "cluster"), False), (Buckets(1024, "namespace"), True):
         assert (len({buckets.of_key(f"prod-{number}") for number in range(10)}) < 3) is few
+
+
+@pytest.mark.parametrize("count", [0, 3, 200, 100_000])
+def test_a_lease_says_in_which_buckets_clusters_are_however_many_there_are(count: int) -> None:
+    buckets = Buckets(MOST_BUCKETS, "cluster")
+    names = {f"{number:063}" for number in range(count)}
+    stated = buckets.stated(names)
+    assert len(stated) <= LONGEST_REPORT
+    assert buckets.clusters(stated) == (names if count < 100 else set(), set(map(buckets.of_key, names)))
+
+
+def test_of_what_a_lease_says_of_clusters_only_runs_of_buckets_count() -> None:
+    buckets = Buckets(64, "cluster")
+    assert buckets.clusters("buckets:00-01,3,07-09x,63-63") == (set(), {0, 1, 63})
 
 
 def test_what_is_pinned_has_to_be_the_name_of_a_cluster_in_a_ring_by_clusters() -> None:

@@ -560,8 +560,8 @@ def test_the_clusters_of_a_shard_count_in_a_ring_by_clusters_only() -> None:
         member, wrong = member_of(lease, by_cluster, available=available)
         assert wrong == ""
         used = {by_cluster.of_key("eu"), by_cluster.of_key("us")} if available else set()
-        assert used_by([member], by_cluster) == used
-        assert used_by([member_of(lease, by_uid, available=available)[0]], by_uid) == frozenset()
+        assert used_by([member]) == used
+        assert used_by([member_of(lease, by_uid, available=available)[0]]) == frozenset()
 
 
 def works_on(world: Scene, **kinds: str) -> None:

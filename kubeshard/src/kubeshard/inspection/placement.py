@@ -193,7 +193,7 @@ def cluster_placement(ring: SeenRing, ranges: SeenRanges, name: str) -> Placemen
     point = f"{ranges.buckets.hash_of(name):016x}"
     delivered = _in_bucket(ring, ranges, bucket, name, point, decision)
     why = delivered.why
-    if exists := name in ranges.clusters:
+    if exists := ranges.has_cluster(name):
         shard = decision.source
     else:
         why, shard = _Why("NotFound", "no shard says that its program has a cluster of this name"), ""

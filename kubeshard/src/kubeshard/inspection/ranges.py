@@ -141,6 +141,12 @@ class SeenRanges:
         names = {name for member in self.members.values() if member.available for name in member.clusters}
         return {name: self.buckets.of_key(name) for name in sorted(names)}
 
+    def has_cluster(self, name: str) -> bool:
+        """Whether a shard's program may have a cluster of this name: shards do not say the names of very many."""
+        bucket = self.buckets.of_key(name)
+        unnamed = (each.used for each in self.members.values() if each.available and not each.clusters)
+        return name in self.clusters or any(bucket in used for used in unnamed)
+
     def decide_bucket(self, bucket: int) -> Decision:
         """What the coordinator would do with the bucket."""
         now = self.assignment.places[bucket]
@@ -248,7 +254,7 @@ def seen_ranges(
         present=frozenset(members) & available,
         weights=weights,
         pins=pins_of(members.values(), weights),
-        used=used_by(members.values(), buckets),
+        used=used_by(members.values()),
         written=_written(found) if found is not None else {},
     )
 

@@ -11,7 +11,7 @@ Each cluster is dealt with in a task of its own, so one that does not let go, or
 Guaranteed: a cluster that is ours and cannot be engaged is tried again, after pauses that double up to `LONGEST`
 seconds. One that does not respond has been engaged all the same: its caches try, as those of any cluster.
 
-All clusters that the manager has are named on the Lease: they are what the coordinator divides evenly.
+The Lease says which clusters the manager has, however many there are: they are what the coordinator divides evenly.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ClusterEngagement:
 
     def _heard(self) -> None:
         """In a task of the manager's, for which nothing may fail here: the group may have ended by now."""
-        self._held.says(CLUSTERS_ANNOTATION, ",".join(sorted(self._clusters.names)))
+        self._held.says(CLUSTERS_ANNOTATION, self._ownership.buckets.stated(self._clusters.names))
         self._changed.set()
 
     async def _follow(self, tasks: asyncio.TaskGroup) -> NoReturn:

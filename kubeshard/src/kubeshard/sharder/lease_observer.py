@@ -99,7 +99,7 @@ _ANNOTATIONS = (
 LONGEST = 512
 """Characters of a text of a Lease: more than a name, a time or an incarnation has."""
 LONGEST_REPORT = 16_384
-"""Of what it says about ranges: a thousand buckets without neighbours, or the names of as many clusters."""
+"""Of what it says about ranges: a thousand buckets without neighbours."""
 _REPORTS = (OWNED_RANGES_ANNOTATION, CLUSTERS_ANNOTATION)
 
 LOGGED_EVERY = 600.0

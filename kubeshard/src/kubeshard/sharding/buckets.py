@@ -19,7 +19,8 @@ A ring has its buckets for life: with another count or field each object would b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, NamedTuple, get_args
@@ -39,6 +40,10 @@ EACH_BY: tuple[By, ...] = get_args(By)
 MOST_BUCKETS = 2048
 """A change of all of them at once is still one patch: the API server takes 10 000 operations."""
 
+LONGEST_NAMES = 8192
+"""Characters that the names of clusters may have on a Lease, which is sent anew with each renewal."""
+
+_IN_BUCKETS = "buckets:"
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RUN = re.compile(r"([0-9]{1,4})-([0-9]{1,4})")
 
@@ -128,6 +133,26 @@ class Buckets:
             if wrong
             else "",
         )
+
+    def stated(self, clusters: Collection[str]) -> str:
+        """What a shard says of the clusters that its program has: their names, or in which buckets they are if there
+        are too many. What `clusters` reads.
+        """
+        if len(names := ",".join(sorted(clusters))) <= LONGEST_NAMES:
+            return names
+        return _IN_BUCKETS + ",".join(map(self.key, runs_of(map(self.of_key, clusters))))
+
+    def clusters(self, stated: str) -> tuple[frozenset[str], frozenset[int]]:
+        """The names, if they are stated, and the buckets. What is not a run of buckets is left out."""
+        listed = filter(None, stated.removeprefix(_IN_BUCKETS).split(","))
+        if not stated.startswith(_IN_BUCKETS):
+            names = frozenset(listed)
+            return names, frozenset(map(self.of_key, names))
+        buckets = set[int]()
+        for each in listed:
+            with suppress(ValueError):
+                buckets.update(self.run(each).buckets)
+        return frozenset(), frozenset(buckets)
 
     def _may_be(self, key: str) -> bool:
         if self.by == "uid":

@@ -128,7 +128,9 @@ class Member(NamedTuple):
     pinned: frozenset[int] = frozenset()
     """The buckets that it gets whatever its weight."""
     clusters: frozenset[str] = frozenset()
-    """Those that its program has, in a ring by clusters."""
+    """Those that its program has, in a ring by clusters, if it says their names."""
+    used: frozenset[int] = frozenset()
+    """Their buckets."""
     idle: bool = False
     """Whether it says that it works on nothing, and has not read the assignment."""
     kinds: frozenset[str] = frozenset()
@@ -424,7 +426,7 @@ class Coordinator:
             self.unable, ours = True, ", ".join(sorted(self._membership.kinds))
             self.note = kinds.problem or f"the shards of the ring do not work on {ours}, as this program does"
         now, settled = self._clock.monotonic(), self._settled(assignment, weights)
-        owners = due(assignment, weights, pins_of(members, weights), used_by(members, assignment.buckets))
+        owners = due(assignment, weights, pins_of(members, weights), used_by(members))
         moves = _moves(assignment, owners, weights, alive)
         if settled > now:
             if len(moves) > (urgent := sum(move.urgent for move in moves.values())):
@@ -534,10 +536,18 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Membe
     problems += [f"{meta.name}: {wrong}"] if wrong else []
     idle = report is None and not owns_some(said)
     said_clusters = meta.annotation(CLUSTERS_ANNOTATION) if buckets.by == "cluster" else ""
-    clusters = frozenset(filter(None, said_clusters.split(",")))
-    kinds = _kinds(lease)
     found = Member(
-        meta.name, available, weight, report, renewed, by_labels, differs, pinned, clusters, idle, kinds
+        meta.name,
+        available,
+        weight,
+        report,
+        renewed,
+        by_labels,
+        differs,
+        pinned,
+        *buckets.clusters(said_clusters),
+        idle,
+        _kinds(lease),
     )
     return found, "; ".join(problems if available else ())
 
@@ -659,10 +669,9 @@ def pins_of(members: Iterable[Member], weights: Mapping[str, Fraction]) -> dict[
     return {bucket: shard for shard, pinned in reversed(ordered) for bucket in pinned}
 
 
-def used_by(members: Iterable[Member], buckets: Buckets) -> frozenset[int]:
+def used_by(members: Iterable[Member]) -> frozenset[int]:
     """The buckets of the clusters that are known, in a ring by clusters: what makes the shares even."""
-    names = frozenset(name for member in members if member.available for name in member.clusters)
-    return frozenset(map(buckets.of_key, names))
+    return frozenset[int]().union(*(member.used for member in members if member.available))
 
 
 def due(

@@ -116,7 +116,9 @@ namespaces, uids of objects in one by uids, clusters in one by clusters. The res
 """
 
 CLUSTERS_ANNOTATION = "alpha.sharding.timebertt.dev/clusters"
-"""On the same, in a ring by clusters: the names of all clusters that the shard's program has, separated by commas."""
+"""On the same, in a ring by clusters: the names of all clusters that the shard's program has, separated by commas; or
+if these are too long, `buckets:` and the buckets of all, such as `0004-0004,0031-0039`.
+"""
 
 KINDS_ANNOTATION = "alpha.sharding.timebertt.dev/kinds"
 """On the same: the primary kinds of the controllers of the shard's program, as resources, separated by commas. Shards
