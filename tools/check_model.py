@@ -43,6 +43,7 @@ OUTSIDE = {
     "pod reports": "the model has no clock: how soon a death is known is not in it",
     "healthy renewal": "the model has no clock: any live process may go on, or stop, for ever",
     "expiry as observed": "the model has no clock: what expires is long over",
+    "time counted while seen": "the same, and restores of etcd are not in the model",
     "deletion by version": "collecting a Lease is one step: it is the Lease that was read",
     "moves by version": "every write to an object ends the moves that were decided before it",
     "watch on unassigned objects": "liveness is not in the model",

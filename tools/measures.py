@@ -328,6 +328,16 @@ MEASURES = (
         ),
     ),
     Measure(
+        "time counted while seen",
+        "what was seen of a Lease before a silence or a restore does not count as time without renewals",
+        "live Lease",
+        ("renewals_erased",),
+        (
+            (shard_states.ShardStates, "count_anew", lambda *_: None),
+            (shard_states.ShardStates, "sees", lambda *_: True),
+        ),
+    ),
+    Measure(
         "deletion by version",
         "a sharder deletes a Lease only as it has seen it",
         "live Lease",

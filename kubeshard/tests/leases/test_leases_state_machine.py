@@ -543,6 +543,37 @@ def test_a_restored_lease_that_still_names_us_is_held_and_one_that_does_not_is_l
         assert m.rewinds == 1
 
 
+def reads(m: LeaseStateMachine, found: Lease | None, now: float) -> None:
+    assert isinstance(m.next(now, WALL), Get)
+    m.found(found, now)
+
+
+@pytest.mark.parametrize(("silence", "taken"), [(TIMING.renew_deadline, 115.0), (10.1, 128.3)])
+def test_a_candidate_that_got_no_answer_for_longer_than_the_right_lasts_counts_anew(
+    silence: float, taken: float
+) -> None:
+    """The holder may have renewed the Lease, and a restore have put the same record there again."""
+    m = machine()
+    for now in (100.0, 103.2, 103.2 + silence):
+        reads(m, lease("other"), now)
+    assert until_it_writes(m, lambda _: lease("other"), now)[0] == pytest.approx(taken)
+
+
+def test_a_candidate_counts_anew_after_a_restore_that_has_put_the_same_record_there_again() -> None:
+    m = machine()
+    reads(m, lease("other", rv="15"), 100.0)
+    reads(m, lease("other", rv="12"), 103.2)
+    assert until_it_writes(m, lambda _: lease("other", rv="12"), 103.2)[0] == pytest.approx(118.2)
+
+
+def test_a_candidate_that_got_no_answer_waits_anew_for_the_holder_of_a_lease_that_was_deleted() -> None:
+    m = machine()
+    reads(m, lease("other"), 100.0)
+    for now in (103.2, 114.0):
+        reads(m, None, now)
+    assert until_it_writes(m, lambda _: None, now)[0] == pytest.approx(129.0)
+
+
 def test_a_lease_whose_versions_only_grow_tells_of_no_restore() -> None:
     m = holding()
     m.observed(lease(rv="15"), 101.0, deleted=True)

@@ -45,10 +45,19 @@ from kubeshard.sharding.names import (
     SHARDER_IDENTITY,
     STATE_LABEL,
 )
-from kubeshard.sharding.shard_states import Confirmations, ShardChange, ShardState, ShardStates, is_confirmed
+from kubeshard.sharding.shard_states import (
+    STALE_AFTER,
+    Confirmations,
+    ShardChange,
+    ShardState,
+    ShardStates,
+    is_confirmed,
+)
 from kubeshard.sharding.take_overs import Evictions
 
 D = 15.0
+LISTED_EVERY = 3.0
+"""Seconds of silence after which whoever drives the machine lists all Leases."""
 A, B = Key("ns", "a"), Key("ns", "b")
 FORBIDDEN = Forbidden("a policy", code=403, reason="Forbidden")
 DOWN = Unavailable("down", code=503, reason="ServiceUnavailable")
@@ -125,7 +134,7 @@ class Story:
     # What shards do
 
     def renews(self, name: str, *, holder: str | None = None, seconds: float = D) -> Key:
-        key, text = Key("ns", name), f"2026-01-01T00:00:00.{self.version:06d}Z"
+        key, text = Key("ns", name), f"{self.time.now:.3f}, {self.version}"
         before = self.stored.get(key)
         self.store(
             Lease(
@@ -168,6 +177,17 @@ class Story:
         else:
             self.tell(self.states.observe(lease, self.time.now))
 
+    def lists(self) -> None:
+        """A list of all Leases, which is answered at once."""
+        now = self.time.now
+        for key in sorted({*self.stored, *self.states.keys()}):
+            lease = self.stored.get(key)
+            if lease is None:
+                self.tell(self.states.forget(key, now, str(self.version), now))
+            else:
+                self.tell(self.states.observe(lease, now, now))
+        self.states.confirm(now, now, str(self.version))
+
     def tell(self, change: ShardChange | None) -> None:
         if change is not None and self.machine.changed(change):
             self.news[change.key] = None
@@ -183,16 +203,14 @@ class Story:
             case AskKubelet(lease):
                 return lease.metadata.name in self.ended
             case ReadAll():
-                for key in sorted({*self.stored, *self.states.keys()}):
-                    self.sees(key)
-                self.states.confirm(self.time.now, self.time.now)
+                self.lists()
                 return None
             case Read(key, settled):
                 if key not in self.stored:
                     raise NotFound("no", code=404, reason="NotFound")
                 if settled:
                     self.tell(self.states.forget_tombstone(key, self.time.now))
-                self.tell(self.states.observe(self.stored[key], self.time.now))
+                self.tell(self.states.observe(self.stored[key], self.time.now, self.time.now))
                 return self.stored[key]
             case Forget(shard, refused):
                 over = self.states.forget if refused is None else self.states.forget_tombstone
@@ -270,7 +288,8 @@ class Story:
                     self.renews(name)
             self.states.confirm(self.time.now, self.time.now)  # what is known is up to date
             self.settle()
-            wake = min(self.machine.wake_at, next_renewal if renewing else math.inf, end)
+            listed = self.time.now + STALE_AFTER
+            wake = min(self.machine.wake_at, next_renewal if renewing else math.inf, listed, end)
             self.time.now = max(wake, self.time.now + 1e-3)
         self.settle()
 
@@ -334,6 +353,23 @@ def test_a_lease_that_was_renewed_unseen_is_not_taken() -> None:
     story.passes(5.0)
     assert story.holder() == "a"
     assert story.did(Take) == 0
+
+
+def test_a_lease_that_is_as_it_was_before_a_silence_is_not_taken_because_a_restore_may_have_erased_renewals() -> (
+    None
+):
+    story = Story("a", "b")
+    story.passes(28.0, renewing="b")
+    story.time.now += (
+        20.0  # the sharder is cut off; "a" has renewed its Lease, but the backup knows nothing of it
+    )
+    story.settle()
+    assert story.did(Take) == 0, "a read of this Lease says nothing about what was erased"
+    story.lists()
+    story.passes(2 * D - 0.1, renewing="b")
+    assert story.holder() == "a"
+    story.passes(0.2, renewing="b")
+    assert story.holder() == SHARDER_IDENTITY
 
 
 def test_a_lease_that_is_renewed_between_the_read_and_the_take_over_stays_its_shards() -> None:
@@ -544,6 +580,8 @@ class History(Story):
         draw = self.random
         what = draw.random()
         name = draw.choice(self.names)
+        if self.states.silence(self.time.now) > LISTED_EVERY:
+            self.lists()
         if what < 0.2:
             self.time.now += draw.choice([0.01, 0.1, 0.5, 2.0, 2.0, 8.0 if self.troubled else 0.5])
         elif what < 0.45:
@@ -551,9 +589,7 @@ class History(Story):
                 if self.stored.get(Key("ns", each)) is None or self.holder(each) == each:
                     self._renews(each)
         elif what < 0.5:
-            self.states.confirm(self.time.now, self.time.now)
-            for key in sorted({*self.stored, *self.states.keys()}):
-                self.sees(key)
+            self.lists()
         elif what < 0.56 and self.troubled:
             self._happens(name)
         elif what < 0.65:
@@ -626,6 +662,101 @@ class History(Story):
             assert awaited or known is None or known.state is ShardState.ORPHANED, "nobody looks at it again"
         except ApiError:
             self.again[key] = None
+
+
+class Rewritten(Story):
+    """Shards live and die, the sharder is cut off or hears nothing, and etcd is restored from backups, of which it may
+    see no sign. Checks each take-over against the renewals that there were, erased or not.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.lives_until, self.dead_until = dict.fromkeys("ab", 0.0), dict.fromkeys("ab", 0.0)
+        self.renewals: dict[str, float] = {}
+        self.cut_until = self.deaf_until = -math.inf
+        """Until when the sharder reaches nobody and hears nothing, and until when it only reads single Leases."""
+        self.listed = -math.inf
+        self.taken = 0
+        self.again: dict[Key, None] = {}
+        super().__init__("a", "b")
+        self.backups = [(self.time.now, self.version, dict(self.stored))]
+
+    def write(self, command: Label | Take | Annotate | Collect) -> None:
+        super().write(command)
+        if isinstance(command, Take):
+            self.taken += 1
+            assert self.time.now - self.renewals[command.shard.name] >= 2 * D
+
+    def tend(self, key: Key) -> None:
+        try:
+            super().tend(key)
+        except ApiError:
+            self.again[key] = None
+
+    def lives(self, name: str) -> None:
+        self.renewals[name] = self.time.now
+        self.renews(name)
+
+    def sees(self, key: Key) -> None:
+        if max(self.cut_until, self.deaf_until) <= self.time.now:
+            super().sees(key)
+
+    def step(self) -> None:
+        draw = self.random
+        self.time.now += draw.choice([0.3, 1.0, 2.0])
+        self.version += 1  # something else is written
+        now = self.time.now
+        match draw.randrange(40):
+            case 0:
+                self.cut_until = now + draw.choice([2.0, 8.0, 20.0, 60.0])
+            case 1:
+                self.deaf_until = now + draw.choice([2.0, 8.0, 20.0, 60.0])
+            case 2 | 3 | 4:
+                self.backups = [*self.backups[-5:], (now, self.version, dict(self.stored))]
+            case 5:
+                self._restore()
+        for name in "ab":
+            if now >= self.dead_until[name]:
+                self.lives_until[name] = now + draw.choice([5.0, 20.0, 40.0])
+                self.dead_until[name] = self.lives_until[name] + draw.choice([10.0, 40.0, 80.0])
+                self.lives(name)
+            elif now < self.lives_until[name] and self.holder(name) in (name, None):
+                self.lives(name)
+        if now >= self.cut_until:
+            if now >= self.deaf_until and now - self.listed > LISTED_EVERY:
+                self.lists()
+                self.listed = now
+            self.faults = lambda command: (
+                DOWN if isinstance(command, ReadAll) and now < self.deaf_until else None
+            )
+            self.news, self.again = {**self.news, **self.again}, {}
+            self.settle()
+
+    def _restore(self) -> None:
+        """Some shards die with it."""
+        old = [backup for backup in self.backups if self.time.now - backup[0] >= 2 * STALE_AFTER]
+        if not old:
+            return
+        _, self.version, stored = self.random.choice(old)
+        self.stored = dict(stored)
+        for name in "ab":
+            if self.random.random() < 0.5:
+                self.lives_until[name] = self.time.now
+        for key in self.stored:  # watches begin anew
+            self.sees(key)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_whatever_a_restore_has_erased_no_lease_is_taken_before_its_last_renewal_is_long_over(
+    part: int,
+) -> None:
+    taken = 0
+    for seed in range(part * 25, part * 25 + 25):
+        history = Rewritten(seed)
+        for _ in range(300):
+            history.step()
+        taken += history.taken
+    assert taken > 25
 
 
 @pytest.mark.parametrize("part", range(8))

@@ -22,7 +22,7 @@ from kubeshard.sharding.proofs import (
     ReadLeases,
     Tell,
 )
-from kubeshard.sharding.shard_states import ShardStates
+from kubeshard.sharding.shard_states import STALE_AFTER, ShardStates
 
 
 class Story:
@@ -38,6 +38,7 @@ class Story:
         self.ring: Any = SimpleNamespace(name="ring", has_ended=lambda shard: self.ended)
         self.reads, self.told = 0, list[bool]()
         self.version = 0
+        self.passes(0.0)
 
     def lease(self, shard: str, holder: str | None = None, namespace: str = "ops") -> None:
         """The Lease at the API server."""
@@ -50,6 +51,14 @@ class Story:
             holder_identity=holder, lease_duration_seconds=15, acquire_time="a", renew_time=str(self.version)
         )
         self.leases[shard] = Lease(metadata=meta, spec=spec)
+
+    def passes(self, seconds: float) -> None:
+        """In which all Leases are listed now and then, of which none has changed."""
+        end = self.now + seconds
+        self.states.confirm(self.now, self.now)
+        while self.now < end:
+            self.now = min(self.now + STALE_AFTER, end)
+            self.states.confirm(self.now, self.now)
 
     def see(self, shard: str) -> None:
         self.states.observe(self.leases[shard], self.now)
@@ -140,15 +149,26 @@ def test_a_shard_of_which_no_lease_was_ever_seen_is_dead_if_there_is_none_a_mome
     began = story.now
     assert story.ask("ghost").stands()
     assert (story.reads, story.now) == (2, began + ABSENT_FOR)
-    story.now += 10.0
+    story.passes(10.0)
     assert story.ask("ghost").stands()
     assert story.reads == 3, "that it has none is known"
     assert not story.ask("a", meanwhile=lambda: story.lease("a")).dead, "it has created its Lease again"
     story.leases.clear()
     story.lease("ghost")
-    story.now += 10.0
+    story.passes(10.0)
     assert not story.ask("ghost").dead
     assert story.told == [True, False, False], "again only after a change"
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_that_a_shard_had_no_lease_before_a_silence_says_nothing_after_it(listed: bool) -> None:
+    """It may have had one, which a restore has erased, and is about to create it again."""
+    story = Story()
+    assert story.ask("ghost").stands()
+    story.now += 30.0
+    if listed:
+        story.passes(0.0)
+    assert not story.ask("ghost", meanwhile=lambda: story.lease("ghost")).dead
 
 
 def test_a_read_answers_whoever_has_read_the_object_before_it_began_for_two_seconds() -> None:

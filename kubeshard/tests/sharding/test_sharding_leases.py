@@ -17,6 +17,7 @@ from kubeshard.sharding.names import (
 )
 from kubeshard.sharding.shard_states import (
     MAX_DURATION,
+    STALE_AFTER,
     LeaseTimes,
     ShardState,
     ShardStates,
@@ -500,6 +501,67 @@ def test_a_lease_that_a_restore_undid_leaves_a_tombstone() -> None:
     assert states.observe(at_version(501, renewed=110.0), now=110.0) is not None
     assert states.available("ring", 111.0) == ("a",)
     assert not states.may_live("ring", "b", 111.0)
+
+
+def _heard_until(states: ShardStates, end: float) -> None:
+    states.confirm(0.0, 0.0, "100")
+    for second in range(1, round(end) + 1):
+        states.heard(float(second))
+
+
+@pytest.mark.parametrize(("silence", "expires"), [(STALE_AFTER, 30.0), (STALE_AFTER + 0.1, 56.1)])
+def test_time_in_which_nothing_was_heard_counts_only_if_it_was_short(silence: float, expires: float) -> None:
+    """A renewal may have been stored and erased in it, at whatever version the Lease was seen before."""
+    states = ShardStates()
+    states.observe(at_version(100), now=0.0)
+    _heard_until(states, 20.0)
+    end = 20.0 + silence
+    assert not states.sees(end + 0.1)
+    states.observe(at_version(100), now=end, asked=end)
+    states.confirm(end, end, "120")
+    assert states.sees(end)
+    seen = states.shard(A, end)
+    assert seen is not None
+    assert end + seen.times.to_uncertain == pytest.approx(expires)
+
+
+@pytest.mark.parametrize("sign", ["a list", "a Lease", "no Lease"])
+def test_a_restore_that_shows_somewhere_has_undone_what_was_seen_of_every_lease(sign: str) -> None:
+    states, b = ShardStates(), Key("ns", "b")
+    states.observe(at_version(100), now=0.0)
+    states.observe(at_version(110, name="b"), now=0.0)
+    states.confirm(1.0, 1.0, "120")
+    match sign:
+        case "a list":
+            states.confirm(5.0, 5.0, "115")
+        case "a Lease":
+            states.observe(at_version(90, name="b", renewed=7.0), now=5.0, asked=4.0)
+        case "no Lease":
+            states.forget(b, now=5.0, resource_version="105", asked=4.0)
+    seen = states.shard(A, 5.0)
+    assert seen is not None
+    assert seen.times.to_uncertain == 30.0
+    assert states.may_live("ring", "b", 34.9)
+
+
+def test_a_deleted_lease_that_a_silence_may_have_hidden_is_waited_for_anew() -> None:
+    """Its shard may have created it again, and a restore have undone that."""
+    states = ShardStates()
+    states.observe(at_version(100), now=0.0)
+    _heard_until(states, 10.0)
+    states.forget(A, now=10.0, resource_version="110")
+    states.confirm(50.0, 50.0, "120")
+    assert states.available("ring", 79.9) == ("a",)
+    assert states.available("ring", 80.0) == ()
+
+
+def test_what_nobody_held_before_a_silence_is_believed_after_it() -> None:
+    states = ShardStates()
+    states.observe(at_version(100, holder=None), now=0.0)
+    _heard_until(states, 10.0)
+    states.confirm(50.0, 50.0, "120")
+    assert states.available("ring", 50.0) == ()
+    assert not states.may_live("ring", "a", 50.0)
 
 
 def test_questions_about_a_ring_do_not_look_at_the_leases_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ response; it ends permanently `cancel_margin` before the deadline, or when anoth
 Lease is taken only after the claim's take-over delay, counted from the last change of its record as observed here;
 so is one that was deleted since it was seen, even if our own late request created it again, because a deletion does
 not end a holder's right; an empty holder is written only after `release`, which a driver calls when all work has
-stopped.
+stopped. The delay is counted anew after a response that was waited for longer than the right lasts, or has an earlier
+version than one before: a restore of etcd may have erased renewals since, and it may leave the record as it was seen
+before that (`kubeshard.sharding.shard_states` has the argument).
 
 Not guaranteed: anything about writes that a former holder still has in flight. A Lease is not a fence: to exclude a
 late write, use a precondition. Nor that it waits for a Lease that was deleted before it was seen here: a process that
@@ -156,6 +158,7 @@ class LeaseStateMachine:
         self._seen_uid = ""  # of the Lease that is not ours yet; "" if it was absent
         self._gone_until = -math.inf
         """Until when the holder of a Lease that was deleted may act, whatever is in its place now."""
+        self._gone_for = 0.0
         self._takeover_delay = TakeoverDelay()
         """The take-over delay with the last record, also if the Lease is absent now."""
         self._asked = _Asked.READ
@@ -242,7 +245,8 @@ class LeaseStateMachine:
         """The result of a read, or (None) that the Lease does not exist."""
         self._failure = ""
         self._lease, self._known = lease, True
-        self._note_version(lease)
+        if self._note_version(lease) or now - self._looked_at > self.timing.renew_deadline:
+            self._count_anew(now)
         self._due = now
         ours = lease is not None and self.claim.ours(lease)
         if self._asked is _Asked.READ and not ours:
@@ -385,12 +389,21 @@ class LeaseStateMachine:
             return self.deadline
         return math.inf
 
-    def _note_version(self, answer: Lease | None) -> None:
-        """Reads are consistent, and there is one request at a time: each response is newer than earlier ones."""
-        if answer is not None:
-            version = answer.metadata.resource_version
-            self.rewinds += compare(version, self._newest) < 0
-            self._newest = version
+    def _note_version(self, answer: Lease | None) -> bool:
+        """Whether it went back. Reads are consistent, and there is one request at a time: each response is newer than
+        earlier ones.
+        """
+        if answer is None:
+            return False
+        before, self._newest = self._newest, answer.metadata.resource_version
+        went_back = compare(self._newest, before) < 0
+        self.rewinds += went_back
+        return went_back
+
+    def _count_anew(self, now: float) -> None:
+        """What a restore has erased since the last response was not seen."""
+        self._seen_at = now
+        self._gone_until = max(self._gone_until, now + self._gone_for)
 
     def _consider(self, lease: Lease, now: float) -> None:
         """Whether a Lease that is not held yet may be taken."""
@@ -415,7 +428,8 @@ class LeaseStateMachine:
 
     def _gone(self, now: float) -> None:
         """The Lease was deleted since it was last seen. If it was free then, it may have been taken before."""
-        self._gone_until = now + (self._takeover_delay.seconds or self.timing.lease_duration)
+        self._gone_for = self._takeover_delay.seconds or self.timing.lease_duration
+        self._gone_until = now + self._gone_for
 
     def _wait_out(self, now: float) -> None:
         self.reason = self._takeover_delay.reason or "other candidates come first"

@@ -474,12 +474,14 @@ class LeaseMachine:
         return ring in self._breakers and self._breakers[ring].is_open
 
     def _held_back(self, shard: Shard) -> Generator[Command, Any, bool]:
-        """Whether the Lease must not be taken over yet, because it is one of many. All are read again first: the view
-        that makes them look dead may be this process's own problem.
+        """Whether the Lease must not be taken over yet, because nothing was heard, or it is one of many. All are read
+        again first: the view that makes them look dead may be this process's own problem.
         """
         ring = self.ring(shard.ring)
         if ring is None:
             return True  # it was deleted a moment ago
+        if not self.states.sees(self._clock.monotonic()):
+            return True
         was_open = self._is_open(ring)
         breaker = self._judge(ring)
         if breaker.is_open and not was_open:
@@ -518,6 +520,8 @@ class LeaseMachine:
         current = self._shard(shard.key)
         if current is None or current.deleted:
             return duration if current is None else current.times.to_expired
+        if not self.states.sees(self._clock.monotonic()):  # the read took long
+            return HELD_BACK
         if current.state is ShardState.UNCERTAIN:
             why = Why.EXPIRED
         elif reported and current.state.available and (yield AskKubelet(current.lease)):

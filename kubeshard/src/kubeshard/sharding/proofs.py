@@ -5,7 +5,8 @@
 | one is held by the shard, according to this read or to anything seen since | no |
 | one was deleted while it was held, and its tombstone is not settled (`lease_machine`) | no |
 | the ring wants a confirmation of the shard's end, and there is none (`shard_states`) | no |
-| none was ever seen | only if a second read `ABSENT_FOR` seconds later shows none: a live shard re-creates its Lease |
+| none was seen, since times began anew | only if a second read `ABSENT_FOR` seconds later shows none: a live shard \
+re-creates its Lease |
 | else | yes, for `STANDS_FOR` seconds from the start of the read, as long as nothing contradicts it |
 
 Concurrent questions share one read. The evidence for each answer is told, again only after a change.
@@ -80,6 +81,8 @@ class _Known:
     """The recent ones."""
     absent: set[str] = field(default_factory=set)
     """Shards that are known to have no Lease."""
+    absent_since: float = -math.inf
+    """The `ShardStates.since` that was known with."""
     notices: Notices = field(default_factory=lambda: Notices(most=REMEMBERED))
     """Of shards; told again only after a change."""
 
@@ -129,9 +132,12 @@ class Proof:
         self.before = None
         states, ring, shard, absent = self._of.states, self.ring.name, self.shard, self._known.absent
         leases: list[Lease] = yield ReadLeases()
+        if self._known.absent_since != states.since:
+            absent.clear()
+            self._known.absent_since = states.since
         if leases or states.leases_of(ring, shard):
             absent.discard(shard)
-        elif shard not in absent:
+        elif shard not in absent or not states.sees(self._of.clock.monotonic()):
             self.began = math.inf
             yield Pause(ABSENT_FOR)
             leases = yield ReadLeases()

@@ -23,6 +23,8 @@ Guaranteed:
   that the API server's history was rewritten (etcd was restored from a backup). Then the Lease is judged again,
   from this observation. A restore does not kill shards: a shard that was available, and by the restored record is
   not, stays available as after a deletion of its Lease.
+- Time counts only while a renewal would have been seen. After a silence, or a restore, the time of all Leases begins
+  anew, as if they were seen for the first time (`count_anew`).
 - A Lease that was held when it was deleted leaves a tombstone: its shard, whose process may still be at work,
   stays available until twice its duration after the last observed renewal. The same applies, in the ring that it left,
   to a Lease that was held when its ring label was changed.
@@ -33,6 +35,23 @@ Guaranteed:
   `max_shards` only the oldest of each namespace count, the same number of each.
 - If a ring says in which namespaces its shards are (`confine`), Leases elsewhere are no shards of it, dead or alive.
 - An incomplete Lease passes through the states like any other, with 15 s from its first observation.
+
+**Why time counts anew.** A Lease at the version that was seen before may have been renewed since: a restore may have
+erased that, and its shard lives. So a shard is given up only if each of its renewals within that time would have been
+noticed:
+
+| since the last sight of the Leases | a renewal that was erased in this time |
+|---|---|
+| more than `STALE_AFTER` seconds | leaves no sign. The backup may be younger than the last sight, and the new history \
+may have passed it. So time begins anew with the next complete list, and nothing is taken over before that (`sees`) |
+| less | leaves a sign, if the backup is older than that: fewer writes follow on the restore than it has undone, so \
+that a version goes back, of a Lease or of a list of all. Time begins anew with that sign |
+
+A watch that breaks and is opened again is no silence, and delays nothing. After a longer outage, a shard that died is
+given up twice the duration of its Lease after the first list, as after a restart of this process.
+
+Not covered: a shard that has taken its Lease, which nobody held, if that was not seen, and erased. Like one that
+begins, this process believes a Lease that says that nobody holds it.
 
 Strict hand-over, which a ring may ask for: a shard that is dead by its Lease keeps its objects until there is a record
 in the cluster that its process has ended. A Lease says that a process has not renewed it. A fence refuses what that
@@ -94,7 +113,7 @@ ORPHANED_AFTER = 60.0
 
 STALE_AFTER = 6.0
 """Seconds without any event of held Leases, which change every 2 s, after which the states may be out of
-date.
+date, and what was seen before does not count any more.
 """
 
 MIN_DURATION, MAX_DURATION = 3.0, 60.0
@@ -249,6 +268,8 @@ class ShardStates:
         """The version of the last complete list."""
         self._missing: float | None = None
         """Since when Leases may be missing."""
+        self.since = float("-inf")
+        """When the time of all Leases began anew: what was there before may have been another history."""
         self.rewinds = 0
         """How many Leases were seen to revert to an earlier version."""
 
@@ -266,7 +287,8 @@ class ShardStates:
         rewound = old is not None and newer > 0 and old.seen_before(asked)
         if newer >= 0 and not rewound:
             return None  # seen before, or a late echo of the deleted object
-        self.rewinds += rewound
+        if rewound and asked is not None:
+            old = self._went_back(key, now, asked)
         ring = lease.metadata.label(RING_LABEL)
         if not ring:
             return self.forget(key, now) if old is not None else None
@@ -293,7 +315,8 @@ class ShardStates:
         rewound = old.compared_to(resource_version) > 0
         if rewound and not old.seen_before(asked):
             return None
-        self.rewinds += rewound
+        if rewound and asked is not None:
+            old = self._went_back(key, now, asked)
         if not old.state(now).available:
             return self._put(key, old, None, now)._replace(rewound=rewound)
         tombstone = old.undone(resource_version, now) if rewound else replace(old, deleted=True, seen=now)
@@ -325,10 +348,22 @@ class ShardStates:
         """A complete list at this version was read from the server and fed to `observe`, and what it lacks to `forget`.
         It is at least as recent as when it was asked for; it ends a silence when it arrives.
         """
+        silent = self._heard is not None and arrived - self._heard > STALE_AFTER
+        if silent or (self._arrived < asked and precedes(resource_version, self._listed)):
+            self.count_anew(arrived)
         self._heard = asked if self._heard is None else max(asked, self._heard)
         self._arrived, self._listed = arrived, resource_version
         if self._missing is not None and self._missing < asked:
             self._missing = None
+
+    def count_anew(self, now: float) -> None:
+        """Renewals may have been erased until now: no time before counts as one without them."""
+        self.since = now
+        for key, record in list(self._records.items()):
+            if record.self_held or record.deleted:
+                self._records[key] = self._members[record.ring][key] = replace(record, changed=now)
+        for place, record in list(self._left.items()):
+            self._left[place] = replace(record, changed=now)
 
     def miss(self, now: float) -> None:
         """Leases that count from now on were passed over: only a complete list that is asked for later has them."""
@@ -460,12 +495,22 @@ class ShardStates:
             record.self_held and not record.deleted for record in self._records.values()
         )
 
+    def sees(self, now: float) -> bool:
+        """Whether time counts: otherwise it begins anew for all Leases, with the next complete list."""
+        return self.silence(now) <= STALE_AFTER
+
     def silence(self, now: float) -> float:
         """Seconds since the last event that counts (see `fresh`); infinite if there was none."""
         return float("inf") if self._heard is None or self._missing is not None else now - self._heard
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def _went_back(self, key: Key, now: float, asked: float) -> _Record:
+        self.rewinds += 1
+        if asked >= self.since:  # once for each list
+            self.count_anew(now)
+        return self._records[key]
 
     def _put(self, key: Key, old: _Record | None, new: _Record | None, now: float) -> ShardChange:
         self._drop(key)

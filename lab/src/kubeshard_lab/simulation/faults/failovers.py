@@ -18,7 +18,9 @@ from kubeshard.runtime.transport import (
 )
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
-from kubeshard_lab.simulation.faults.injection import Injection, Rule, aimed, fault, fault_by
+from kubeshard_lab.simulation.faults.injection import Applies, Injection, Rule, aimed, fault, fault_by
+from kubeshard_lab.simulation.faults.server import restored
+from kubeshard_lab.simulation.faults.users import created_again
 from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
 from kubeshard_lab.simulation.properties import LATE_TAKE_OVER, MOVED
 
@@ -37,6 +39,15 @@ def _renews(process: Process, request: HttpRequest) -> bool:
     path = request.target.partition("?")[0]
     own = path.endswith((f"/leases/{name_of(process.name)}", "/namespaces/ops/leases"))
     return own and request.method != "GET" and not is_sharders(process, request)
+
+
+def _writes_lease_of(name: str) -> Applies:
+    """Whether a process of this shard writes, or reads, its Lease."""
+
+    def applies(process: Process, request: HttpRequest) -> bool:
+        return name_of(process.name) == name and request.target.partition("?")[0].endswith(f"/leases/{name}")
+
+    return applies
 
 
 async def _failover(on: Injection, *, hidden: bool, lands: bool) -> None:
@@ -66,11 +77,8 @@ async def _failover(on: Injection, *, hidden: bool, lands: bool) -> None:
         tried.add(request.target.partition("?")[0])
         return True
 
-    def absent(process: Process, request: HttpRequest) -> bool:
-        return name_of(process.name) == name and request.target.partition("?")[0].endswith(f"/leases/{name}")
-
     async with on.ruled(Rule("withheld", first, lands=back)), on.ruled(Rule("move refused", refused)):
-        async with on.ruled(Rule("Lease refused", absent)):
+        async with on.ruled(Rule("Lease refused", _writes_lease_of(name))):
             process.kill()
             if not await on.until(lambda: on.holder(name) not in (name, None), 60):
                 return
@@ -132,6 +140,26 @@ async def lease_of_paused(on: Injection) -> None:
             await on.admin.delete(Lease, name_of(process.name), "ops")
         await on.lasts(8, 14)
         process.resume()
+
+
+@aimed
+async def renewals_erased(on: Injection) -> None:
+    """A shard dies when etcd is restored, which undoes renewals that no sharder has seen. One at a time."""
+    if "renewals_erased" in on.conditions.busy or (process := on.one("s")) is None:
+        return
+    on.conditions.busy.add("renewals_erased")
+    name = name_of(process.name)
+    async with AsyncExitStack() as dead:
+        async with on.hidden("renewals hidden"):
+            back = on.world.backup()
+            await on.lasts(8, 20)
+            await dead.enter_async_context(on.ruled(Rule("Lease refused", _writes_lease_of(name))))
+            process.kill()
+            on.cut_streams(on.workload.live(""))  # nor do they see what was on its way
+            restored(on, back)
+        await on.until(lambda: on.holder(name) != name, 90)
+    await created_again(on)
+    on.conditions.busy.discard("renewals_erased")
 
 
 @aimed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault, fault_by, fault_of
@@ -25,10 +26,15 @@ async def restore(on: Injection) -> None:
     revision = store.revision
     await on.lasts(5, 60)
     on.effects += store.revision - revision
+    restored(on, back)
+    await created_again(on)
+
+
+def restored(on: Injection, back: Callable[[], None]) -> None:
+    """etcd is what it was then."""
     on.workload.oracles.restored()
     back()
     on.workload.recorder.restored()
-    await created_again(on)
 
 
 @fault_of("any")
