@@ -30,7 +30,10 @@ async def running(world: SimulatedCluster) -> dict[str, Process]:
     for name in ("s0", "s1"):
         processes[name] = world.shard(name, Touch())
     await world.make_things(6)
-    await world.until(lambda: world.all_owned("s0", "s1"), within=30)
+    settled = {"s0", "s1"}  # whichever of them was there first has handed over the other one's share
+    await world.until(
+        lambda: world.all_owned(*settled) and set(world.owners().values()) == settled, within=30
+    )
     await world.until(lambda: len(world.owners("", "configmaps")) == 6, within=10)
     return processes
 
