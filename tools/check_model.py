@@ -54,6 +54,7 @@ OUTSIDE = {
     "renewals before it is written anew": "what a shard says on its Lease is never old in the model",
     "memory of the coordinator": "deletions of the assignment are not in the model",
     "assignment mended": "liveness is not in the model",
+    "runs by clusters": "the model has one cluster",
     **dict.fromkeys(
         ("hash of the object", "filter without selector"), "a shard of the model sees only what is its own"
     ),
