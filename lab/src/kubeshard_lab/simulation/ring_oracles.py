@@ -214,6 +214,9 @@ class RingOracles(Oracles):
         until = self._rights.get(process)
         return None if until is None else until + self._world.processes[process].frozen_for
 
+    def _sent_at(self, request: HttpRequest) -> float:
+        return self._sent.get(id(request), (request, self._now))[1]
+
     def _excused(self, name: str) -> bool:
         return self._now - max(self._restored, self._taken.get(name, -AMNESTY)) < AMNESTY
 
@@ -316,7 +319,7 @@ class RingOracles(Oracles):
         if not by_sharder and not by_webhook:
             return
         who = "a webhook" if sender is None else sender[0].name
-        _, sent = self._sent.get(id(sender[1]), (None, self._now)) if sender else (None, self._now)
+        sent = self._sent_at(sender[1]) if sender else self._now
         free = None if self._world.delivery.anew or self._since_restore else self._free.get(after)
         if after and free is not None and sent - free > DEAD_TARGET.bound:
             self.broken(DEAD_TARGET, f"{who} gives {event.key.name} to {after}, dead for {sent - free:.1f} s")
@@ -386,7 +389,7 @@ class RingOracles(Oracles):
         if main is not None and event.old is None and self._owner_uid(event.new) != main["metadata"]["uid"]:
             self._result.counts["children of deleted objects"] += 1
             return
-        _, sent = self._sent.get(id(request), (request, self._now))
+        sent = self._sent_at(request)
         late = self._now - sent > (request.timeout or 0.0) + LANDS_WITHIN
         if resource == CHILDREN and late:
             self._result.counts["late creates" if event.old is None else "late updates of children"] += 1
@@ -401,7 +404,7 @@ class RingOracles(Oracles):
     ) -> None:
         """No write of a dead process to an object lands after its successor of the same name has begun with it."""
         latest, began = self._worked.get(name, (process.name, 0.0))
-        _, sent = self._sent.get(id(request), (request, self._now))
+        sent = self._sent_at(request)
         same_shard = name_of(latest) == name_of(process.name)
         late = resource == THINGS and latest != process.name and same_shard and sent < began
         if self._by_version and self._wrote.get((resource, name)) != latest:
@@ -432,7 +435,7 @@ class RingOracles(Oracles):
             elif taken and age < LIVE_LEASE.bound and not (self._reported(new) and self._all_dead(name)):
                 self.broken(LIVE_LEASE, f"{process.name} takes the Lease of {name}, renewed {age:.1f} s ago")
         elif after:
-            _, sent = self._sent.get(id(request), (request, self._now))
+            sent = self._sent_at(request)
             held = process.name in self._rights and process.armed
             self._acquired.setdefault(process.name, self._now)
             self._renewed[name] = self._now
