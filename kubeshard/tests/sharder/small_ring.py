@@ -18,7 +18,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
-from kubeshard.sharder.assignment_controller import JITTER, LONGEST_RETRY, Assignments
+from kubeshard.sharder.assignments import JITTER, LONGEST_RETRY, Assignments
 from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
@@ -188,7 +188,7 @@ def small_assignments(small: SmallRing, observer: Any, scan: Any, watch: Any = N
     client, informer = SmallApi().client(small.clock), SimpleNamespace(add_handler=lambda _: _Handler())
     cache: Any = SimpleNamespace(declare=lambda _: informer)
     kinds, config = ResourceKinds(client), SharderControllerConfig()
-    made: Any = Assignments(small.rings, observer, kinds, client, client, cache, config, probes=False)
+    made: Any = Assignments(small.rings, observer, kinds, client, client, cache, config, service=False)
     made._scanner = SimpleNamespace(scan=scan)
     made._unassigned = SimpleNamespace(keep_watching=watch)
     assert isinstance(made, Assignments)

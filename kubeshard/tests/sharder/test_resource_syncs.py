@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ from small_ring import SmallRing, small_assignments
 
 from kubeshard.core.errors import Unavailable
 from kubeshard.core.kinds import GroupResource
-from kubeshard.sharder.assignment_controller import AT_ONCE
+from kubeshard.sharder.assignments import AT_ONCE
 from kubeshard.sharder.tasks import ResourceSync, StartLimit
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.ring_machine import RingMachine
@@ -39,7 +38,6 @@ class Scans:
         """Seconds that a watch takes to end."""
         observer: Any = SimpleNamespace(
             relist=self._relist,
-            subscribed=lambda _: nullcontext(),
             states=SimpleNamespace(fresh=self.small.fresh),
         )
         self.assignments = small_assignments(self.small, observer, self._scan, self._watch)
@@ -52,7 +50,6 @@ class Scans:
 
     def become(self, *resources: RingResource) -> None:
         self.small.become(*resources)
-        self.assignments.follow(self.small.ring)
 
     async def _scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
         resource = sync.entry.resource.resource

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +21,7 @@ from kubeshard.runtime.repairs import EVERY, FREE
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.lease_controller import LABEL_PATIENCE, ShardLeases
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
+from kubeshard.sharder.rings import Topic
 from kubeshard.sharding.lease_machine import HELD_BACK, RELABEL, RELABEL_CHANGED, LeasesOfRing
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
 from kubeshard.sharding.shard_states import ShardChange
@@ -45,8 +45,9 @@ class World:
         self.rings = {"ring"}
         ring = self.ring = SmallRing(clock=self.clock).ring
         rings: Any = SimpleNamespace(
-            get=lambda name: ring if name in self.rings else None, subscribed=lambda _: nullcontext()
+            get=lambda name: ring if name in self.rings else None, leases=Topic(), changes=Topic()
         )
+        self.observer.subscribe(rings.leases.tell)
         self.controller = ShardLeases(rings, self.observer, self.clock)
         self.events: list[str] = []
         self.ctx: Any = SimpleNamespace(
@@ -237,12 +238,12 @@ async def test_a_deleted_lease_is_re_created_as_taken_after_twice_its_duration()
     world.shard()
     await world.see()
     del world.api.objects[PATH]
-    with world.observer.subscribed(changes.append):
-        world.observer.forget(A)
-        wait = await world.tend()
-        assert wait == 30.0
-        await asyncio.sleep(30.0)
-        await world.tend()
+    world.observer.subscribe(changes.append)
+    world.observer.forget(A)
+    wait = await world.tend()
+    assert wait == 30.0
+    await asyncio.sleep(30.0)
+    await world.tend()
     assert world.spec()["holderIdentity"] == "shardlease-controller"
     assert world.api.labels(PATH) == {RING_LABEL: "ring", STATE_LABEL: "dead"}
     assert [change.availability for change in changes] == [False, True]

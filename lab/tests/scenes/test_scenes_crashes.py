@@ -12,7 +12,7 @@ from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.sharder.assignment_controller import Assignments
+from kubeshard.sharder.assignments import Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.scanner import NamespaceScans, Scanner

@@ -32,7 +32,7 @@ from kubeshard.manager.config_file import Duration
 from kubeshard.manager.leader_election import LeaderElector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.settings import SharderSettings
-from kubeshard.sharder.assignment_controller import Assignments
+from kubeshard.sharder.assignments import Assignments
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
 from kubeshard.sharder.in_manager import AFTER_FAILURE
 from kubeshard.sharding.api import ControllerRing

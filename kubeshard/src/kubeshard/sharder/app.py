@@ -2,7 +2,7 @@
 
     every replica   caches (shard Leases, ControllerRings, Namespaces, own webhook configurations), lease
                     observer and its probe, webhook server, metrics and health pages
-    the leader      shardlease, controllerring and sharder controllers
+    the leader      shardlease and controllerring controllers, assignments
 
 Guaranteed: memory does not grow with the number of sharded objects. RBAC: see the controllers; leader
 election needs get, create, update on leases in its namespace, metrics need create on tokenreviews and
@@ -14,6 +14,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
@@ -30,12 +31,11 @@ from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.settings import Settings
 from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.sharder.admission import ShardAdmission
-from kubeshard.sharder.assignment_controller import LabelDelivery, assignment_controller
+from kubeshard.sharder.assignments import LabelAssignor
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
-from kubeshard.sharder.range_rings import RangeRings
 from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import Crashes, supervised
@@ -61,20 +61,20 @@ def build_sharder(
     metrics = SharderMetrics(registry)
     observer = LeaseObserver(sharder, clock)
     cache = Cache(sharder, transforms=observer.transforms)
-    delivery = LabelDelivery(sharder, cache, config.controller.sharder, webhook=True)
+    assignor = LabelAssignor(sharder, cache, config.controller.sharder, service=True)
     namespaces, ring_objects = cache.declare(Namespace), cache.declare(ControllerRing)
     rings = Rings(
         RingInputs(
             shards=observer.states,
-            kinds=delivery.kinds,
-            namespace=delivery.namespace,
+            kinds=assignor.kinds,
+            namespace=assignor.namespace,
             metrics=metrics,
             clock=clock,
             default_selector=config.webhook.config.namespace_selector,
             system_namespaces=config.system_namespaces,
             namespaces=lambda: tuple(namespaces.store.objects()) if namespaces.has_synced else None,
             leases=observer,
-            chains=delivery.chains,
+            chains=assignor.chains,
             drain_timeout=config.controller.sharder.drain_timeout,
             on_deletion="clean up",
         )
@@ -97,7 +97,7 @@ def build_sharder(
 
         async def prepared() -> None:
             await cache.synced()
-            await delivery.kinds.tried()
+            await assignor.kinds.tried()
 
         servers.append(
             webhook_server(
@@ -122,14 +122,14 @@ def build_sharder(
 
     async def learn_kinds() -> None:
         await ring_objects.synced()
-        await delivery.kinds.keep_learning(rings)
+        await assignor.kinds.keep_learning(rings)
 
     ca = certificates if isinstance(certificates, SharedCertificate) else None
     drift = WebhookDrift(sharder, clock, rng)
     secure = not config.insecure_metrics
     election = config.leader_election.election(config.election_name, config.election_namespace, rng)
     leader = sharder.fenced(election.fence) if election else sharder
-    ranges = RangeRings(rings, observer, leader, config.controller.sharder.sync_period)
+    assign = partial(assignor.lead, rings, observer, leader, leader)
     return Manager(
         [
             lease_controller(rings, observer, clock, config.controller.sharder.mass_failure_grace),
@@ -143,10 +143,6 @@ def build_sharder(
                 config.sharders,
                 Key(config.election_namespace, config.election_name) if election else None,
             ),
-            assignment_controller(
-                delivery.assigning(rings, observer, leader, leader),
-                config.controller.sharder.sync_period,
-            ),
         ],
         client=client,
         cache=cache,
@@ -154,7 +150,7 @@ def build_sharder(
         runnables=[
             Runnable("lease-observer", observe),
             Runnable("ring-kinds", learn_kinds),
-            Runnable("ranges", ranges.run, needs_leadership=True),
+            Runnable("assignments", assign, needs_leadership=True),
         ],
         servers=servers,
         status_pages=StatusPages(

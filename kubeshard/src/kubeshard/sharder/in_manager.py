@@ -66,16 +66,16 @@ from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import Runnable, RunnableWork, Stop, WorkGroup
 from kubeshard.runtime.backoff import Backoff, BackoffPolicy
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import apart, set_within
+from kubeshard.runtime.loop import apart
 from kubeshard.runtime.notices import Notices
-from kubeshard.sharder.assignment_controller import LabelDelivery
+from kubeshard.sharder.assignments import LabelAssignor
 from kubeshard.sharder.bucket_labels import Places, everywhere
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
-from kubeshard.sharder.range_coordinator import RangeDelivery
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.range_coordinator import RangeAssignor
+from kubeshard.sharder.rings import Rings, reading
 from kubeshard.sharder.tasks import Crashes, supervised
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.buckets import Buckets
@@ -103,20 +103,8 @@ def default_selector() -> LabelSelector:
     return WebhookConfig().namespace_selector
 
 
-class Assigning(Protocol):
-    """What a leader runs for one term."""
-
-    def follow(self, ring: Ring) -> None:
-        """Call it for each ring at first, and when something about it has changed."""
-        ...
-
-    async def run(self) -> None:
-        """Runs until cancelled."""
-        ...
-
-
-class Delivery(Protocol):
-    """How objects reach the shards of a ring, as far as its sharder is concerned: `LabelDelivery`, `RangeDelivery`."""
+class Assignor(Protocol):
+    """How objects reach the shards of a ring, as far as its sharder is concerned: `LabelAssignor`, `RangeAssignor`."""
 
     @property
     def kinds(self) -> OwnerKinds: ...
@@ -129,11 +117,40 @@ class Delivery(Protocol):
         """Enters when decisions are possible, and keeps them so."""
         ...
 
-    def assigning(
+    async def lead(
         self, rings: Rings, observer: LeaseObserver, objects: Client, leases: Client, *, first: bool
-    ) -> Assigning:
-        """For one term. The clients write only while this process leads. `first`: nobody has led before."""
+    ) -> None:
+        """For one term, until cancelled. The clients write only while this process leads. `first`: nobody has led
+        before.
+        """
         ...
+
+
+class Patience:
+    """Whether a leader that cannot do what it has to gives the leadership up, and for how long others lead rather than
+    it. Sans-IO; all times are monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._backoff = Backoff(PATIENCE)
+        self.ends_at = math.inf
+        """When it is exhausted; infinite while nothing hinders."""
+        self.defers_until = -math.inf
+
+    def leads(self) -> None:
+        """A term begins."""
+        self.ends_at = math.inf
+
+    def exhausted(self, now: float, *, hindered: bool) -> bool:
+        """Whether it is time to give up."""
+        if not hindered:
+            self.ends_at = math.inf
+        elif self.ends_at == math.inf:
+            self.ends_at = now + self._backoff.failed(now)
+        elif now >= self.ends_at:
+            self.defers_until = now + PATIENCE.reset_after
+            return True
+        return False
 
 
 class InManagerSharder:
@@ -175,27 +192,27 @@ class InManagerSharder:
         self._observer = LeaseObserver(self._client, self._clock)
         self._crashes = Crashes(counts.crashed, self._clock)
         self._cache = cache = Cache(self._client, transforms=self._observer.transforms)
-        self._delivery: Delivery
+        self._assignor: Assignor
         namespace = election.namespace or client.namespace
         if ranges is None:
-            self._delivery = LabelDelivery(self._objects, cache, self._config, cluster=objects_in)
+            self._assignor = LabelAssignor(self._objects, cache, self._config, cluster=objects_in)
             self._about = reference(Lease.KIND, ObjectMeta(name=election.name, namespace=namespace))
         else:
             period = self._config.sync_period
-            self._delivery = RangeDelivery(ring, ranges, namespace, self._objects, cache, period, places)
+            self._assignor = RangeAssignor(ring, ranges, namespace, self._objects, cache, period, places)
             self._about = reference(
                 ConfigMap.KIND, ObjectMeta(name=assignment_name(ring), namespace=namespace)
             )
         self._rings = Rings(
             RingInputs(
                 shards=self._observer.states,
-                kinds=self._delivery.kinds,
-                namespace=self._delivery.namespace,
+                kinds=self._assignor.kinds,
+                namespace=self._assignor.namespace,
                 metrics=counts,
                 clock=self._clock,
                 default_selector=default_selector(),
                 leases=self._observer,
-                chains=self._delivery.chains,
+                chains=self._assignor.chains,
                 drain_timeout=self._config.drain_timeout,
                 on_deletion="pause",
             )
@@ -205,9 +222,7 @@ class InManagerSharder:
         self._note = {} if declared is None or objects_in else {DECLARED_RING_ANNOTATION: _manifest(declared)}
         metrics.registry.register(StateCollector(cache, self._rings.get))
         self._findings = _LoggedFindings(self._observer, events, self._about)
-        self._patience, self._notices = Backoff(PATIENCE), Notices()
-        self._defers_until = -math.inf
-        """Until when others lead rather than this instance, if there are any."""
+        self._patience, self._notices = Patience(), Notices()
         self._fence = LeaderFence()
         self._stopping = asyncio.Event()
         self._term: Stop | None = None
@@ -245,7 +260,7 @@ class InManagerSharder:
         """Leads whenever it is elected, until it is stopped."""
         await self._source.known(self._clock.monotonic)
         await until_filled([self._cache.declare(Lease, SHARD_LEASES)])
-        async with self._delivery.ready(self._rings):
+        async with self._assignor.ready(self._rings):
             while not self._stopping.is_set():
                 pause = 0.0
                 try:
@@ -268,7 +283,7 @@ class InManagerSharder:
             labels={SHARDER_LABEL: self._source.name},
             annotations=self._note,
             watches=True,  # an instance that stops hands over at once, and so do its objects or buckets
-            defers=self._clock.monotonic() < self._defers_until,
+            defers=self._clock.monotonic() < self._patience.defers_until,
         )
         stop = Stop(grace=-1)  # the caller of `drain` limits the time
         try:
@@ -294,45 +309,27 @@ class InManagerSharder:
         )
         runner = measured(controller, Cluster(client, self._cache, self._events), self._metrics)
         objects = self._objects.fenced(self._fence)
-        assigning = self._delivery.assigning(self._rings, self._observer, objects, client, first=first)
+        lead = partial(self._assignor.lead, self._rings, self._observer, objects, client, first=first)
         # A patch that was sent is safe whichever instance leads: there is nothing to drain.
-        work = RunnableWork(Runnable("assignments", partial(self._assign, assigning, stop)))
-        return WorkGroup("sharder", stop, [runner, work])
+        works = Runnable("assignments", lead), Runnable("findings", partial(self._tell_findings, stop))
+        return WorkGroup("sharder", stop, [runner, *map(RunnableWork, works)])
 
-    async def _assign(self, assigning: Assigning, stop: Stop) -> None:
-        """Runs it without a ControllerRing to reconcile, until cancelled."""
-        news, known, until = asyncio.Event(), self._clock.monotonic() + PATIENCE.initial, math.inf
-
-        def heard(_: object) -> None:
-            news.set()
-
-        self._rings.listen(heard)
-        try:
-            with self._rings.subscribed(heard):
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(assigning.run(), name="assignments")
-                    while True:
-                        news.clear()
-                        now, found = self._clock.monotonic(), list[Condition]()
-                        for ring in self._rings:
-                            assigning.follow(ring)
-                            found += self._findings.tell(ring, ended=now >= known)
-                        why = hindering(found)
-                        if not why:
-                            until = math.inf
-                        elif until == math.inf:
-                            until = now + self._patience.failed(now)
-                        elif now >= until:
-                            self._give_up(stop, why)
-                            break  # what it has begun ends with its group
-                        wait = min(until, known if now < known else math.inf) - now
-                        await set_within(news, max(wait, 0.01))
-        finally:
-            self._rings.listen(None)
-
-    def _give_up(self, stop: Stop, why: str) -> None:
-        """The leadership, for one that can do what this instance cannot."""
-        self._defers_until = self._clock.monotonic() + PATIENCE.reset_after
+    async def _tell_findings(self, stop: Stop) -> None:
+        """Until cancelled, or until these have kept this instance from its work for too long: then another one leads,
+        if there is any.
+        """
+        known = self._clock.monotonic() + PATIENCE.initial
+        self._patience.leads()
+        with reading(self._rings.news) as inbox:
+            while True:
+                now, found = self._clock.monotonic(), list[Condition]()
+                for ring in self._rings:
+                    found += self._findings.tell(ring, ended=now >= known)
+                why = hindering(found)
+                if self._patience.exhausted(now, hindered=bool(why)):
+                    break
+                wait = min(self._patience.ends_at, known if now < known else math.inf) - now
+                await inbox.take(max(wait, 0.01))
         if self._notices.due("unable", why):
             _log.warning(
                 "This instance cannot do all of a sharder's work; leaving it to another one, if there is any",

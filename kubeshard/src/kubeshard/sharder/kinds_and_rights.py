@@ -25,7 +25,7 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.rings import Rings, reading
 from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharding.ring_resources import PossibleOwners, RingResources, named_namespaces, owner_kinds
 from kubeshard.sharding.scans import ScanScope
@@ -87,24 +87,19 @@ class ResourceKinds:
         """Learns the kinds of all rings' resources, including new ones. Runs until cancelled, in every
         replica. Start it when the existing rings are known.
         """
-        changed = asyncio.Event()
         timer = asyncio.get_running_loop().call_later(PATIENCE, self._tried.set)
         learning: dict[GroupResource, asyncio.Task[None]] = {}
         wanted = _Wanted(rings)
         for ring in rings:
             wanted.heard(ring.name)
 
-        def heard(ring: str) -> None:
-            wanted.heard(ring)
-            changed.set()
-
         try:
-            with rings.subscribed(heard):
+            with reading(rings.changes) as inbox:
                 async with asyncio.TaskGroup() as group:
                     while True:
-                        changed.clear()
                         self._learn_all(wanted.count, learning, group)
-                        await changed.wait()
+                        for name in await inbox.take():
+                            wanted.heard(name)
         finally:
             timer.cancel()
 

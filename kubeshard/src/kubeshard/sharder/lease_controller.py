@@ -41,10 +41,9 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import parse_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.rings import Inbox, Rings, reading
 from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.lease_machine import (
@@ -86,6 +85,24 @@ def lease_controller(
     )
 
 
+class _LeasesInbox(Inbox[Any]):
+    """Has the Leases that are to be tended after a change, and the rings that have changed. Most renewals are no
+    news.
+    """
+
+    def __init__(self, machine: LeaseMachine) -> None:
+        super().__init__()
+        self._machine = machine
+
+    def put(self, what: ShardChange | str) -> None:
+        if not isinstance(what, ShardChange):
+            super().put(what)
+        elif self._machine.changed(what):
+            super().put(what.key)
+        elif self._machine.renewed():
+            self.wake()
+
+
 class ShardLeases(Reconciler[Lease]):
     """Drives the machine: as a source it triggers the Leases that are due, as a reconciler it tends one."""
 
@@ -97,34 +114,25 @@ class ShardLeases(Reconciler[Lease]):
         self._observer = observer
         self._clock = clock
         self._pods = PodReports(clock)
-        self._attention = asyncio.Event()
+        self._inbox = _LeasesInbox(self.machine)
         self._wakes_at = 0.0
         """Until when `run` waits."""
 
     async def run(self, enqueue: Enqueue) -> None:
-        machine, attention = self.machine, self._attention
-
-        def changed(change: ShardChange) -> None:
-            if machine.changed(change):
-                enqueue(change.key, "state changed")
-            elif machine.renewed():
-                attention.set()
-
-        def ring_changed(ring: str) -> None:
-            for key in machine.of_ring(ring):
-                enqueue(key, "ring changed")
-
-        with self._observer.subscribed(changed), self._rings.subscribed(ring_changed):
+        machine = self.machine
+        with reading(self._rings.leases, self._rings.changes, inbox=self._inbox):
             machine.begin()
             while True:
                 for key in machine.due():
                     enqueue(key, "due")
-                attention.clear()
                 self._wakes_at = machine.wake_at
-                if (wait := self._wakes_at - self._clock.monotonic()) > 0:
-                    await set_within(attention, wait)
-                else:
-                    await asyncio.sleep(0)
+                wait = self._wakes_at - self._clock.monotonic()
+                for what in await self._inbox.take(max(wait, 0.0)):
+                    if isinstance(what, Key):
+                        enqueue(what, "state changed")
+                    else:
+                        for key in machine.of_ring(what):
+                            enqueue(key, "ring changed")
 
     async def reconcile(self, ctx: Context, obj: Lease, /) -> None:
         await self.gone(ctx, ctx.key)
@@ -132,7 +140,7 @@ class ShardLeases(Reconciler[Lease]):
     async def gone(self, ctx: Context, key: Key, /) -> None:
         await carried_out(self.machine.tend(key), lambda command: self._do(ctx, command))
         if self.machine.wake_at < self._wakes_at:
-            self._attention.set()
+            self._inbox.wake()
 
     async def _do(self, ctx: Context, command: Command) -> object:
         match command:

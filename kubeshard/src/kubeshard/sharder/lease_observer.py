@@ -2,7 +2,7 @@
 slow; what it keeps of them; and reads of one shard's Leases for a proof that it is dead (`sharding.proofs`).
 
 Guaranteed: the record (`sharding.shard_states`) is fed with everything this process sees of the Leases of known rings,
-whatever the source; subscribers are notified of each change once, after the record has it. While the probe runs,
+whatever the source; the rings are told of each change once, after the record has it. While the probe runs,
 all ring-labelled Leases are listed every 5 s (3 s when the watch is silent), which also bounds the lag of a slow watch.
 So the record is fresh unless the API server cannot be reached, or takes longer than that for a list while the watch is
 silent: nothing is decided then. This also detects a restore of etcd: each of these lists is a consistent read, and
@@ -32,8 +32,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Mapping
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -243,7 +242,7 @@ class LeaseObserver:
         self.states = ShardStates()
         self._client = client
         self._clock = clock
-        self._subscribers: dict[object, Callable[[ShardChange], None]] = {}
+        self._subscriber: Callable[[ShardChange], None] = _nobody
         self._informer: Informer[Lease] | None = None
         self._followed: set[str] = set()
         """The rings that exist."""
@@ -266,18 +265,8 @@ class LeaseObserver:
         self._informer.add_handler(self._heard)
 
     def subscribe(self, subscriber: Callable[[ShardChange], None]) -> None:
-        """Calls `subscriber` with every change, before those that subscribe later."""
-        self._subscribers[object()] = subscriber
-
-    @contextmanager
-    def subscribed(self, subscriber: Callable[[ShardChange], None]) -> Iterator[None]:
-        """Calls `subscriber` with every change while the block runs."""
-        token = object()
-        self._subscribers[token] = subscriber
-        try:
-            yield
-        finally:
-            del self._subscribers[token]
+        """Calls `subscriber` with every change, at once: the rings of the process, which tell others."""
+        self._subscriber = subscriber
 
     def shards(self, ring: str) -> list[Shard]:
         """All known shards of the ring, including those with a deleted Lease."""
@@ -411,8 +400,10 @@ class LeaseObserver:
 
     def _tell(self, change: ShardChange | None) -> None:
         if change is not None:
-            for subscriber in tuple(self._subscribers.values()):
-                subscriber(change)
+            self._subscriber(change)
+
+
+def _nobody(change: ShardChange) -> None: ...
 
 
 Still = Callable[[], bool]

@@ -29,12 +29,11 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import set_within
 from kubeshard.sharder.bucket_labels import BucketLabels, Places, everywhere
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.owners import OwnerChains
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.rings import Inbox, Rings, reading
 from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.assignment import Place
 from kubeshard.sharding.buckets import BUCKETS, Buckets
@@ -63,8 +62,8 @@ OVERDUE_AGAIN = 10.0
 _log = get_logger("kubeshard.sharder")
 
 
-class RangeDelivery:
-    """How the objects of one ring reach its shards by ranges (see `assignment_controller.LabelDelivery`). `namespace`:
+class RangeAssignor:
+    """How the objects of one ring reach its shards by ranges (see `assignments.LabelAssignor`). `namespace`:
     that of the shards' Leases. `objects`: a client for the cluster with the objects.
     """
 
@@ -96,16 +95,16 @@ class RangeDelivery:
         await until_filled([self._informer])
         yield
 
-    def assigning(
+    async def lead(
         self, rings: Rings, observer: LeaseObserver, objects: Client, leases: Client, *, first: bool
-    ) -> RangeCoordination:
+    ) -> None:
         ring, buckets, namespace = self._ring, self._buckets, self._namespace
         labels = BucketLabels(
             ring, buckets, rings, self.kinds, self.chains, objects, self._sync_period, self._places
         )
-        return RangeCoordination(
+        await RangeCoordination(
             ring, buckets, namespace, rings, observer, leases, self._informer, labels, first=first
-        )
+        ).run()
 
 
 class RangeCoordination:
@@ -137,35 +136,36 @@ class RangeCoordination:
         self._proofs = DeadShardProofs(client, observer, self._clock)
         self._members = _Members(ring, namespace, rings, observer, self._clock)
         self._machine = Coordinator(buckets, self._members, self._clock, first=first)
-        self._news = asyncio.Event()
+        self._inbox = Inbox[str]()
+        """What `run` reads: its ring, if something about it has changed, and others."""
         self._waiting: dict[tuple[int, Place], float] = {}
         """Since when buckets wait to be handed over, or for a shard."""
-
-    def follow(self, ring: Ring) -> None:
-        """Something about the ring has changed."""
-        self._news.set()
 
     async def run(self) -> None:
         """Runs until cancelled."""
         handler = self._informer.add_handler(self._heard)
         try:
-            with self._observer.subscribed(self._shards_changed):
+            with reading(self._rings.changes) as self._inbox:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._labels.run(), name="bucket labels")
                     await self._keep_tending()
         finally:
             handler.remove()
+            if (ring := self._rings.get(self._ring)) is not None:
+                ring.let_go(self)
             self._proofs.forget(self._ring)
 
     async def _keep_tending(self) -> NoReturn:
         while True:
-            self._news.clear()
             wait = self._clock.monotonic() + 60.0
             if (ring := self._rings.get(self._ring)) is not None:
+                ring.led_by(self)
                 await self._tend(ring)
                 wait = min(wait, self._machine.wake_at, self._tell_overdue(ring))
                 wait = min(wait, ring.shards.until)
-            await set_within(self._news, max(wait - self._clock.monotonic(), 0.01))
+            while told := await self._inbox.take(max(wait - self._clock.monotonic(), 0.01)):
+                if self._ring in told:
+                    break
 
     def _tell_overdue(self, ring: Ring) -> float:
         """Which buckets have not been released in time, for evictions. Returns when to tell it again."""
@@ -183,11 +183,18 @@ class RangeCoordination:
             self._machine.seen(delta.object.metadata.resource_version, None)
         else:
             self._take(current(delta))
-        self._news.set()
+        self._inbox.put(self._ring)
 
-    def _shards_changed(self, change: ShardChange) -> None:
-        if self._ring in change.rings and (change.news or self._machine.awaits_renewals):
-            self._news.set()
+    def lease_changed(self, change: ShardChange) -> None:
+        """Of a shard of the ring."""
+        if change.news or self._machine.awaits_renewals:
+            self._inbox.put(self._ring)
+
+    def ring_changed(self) -> None:
+        """It has another spec: `changes` says so, too."""
+
+    def stop(self) -> None:
+        """The ring has ended."""
 
     # Commands
 

@@ -43,7 +43,7 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.repairs import Repairs
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.rings import Rings, reading
 from kubeshard.sharder.webhook_registration import Settled, WebhookDrift, WebhookRegistration
 from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
 from kubeshard.sharding.conditions import (
@@ -117,11 +117,10 @@ class News:
         self._rings = rings
 
     async def run(self, enqueue: Enqueue) -> None:
-        self._rings.listen(lambda ring: enqueue(ring.resource.key, "news"))
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            self._rings.listen(None)
+        with reading(self._rings.news) as inbox:
+            while True:
+                for name in await inbox.take():
+                    enqueue(Key("", name), "news")
 
 
 class NewAuthority:

@@ -1,16 +1,83 @@
-"""The existing rings. This is the only place that turns a name into a ring."""
+"""The existing rings, and what is heard of them. This is the only place that turns a name into a ring.
+
+    with reading(rings.changes) as inbox:
+        for name in await inbox.take(): ...
+
+A ring is told of each event before anybody else, and tells the machine that leads it (`sharding.ring`). All others read
+an inbox when they have their turn: nobody is called from within what another one does. An inbox has each thing once,
+however often it was told, so it has no limit of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta, Updated
 from kubeshard.core.builtin import Namespace
+from kubeshard.core.objects import Key
+from kubeshard.runtime.loop import set_within
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.ring import Ring, RingInputs
 from kubeshard.sharding.shard_states import ShardChange
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Inbox(Generic[T]):
+    """What one reader has not heard yet."""
+
+    def __init__(self) -> None:
+        self._told: dict[T, None] = {}
+        self._news = asyncio.Event()
+
+    def put(self, what: T) -> None:
+        self._told[what] = None
+        self._news.set()
+
+    def wake(self) -> None:
+        """The reader does not wait any longer, even if nothing was told."""
+        self._news.set()
+
+    async def take(self, within: float = math.inf) -> tuple[T, ...]:
+        """All that was told since the last time, in the order in which it was told first. Waits for something, so many
+        seconds at most; others have their turn in any case.
+        """
+        if within > 0:
+            await set_within(self._news, within)
+        else:
+            await asyncio.sleep(0)
+        self._news.clear()
+        told, self._told = self._told, {}
+        return tuple(told)
+
+
+class Topic(Generic[T]):
+    """Something of which several read, or nobody."""
+
+    def __init__(self) -> None:
+        self.inboxes = list[Inbox[T]]()
+
+    def tell(self, what: T) -> None:
+        for inbox in self.inboxes:
+            inbox.put(what)
+
+
+@contextmanager
+def reading(*topics: Topic[Any], inbox: Inbox[Any] | None = None) -> Iterator[Inbox[Any]]:
+    """The inbox, by default a new one, has what is told of the topics while the block runs."""
+    inbox = Inbox[Any]() if inbox is None else inbox
+    for topic in topics:
+        topic.inboxes.append(inbox)
+    try:
+        yield inbox
+    finally:
+        for topic in topics:
+            topic.inboxes.remove(inbox)
 
 
 class Rings:
@@ -18,14 +85,20 @@ class Rings:
 
     def __init__(self, inputs: RingInputs) -> None:
         self.inputs = inputs
-        if inputs.leases is not None:  # first: others rely on the rings being told
+        if inputs.leases is not None:
             inputs.leases.subscribe(self.shard_changed)
+        self.changes = Topic[str]()
+        """The name of each ring that was added, deleted, or got a new spec or confirms other system namespaces."""
+        self.news = Topic[str]()
+        """Each ring whose status may be out of date."""
+        self.leases = Topic[ShardChange]()
+        """Each change of a shard's Lease."""
+        self.rewound = Topic[Key]()
+        """Each Lease that reverted to an earlier version: the labels of all objects may be old."""
         self._rings: dict[str, Ring] = {}
         self.get: Callable[[str], Ring | None] = self._rings.get  # called for each Lease and object
         self._by_label: dict[tuple[str, str] | None, dict[str, Ring]] = {}
         """The same, by the labels of which a namespace must have one to be selected; None: it may have any."""
-        self._listener: Callable[[Ring], None] = _nobody
-        self._subscribers: dict[object, Callable[[str], None]] = {}
         self.selections = 0
         """Increases whenever a ring was added or ended, or selects namespaces with other labels."""
 
@@ -51,24 +124,8 @@ class Rings:
             found.update(self._by_label.get(place, {}))
         return list(found.values())
 
-    def listen(self, changed: Callable[[Ring], None] | None) -> None:
-        """`changed` is called with a ring when its status may be out of date."""
-        self._listener = changed or _nobody
-
-    @contextmanager
-    def subscribed(self, subscriber: Callable[[str], None]) -> Iterator[None]:
-        """While the block runs, `subscriber` is called with the name of each ring that was added, deleted, or got
-        a new spec or confirms other system namespaces.
-        """
-        token = object()
-        self._subscribers[token] = subscriber
-        try:
-            yield
-        finally:
-            del self._subscribers[token]
-
     def apply(self, delta: Delta[ControllerRing]) -> None:
-        """Adds, updates or ends a ring, and tells the subscribers."""
+        """Adds, updates or ends a ring, and tells it."""
         resource = delta.new if isinstance(delta, Updated) else delta.object
         known = self._rings.get(resource.name)
         same = known is not None and known.resource.metadata.uid == resource.metadata.uid
@@ -93,8 +150,9 @@ class Rings:
             self._file(ring)
             self._follow(resource)
             self.selections += 1
-        for subscriber in tuple(self._subscribers.values()):
-            subscriber(resource.name)
+        self.changes.tell(resource.name)
+        if resource.name in self._rings:
+            self.news.tell(resource.name)
 
     def shard_changed(self, change: ShardChange) -> None:
         """Tells the rings of a changed Lease, in each process: one that leads later must not take it for long ago that
@@ -103,6 +161,9 @@ class Rings:
         for name in sorted(change.rings):
             if (ring := self._rings.get(name)) is not None:
                 ring.shard_changed(change)
+        self.leases.tell(change)
+        if change.rewound:
+            self.rewound.tell(change.key)
 
     def _follow(self, resource: ControllerRing) -> None:
         if self.inputs.leases is not None:
@@ -125,7 +186,7 @@ class Rings:
                     del self._by_label[label]
 
     def _changed(self, ring: Ring) -> None:
-        self._listener(ring)
+        self.news.tell(ring.name)
 
     def _namespace_changed(self, delta: Delta[Namespace]) -> None:
         seen = (delta.old, delta.new) if isinstance(delta, Updated) else (delta.object,)
@@ -133,6 +194,3 @@ class Rings:
         if len(labels) == 1 or labels[0] != labels[1]:
             for ring in self.perhaps_selecting(*labels):
                 ring.namespaces_changed()
-
-
-def _nobody(ring: Ring) -> None: ...

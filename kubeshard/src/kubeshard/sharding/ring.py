@@ -66,8 +66,8 @@ class Shards(Protocol):
 
 
 class Followed(Protocol):
-    """What is followed of each ring that exists: its Leases, in these namespaces or, for None, in all. Subscribers hear
-    of each change.
+    """What is followed of each ring that exists: its Leases, in these namespaces or, for None, in all. The subscriber
+    hears of each change.
     """
 
     def subscribe(self, subscriber: Callable[[ShardChange], None]) -> None: ...
@@ -104,7 +104,7 @@ class Recorder(Protocol):
 
 
 class Leading(Protocol):
-    """What a leader keeps for the ring: the `RingMachine`."""
+    """What a leader keeps for the ring: the `RingMachine`, or, by ranges, its `RangeCoordination`."""
 
     def lease_changed(self, change: ShardChange) -> None: ...
 
@@ -330,9 +330,14 @@ class Ring:
 
     # Events
 
-    def led_by(self, leading: Leading | None) -> None:
+    def led_by(self, leading: Leading) -> None:
         """What is told of all further events, as long as this process leads."""
         self._leading = leading
+
+    def let_go(self, leading: Leading) -> None:
+        """It does not lead the ring any more. Perhaps another one does."""
+        if self._leading is leading:
+            self._leading = None
 
     def update(self, resource: ControllerRing) -> bool:
         """Updates the ring. Returns whether something but its status has changed, or a clean-up has begun."""

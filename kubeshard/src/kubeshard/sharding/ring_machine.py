@@ -336,7 +336,7 @@ class RingMachine(Generic[S]):
 
     def stop(self) -> None:
         """The ring was deleted, is sharded by ranges now, or this process lost leadership."""
-        self.ring.led_by(None)
+        self.ring.let_go(self)
         for sync in list(self.resources.values()):
             sync.close()
 

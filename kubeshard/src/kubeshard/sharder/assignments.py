@@ -1,8 +1,9 @@
-"""The sharder controller: keeps every object of every ring on the shard that the hash ring names.
+"""What the leader does for all rings: it keeps every object on the shard that the hash ring names.
 
-A reconcile of a ring is short: it starts a `ResourceSync` for each new resource of the ring. One task of it does what
-its machine says is due (`sharding.ring_machine`), scans included, another one watches the objects that are unassigned.
-Runs only in the leader.
+It follows the rings. Each resource of a ring by labels has a `ResourceSync`: one task of it does what its machine says
+is due (`sharding.ring_machine`), scans included, another one watches the objects that are unassigned. Each ring that
+says by annotation that it is shared out by ranges has a `range_coordinator`, as inside an operator, whose findings are
+in the ring's conditions; nobody writes labels for it, nor does it have a webhook (`Ring.by_ranges`).
 
 Isolation: a list that hangs, or a resource that cannot be read, blocks only its own sync, until its deadline.
 Other rings, and other resources of the same ring, do not wait for it.
@@ -19,7 +20,7 @@ labels may be old; an exception ends only the work that raised it (`supervised`)
 failure.
 
 RBAC: get, list, watch on controllerrings and namespaces; list on leases; per ring list, watch, get, patch
-on its resources.
+on its resources; that of `range_coordinator`.
 """
 
 from __future__ import annotations
@@ -29,17 +30,12 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
+from typing import NamedTuple
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Delta, Updated
 from kubeshard.client.client import Client
-from kubeshard.controller.context import Context
-from kubeshard.controller.controller import Controller
-from kubeshard.controller.reconciler import Reconciler, Result
-from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.syncing import until_filled
-from kubeshard.controller.watch import Watch
-from kubeshard.controller.when import generation_changed
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
@@ -49,26 +45,16 @@ from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.owners import OwnerChains
-from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.range_coordinator import RangeAssignor
+from kubeshard.sharder.rings import Inbox, Rings, reading
 from kubeshard.sharder.scanner import NamespaceScans, Scanner
-from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, StartLimit
+from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, ResourceSync, StartLimit, supervised
 from kubeshard.sharder.unassigned import UnassignedWatches
-from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.api import SharedRanges
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_machine import Do, Job, RingMachine
-from kubeshard.sharding.scans import (
-    FAILED,
-    RETRY_FIRST,
-    RETRY_LAST,
-    DueScan,
-    ScanPriority,
-    ScanResult,
-    ScanScope,
-)
-from kubeshard.sharding.shard_states import ShardChange
+from kubeshard.sharding.scans import FAILED, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
-
-NAME = "sharder"
 
 AT_ONCE, AT_ONCE_FAILING = 20, 5
 PATIENCE = 0.5
@@ -84,24 +70,11 @@ RINGS_A_TURN = 50
 _log = get_logger("kubeshard.sharder")
 
 
-def assignment_controller(assignments: Assignments, sync_period: float) -> Controller[ControllerRing]:
-    """The controller. Triggers: new or changed ControllerRings. Machines are told all else (`Assignments.run`)."""
-    return Controller(
-        name=NAME,
-        reconciler=assignments,
-        primary=Watch(ControllerRing, when=generation_changed),
-        sources=[assignments],
-        workers=5,
-        limiter=lambda world: ItemExponential(
-            min(RETRY_FIRST, sync_period), min(RETRY_LAST, sync_period), jitter=0.2, rng=world.rng
-        ),
-    )
-
-
-class LabelDelivery:
+class LabelAssignor:
     """How objects reach the shards of rings by labels: what each process reads for that, and what the leader runs.
     `objects`: a client for the cluster with the objects. Their Namespaces are in `cache`, or, if `cluster` names
-    another one, in a cache of its own. `webhook`: whether rings have a webhook that assigns their objects.
+    another one, in a cache of its own. `service`: rings have a webhook that assigns their objects, or are by ranges if
+    they say so.
     """
 
     def __init__(
@@ -111,7 +84,7 @@ class LabelDelivery:
         config: SharderControllerConfig,
         *,
         cluster: str = "",
-        webhook: bool = False,
+        service: bool = False,
     ) -> None:
         self.kinds = ResourceKinds(objects)
         self.chains = OwnerChains(objects, self.kinds)
@@ -119,7 +92,7 @@ class LabelDelivery:
         self._cache = self._apart or cache
         self._namespaces = self._cache.declare(Namespace)
         self._config = config
-        self._webhook = webhook
+        self._service = service
 
     def namespace(self, name: str) -> Namespace | None:
         """The store is read for every object; for those that it lacks the cache, which raises until it has synced."""
@@ -136,21 +109,26 @@ class LabelDelivery:
             yield
             learning.cancel()
 
-    def assigning(
+    async def lead(
         self, rings: Rings, observer: LeaseObserver, objects: Client, leases: Client, *, first: bool = False
-    ) -> Assignments:
-        """What a leader runs for one term. The clients write only while this process leads; `leases` is the one for the
+    ) -> None:
+        """For one term, until cancelled. The clients write only while this process leads; `leases` is the one for the
         cluster with the Leases.
         """
-        return Assignments(
-            rings, observer, self.kinds, objects, leases, self._cache, self._config, probes=self._webhook
-        )
+        kinds, cache, config, service = self.kinds, self._cache, self._config, self._service
+        await Assignments(rings, observer, kinds, objects, leases, cache, config, service=service).run()
 
 
-class Assignments(Reconciler[ControllerRing]):
-    """What a leader does for all rings, for one term: the reconciler, the event source, and the tasks of each
-    `ResourceSync`, which last as long as `run` does.
-    """
+class _Coordinated(NamedTuple):
+    """A ring by ranges, and the task that coordinates it."""
+
+    ring: Ring
+    ranges: SharedRanges
+    task: asyncio.Task[None]
+
+
+class Assignments:
+    """The work of one term: the tasks of each `ResourceSync`, and of each coordinator, which last as long as `run`."""
 
     def __init__(
         self,
@@ -162,14 +140,16 @@ class Assignments(Reconciler[ControllerRing]):
         cache: Cache,
         config: SharderControllerConfig,
         *,
-        probes: bool,
+        service: bool,
     ) -> None:
         self._rings = rings
         self._observer = observer
         self._cache = cache
         self._config = config
-        self._probes = probes
+        self._service = service
+        self._leases = leases
         self._clock, self._rng = clock, rng = objects.world.clock, objects.world.rng
+        self._crashes = Crashes(rings.inputs.metrics.crashed, clock)
         at_once = config.concurrent_moves
         self._permissions = permissions = Permissions(objects, clock)
         self._proofs = DeadShardProofs(leases, observer, clock)
@@ -181,6 +161,7 @@ class Assignments(Reconciler[ControllerRing]):
         )
         self._failures = OverallRate(FAILURES, burst=round(FAILURES), clock=clock)
         self._syncs: dict[str, RingMachine[ResourceSync]] = {}
+        self._coordinated: dict[str, _Coordinated] = {}
         self._group: asyncio.TaskGroup | None = None
         self._starting = {priority: StartLimit(AT_ONCE, PATIENCE) for priority in ScanPriority}
         self._failing = {priority: StartLimit(AT_ONCE_FAILING, PATIENCE) for priority in ScanPriority}
@@ -188,27 +169,21 @@ class Assignments(Reconciler[ControllerRing]):
             lambda: StartLimit(OF_A_RESOURCE, PATIENCE_WITH_A_RESOURCE)
         )
         self._relisting: asyncio.Task[bool] | None = None
-        self._all_outdated = asyncio.Event()
 
-    async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
-        if (ring := self._rings.get(obj.name)) is None:
-            return None  # not known yet, or deleted
-        self.follow(ring)
-        await asyncio.sleep(0)  # nothing else here waits, and there may be a thousand rings to reconcile
-        return None
-
-    async def run(self, enqueue: Enqueue | None = None) -> None:
-        """Does all that is due, until cancelled. Starts with a scan of everything. A source that triggers nothing."""
+    async def run(self) -> None:
+        """Does all that is due, until cancelled. Starts with a scan of everything."""
         namespaces = self._cache.declare(Namespace).add_handler(self._namespace_changed)
         try:
-            with self._observer.subscribed(self._lease_changed), self._rings.subscribed(self._ring_changed):
+            with reading(self._rings.changes) as changed, reading(self._rings.rewound) as rewound:
+                for ring in self._rings:
+                    changed.put(ring.name)
                 async with asyncio.TaskGroup() as self._group:
-                    self._group.create_task(self._request_all(), name="scans everything")
+                    self._group.create_task(self._request_all(rewound), name="scans everything")
                     try:
-                        for ring in self._rings:
-                            self.follow(ring)
-                            await asyncio.sleep(0)  # each has several tasks, which now begin
-                        await asyncio.get_running_loop().create_future()
+                        while True:
+                            for name in await changed.take():
+                                self._follow(name, changed)
+                                await asyncio.sleep(0)  # each has several tasks, which now begin
                     finally:  # before the tasks have ended: a task started now would not be cancelled with them
                         self._group = self._relisting = None
                         for number, name in enumerate(tuple(self._syncs), 1):
@@ -219,18 +194,6 @@ class Assignments(Reconciler[ControllerRing]):
             namespaces.remove()
 
     # Events
-
-    def _lease_changed(self, change: ShardChange) -> None:
-        if change.rewound:
-            self._all_outdated.set()
-
-    def _ring_changed(self, name: str) -> None:
-        """The ring was added, deleted, or changed, of which its machine was told."""
-        sync, ring = self._syncs.get(name), self._rings.get(name)
-        if sync is not None and (sync.ring is not ring or ring.by_ranges):
-            self._stop(name)
-        elif sync is None and ring is not None:  # perhaps no longer by ranges
-            self.follow(ring)
 
     def _namespace_changed(self, delta: Delta[Namespace]) -> None:
         before, now = (delta.old, delta.new) if isinstance(delta, Updated) else (delta.object, delta.object)
@@ -251,27 +214,42 @@ class Assignments(Reconciler[ControllerRing]):
         if isinstance(delta, Added):
             self._unassigned.namespace_appeared(name)
 
-    async def _request_all(self) -> None:
+    async def _request_all(self, rewound: Inbox[Key]) -> None:
         """Scans everything whenever the labels of all objects may be old."""
-        while True:
-            await self._all_outdated.wait()
-            self._all_outdated.clear()
+        while await rewound.take():
             for sync in tuple(self._syncs.values()):
                 sync.request(ScanScope.ALL)
                 await asyncio.sleep(0)  # each has several tasks, which now wake
 
-    # The tasks of each resource
+    def _follow(self, name: str, changed: Inbox[str]) -> None:
+        """The ring was added, deleted, or changed, of which its machine was told."""
+        try:
+            ring, of, coordinated = self._rings.get(name), self._syncs.get(name), self._coordinated.get(name)
+            if of is not None and (of.ring is not ring or ring.by_ranges):
+                self._stop(name)
+            if coordinated is not None and coordinated[:2] != (ring, _ranges(ring)):
+                self._coordinated.pop(name).task.cancel()
+            if ring is not None:
+                self.follow(ring)
+        except Exception as error:  # which costs this ring only
+            self._crashes.tell("following", error, ring=name)
+            asyncio.get_running_loop().call_later(RETRY_LAST, changed.put, name)
+
+    # The tasks of each ring
 
     def follow(self, ring: Ring) -> None:
-        """Starts the tasks of each new resource of the ring. All its objects are scanned. What has changed otherwise is
-        told by events.
-        """
-        if self._group is None or ring.view is None or ring.by_ranges:
+        """Starts the tasks of a new ring, and of each new resource of another one. All its objects are scanned."""
+        if self._group is None:
+            return
+        if ring.by_ranges:
+            self._begin_coordinating(ring, self._group)
+            return
+        if ring.view is None:
             return
         of = self._syncs.get(ring.name)
         if of is None:
             of = self._syncs[ring.name] = RingMachine(
-                ring, self._backoff, at_once=self._config.concurrent_moves, probes=self._probes
+                ring, self._backoff, at_once=self._config.concurrent_moves, probes=self._service
             )
         for entry in ring.resources.entries:
             if entry.resource in of.resources:
@@ -279,6 +257,23 @@ class Assignments(Reconciler[ControllerRing]):
             sync = ResourceSync(of, entry, self._config.sync_period, self._group)
             sync.start(partial(self._attend, sync), "what is due")
             sync.start(partial(self._unassigned.keep_watching, sync), "watch")
+
+    def _begin_coordinating(self, ring: Ring, group: asyncio.TaskGroup) -> None:
+        ranges = _ranges(ring)
+        if ranges is None or not self._service or ring.name in self._coordinated:
+            return
+        work = partial(self._coordinate, ring, ranges)
+        crashes = Crashes(ring.crashed, self._clock, ring=ring.name)
+        task = group.create_task(supervised(work, "ranges", crashes), name=f"ranges of {ring}")
+        self._coordinated[ring.name] = _Coordinated(ring, ranges, task)
+
+    async def _coordinate(self, ring: Ring, ranges: SharedRanges) -> None:
+        """The cache ends with it, as the ring may."""
+        buckets, namespace = ranges
+        cache, client = Cache(self._leases), self._leases
+        assignor = RangeAssignor(ring.name, buckets, namespace, client, cache, self._config.sync_period)
+        async with cache.running(), assignor.ready(self._rings):
+            await assignor.lead(self._rings, self._observer, client, client, first=False)
 
     def _backoff(self) -> Limiter:
         own = ItemExponential(1.0, LONGEST_RETRY / (1 + JITTER), jitter=JITTER, rng=self._rng)
@@ -359,3 +354,8 @@ class Assignments(Reconciler[ControllerRing]):
         except Exception as error:  # the observer meets it too, and logs it once
             _log.debug("Cannot list shard Leases", error=error)
         return self._observer.states.fresh(self._clock.monotonic())
+
+
+def _ranges(ring: Ring | None) -> SharedRanges | None:
+    """How it is to be coordinated."""
+    return None if ring is None or ring.releasing else ring.ranges

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from small_api import SmallApi
@@ -13,15 +11,14 @@ from small_ring import SmallRing, small_assignments
 
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
-from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.assignment_controller import RINGS_A_TURN, assignment_controller
+from kubeshard.sharder.assignments import RINGS_A_TURN, Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import RING_LABEL
-from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.ring import Ring
+from kubeshard.sharding.scans import RETRY_LAST, ScanPriority, ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
-from kubeshard_lab.virtual_world import virtual_world
 
 
 class World:
@@ -60,10 +57,6 @@ class World:
         await asyncio.sleep(10.0)
         return ScanResult()
 
-    async def reconcile(self) -> None:
-        ctx: Any = SimpleNamespace(log=get_logger("test"))
-        await self.assignments.reconcile(ctx, self.small.resource)
-
 
 @virtual_time
 async def test_a_shard_that_left_and_came_back_during_a_scan_means_another_scan() -> None:
@@ -72,8 +65,6 @@ async def test_a_shard_that_left_and_came_back_during_a_scan_means_another_scan(
     world.hold("a")
     world.hold("b")
     source = asyncio.create_task(world.assignments.run())
-    await asyncio.sleep(0)
-    await world.reconcile()
     await asyncio.sleep(2.0)
     world.hold("a", holder="")
     await asyncio.sleep(2.0)
@@ -116,40 +107,6 @@ async def test_a_shard_that_is_lost_without_an_event_is_a_reason_for_a_scan_when
     running.cancel()
 
 
-@pytest.mark.regression
-@pytest.mark.parametrize(
-    ("sync_period", "delays"), [(300.0, [5.0, 10.0, 10.0, 10.0]), (7.0, [5.0, 7.0, 7.0])]
-)
-@virtual_time
-async def test_a_ring_that_fails_again_and_again_is_tried_every_ten_seconds(
-    sync_period: float, delays: list[float]
-) -> None:
-    make = assignment_controller(World().assignments, sync_period).limiter
-    assert make is not None
-    limiter = make(virtual_world())
-    waits = [limiter.when(Key("", "ring")) for _ in delays]
-    assert all(delay <= wait <= 1.2 * delay for delay, wait in zip(delays, waits, strict=True))
-    assert len({wait / delay for delay, wait in zip(delays, waits, strict=True)}) > 1
-
-
-@pytest.mark.long
-@virtual_time
-async def test_other_tasks_have_their_turn_between_the_reconciles_of_many_rings() -> None:
-    world, turns = World(), 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(others())
-    for _ in range(100):
-        await world.reconcile()
-    task.cancel()
-    assert turns >= 100
-
-
 @virtual_time
 async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or_all_is_scanned_again() -> (
     None
@@ -180,7 +137,7 @@ async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or
             )
             await asyncio.sleep(0)
 
-    world.assignments._all_outdated.set()
+    world.small.rings.rewound.tell(Key("ns", "a"))
     other = asyncio.create_task(others())
     for _ in range(500):
         await asyncio.sleep(0)
@@ -191,3 +148,41 @@ async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or
     other.cancel()
     assert all(not sync.resources for sync in syncs)
     assert max(after - before for before, after in pairwise(ended)) <= RINGS_A_TURN
+
+
+@virtual_time
+async def test_a_ring_that_cannot_be_followed_costs_no_other_and_is_tried_again_until_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, follow, failed = World(), Assignments.follow, list[float]()
+
+    def bug(self: Assignments, ring: Ring) -> None:
+        if ring.name == "ring" and len(failed) < 3:
+            failed.append(world.clock.monotonic())
+            raise RuntimeError("a bug")
+        follow(self, ring)
+
+    monkeypatch.setattr(Assignments, "follow", bug)
+    world.hold("a")
+    world.small.add("other", RingResource(resource="secrets"))
+    running = asyncio.create_task(world.assignments.run())
+    await asyncio.sleep(1.0)
+    assert set(world.assignments._syncs) == {"other"}
+    await asyncio.sleep(3 * RETRY_LAST)
+    assert set(world.assignments._syncs) == {"other", "ring"}
+    assert [round(after - before) for before, after in pairwise(failed)] == [RETRY_LAST, RETRY_LAST]
+    running.cancel()
+
+
+@virtual_time
+async def test_other_tasks_have_their_turn_between_the_beginnings_of_many_rings() -> None:
+    world, begun = World(), list[int]()
+    for number in range(100):
+        world.small.add(f"ring-{number}", RingResource(resource="secrets"))
+    running = asyncio.create_task(world.assignments.run())
+    for _ in range(200):
+        begun.append(len(world.assignments._syncs))
+        await asyncio.sleep(0)
+    running.cancel()
+    assert begun[-1] == 101
+    assert max(after - before for before, after in pairwise(begun)) <= 1
