@@ -3,6 +3,25 @@
     RingMachine        one ring: passes on what concerns several of its resources
     ResourceMachine    one resource of it: schedule, and objects that wait
 
+This is the life of an object. What to do with one is always decided anew, from it as it was read and the ring as it is
+(`planner`), and done by one compare-and-swap patch:
+
+| what happens to it | who sees it, and what that leads to | what it waits for, and who may stop it |
+|---|---|---|
+| it is created, or its shard releases it | the webhook labels it; what that missed, the watch on unassigned objects \
+or a scan finds (`unplaced`) | a fresh view of the Leases; one second, if it is not new: its former shard may want it \
+back (`delayed`) |
+| its shard is lost | `lease_changed`: an urgent scan moves it | the take-over of the Lease (`lease_machine`), which \
+many failures at once hold up; a proof that the shard is dead; a confirmation, with strict hand-over |
+| the hash ring names another shard | `members_changed`: a scan of all sets the drain label; the shard removes both \
+labels; then as in the first row | a run that does not end, until the ring evicts the shard |
+| its owner is on another shard | a scan of the controlled moves it, without a drain | the end of its owner's drain \
+(`draining_owners`); reads of what controls it |
+| the ring is being deleted | a scan of all takes the labels away | a shard that lives: the drain comes first |
+| the ring selects it no more | nobody moves it: it keeps its labels | |
+| a write is refused | `failed`: it is tried again (`waiting`), and the ring's status says why | others who write it; \
+another ring's lock (`moves`) |
+
 | in | |
 |---|---|
 | a Lease has changed, the ring or a namespace has | `lease_changed`, `ring_changed`, `namespace_changed` |
