@@ -318,9 +318,9 @@ class Client(Reads, Writes):
         ApiError.
         """
         request = self._request(method, target, accept, body, content_type)
-        ledger, check = (None, None) if method in _READS else (self._ledger, self._check)
-        with entered(ledger, SERVERS_PATIENCE):
-            answer = await self._connection.exchange(request, check)
+        ledgers, checks = ((), ()) if method in _READS else (self._ledgers, self._checks)
+        with entered(ledgers, SERVERS_PATIENCE):
+            answer = await self._connection.exchange(request, checks)
             if answer.status >= 500:
                 raise error_of(where(request), answer.status, answer.headers, answer.body)
         if not 200 <= answer.status < 300:

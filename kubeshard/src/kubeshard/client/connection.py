@@ -15,7 +15,7 @@ import asyncio
 import base64
 import copy
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -130,21 +130,21 @@ class Connection:
         if self._credentials.at_hand is None:
             await self._credential(self._credentials.current())
 
-    async def send(self, request: HttpRequest, guard: Guard | None = None) -> bytes:
+    async def send(self, request: HttpRequest, guards: Sequence[Guard] = ()) -> bytes:
         """The body of a JSON response with status 2xx. Raises ApiError by cause, ConfigurationError for
-        unusable credentials, and what `guard` raises, which is called just before each attempt.
+        unusable credentials, and what `guards` raise, which are called just before each attempt.
         """
-        answer = await self.exchange(request, guard)
+        answer = await self.exchange(request, guards)
         if 200 <= answer.status < 300 and answer.body and is_json(answer.headers):
             return answer.body
         raise failure_of(where(request), answer.status, answer.headers, answer.body)
 
-    async def exchange(self, request: HttpRequest, guard: Guard | None = None) -> HttpResponse:
+    async def exchange(self, request: HttpRequest, guards: Sequence[Guard] = ()) -> HttpResponse:
         """The server's final response, whatever it is. Raises Timeout or Unavailable if there was none."""
         attempts = _Attempts()
         while True:
             authorized = await self._prepare(request, attempts)
-            if guard is not None:
+            for guard in guards:
                 guard()
             started = self.clock.monotonic()
             try:

@@ -17,7 +17,7 @@ from kubeshard.client.fence import Fence
 from kubeshard.client.requests import JSON, headers
 from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.terminating_namespaces import TerminatingNamespaces
-from kubeshard.client.write_records import BothLedgers, WriteLedger, WriteObserver
+from kubeshard.client.write_records import WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
 from kubeshard.core.errors import UnexpectedResponse
 from kubeshard.core.kinds import TypeMeta
@@ -41,9 +41,9 @@ class View:
         self._field_manager = "kubeshard"
         self._timeout = REQUEST_TIMEOUT
         self._fence: Fence | None = None
-        self._check: Guard | None = None
+        self._checks: tuple[Guard, ...] = ()
         self._write_observers: tuple[WriteObserver, ...] = ()
-        self._ledger: WriteLedger | None = None
+        self._ledgers: tuple[WriteLedger, ...] = ()
         self._terminating = TerminatingNamespaces(connection.clock)
         self._spares = False
         self.discovery = Discovery(self._discover)
@@ -93,15 +93,7 @@ class View:
         """`check` is called immediately before each attempt of a write, also of an unfenced one, after those that this
         view has already. What one of them raises is raised, and nothing is sent.
         """
-        before = self._check
-        if before is None:
-            return self._view(_check=check)
-
-        def both() -> None:
-            before()
-            check()
-
-        return self._view(_check=both)
+        return self._view(_checks=(*self._checks, check))
 
     def fenced(self, fence: Fence) -> Self:
         """Each write is preceded by the fence's check, and includes its proof: see `kubeshard.client.fence`."""
@@ -117,8 +109,7 @@ class View:
         """`ledger` tracks every write from before it is sent until its outcome is known (not for dry runs), as do those
         of this view.
         """
-        before = self._ledger
-        return self._view(_ledger=ledger if before is None else BothLedgers(before, ledger))
+        return self._view(_ledgers=(*self._ledgers, ledger))
 
     @property
     def field_manager(self) -> str:

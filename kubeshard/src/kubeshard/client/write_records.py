@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol, TypedDict
@@ -58,43 +58,22 @@ class WriteLedger(Protocol):
         ...
 
 
-class BothLedgers(NamedTuple):
-    """The `WriteLedger` of two."""
-
-    first: WriteLedger
-    second: WriteLedger
-
-    def sending(self, late: float) -> Callable[[bool], None]:
-        first = self.first.sending(late)
-        try:
-            second = self.second.sending(late)
-        except BaseException:
-            first(True)
-            raise
-
-        def done(known: bool) -> None:
-            first(known)
-            second(known)
-
-        return done
-
-
 @contextmanager
-def entered(ledger: WriteLedger | None, server_seconds: float) -> Iterator[None]:
+def entered(ledgers: Sequence[WriteLedger], server_seconds: float) -> Iterator[None]:
     """Surrounds the sending of a write, for which the server takes `server_seconds` at most."""
-    if ledger is None:
-        yield
-        return
-    done = ledger.sending(UNDELIVERED + server_seconds)
-    known = False
+    done = list[Callable[[bool], None]]()
+    known = True  # nothing is sent before all have entered it
     try:
-        yield
-        known = True
-    except BaseException as error:
-        known = is_known(error)
-        raise
+        for ledger in ledgers:
+            done.append(ledger.sending(UNDELIVERED + server_seconds))
+        try:
+            yield
+        except BaseException as error:
+            known = is_known(error)
+            raise
     finally:
-        done(known)
+        for each in done:
+            each(known)
 
 
 def is_known(error: BaseException) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
@@ -305,8 +305,8 @@ class Writes(View):
         path += query({"timeout": server_timeout(self._timeout)})
         request = self._request("DELETE", path, JSON, options.encode())
         try:
-            with self._counts, entered(None if dry_run else self._ledger, math.ceil(self._timeout)):
-                answer = await self._connection.send(request, self._guard(unfenced))
+            with self._counts, entered(() if dry_run else self._ledgers, math.ceil(self._timeout)):
+                answer = await self._connection.send(request, self._guards(unfenced))
         except BaseException as error:
             if not dry_run and not is_known(error):
                 self._tell(record_of_lost(kind, name, namespace, uid, deleted=True))
@@ -354,8 +354,8 @@ class Writes(View):
         chosen = {"timeout": server_timeout(COLLECTION_TIMEOUT), **selectors(selector, field_selector)}
         path = kind.path(namespace_of(kind, "", namespace)) + query(chosen)
         request = self._request("DELETE", path, JSON, options.encode())
-        with entered(None if dry_run else self._ledger, COLLECTION_TIMEOUT):
-            await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT), self._guard(unfenced))
+        with entered(() if dry_run else self._ledgers, COLLECTION_TIMEOUT):
+            await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT), self._guards(unfenced))
 
     def _enter_fence(self, kind: Kind, unfenced: bool) -> Proof | None:
         """What writes of the kind have to prove. Raises NotOurs if this process may no longer write."""
@@ -367,17 +367,11 @@ class Writes(View):
         self._fence.check()
         return self._fence.proof(kind)
 
-    def _guard(self, unfenced: bool) -> Guard | None:
+    def _guards(self, unfenced: bool) -> Sequence[Guard]:
         """Before each attempt: a write that waited for credentials or a throttling server may be too late."""
-        fence, check = None if self._fence is None or unfenced else self._fence.check, self._check
-        if fence is None or check is None:
-            return fence or check
-
-        def both() -> None:
-            fence()
-            check()
-
-        return both
+        if self._fence is None or unfenced:
+            return self._checks
+        return self._fence.check, *self._checks
 
     async def _write(
         self,
@@ -397,13 +391,13 @@ class Writes(View):
     ) -> T:
         target = path + write_query(self._timeout, field_manager or self._field_manager, force, dry_run)
         request = HttpRequest(method, target, self._headers(accept(form), content_type), body, self._timeout)
-        guard = self._guard(unfenced)
+        guards = self._guards(unfenced)
         try:
-            if self._ledger is None or dry_run:  # as `entered` does, at no cost
-                answer = await self._connection.send(request, guard)
+            if not self._ledgers or dry_run:  # as `entered` does, at no cost
+                answer = await self._connection.send(request, guards)
             else:
-                with entered(self._ledger, math.ceil(self._timeout)):
-                    answer = await self._connection.send(request, guard)
+                with entered(self._ledgers, math.ceil(self._timeout)):
+                    answer = await self._connection.send(request, guards)
         except BaseException as error:
             if not dry_run and not is_known(error):
                 self._tell(record_of_lost(form.kind, name, namespace, None, deleted=False))
