@@ -21,9 +21,11 @@ from kubeshard.manager.fast_metrics import SAMPLES, render
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.metrics import StateCollector
+from kubeshard.sharder.tasks import Crashes
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, ControllerRingStatus, RingResource
+from kubeshard.sharding.buckets import BUCKETS
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
-from kubeshard.sharding.ring import Ring
+from kubeshard.sharding.ring import NO_RESOURCE, Ring
 from kubeshard.sharding.shard_states import ShardState
 from kubeshard.webhook.review import decode_review
 
@@ -151,6 +153,20 @@ def test_what_is_counted_late_for_a_ring_or_a_resource_that_is_gone_makes_no_ser
     counted(small.ring, GroupResource("", "configmaps"))
     small.ring.end()
     assert series(small.registry) == []
+
+
+@pytest.mark.parametrize("counted_as", [NO_RESOURCE, BUCKETS])
+def test_a_crash_of_what_works_for_no_resource_is_counted_and_the_page_is_there(
+    counted_as: GroupResource,
+) -> None:
+    registry = CollectorRegistry()
+    small = SmallRing("a", registry=registry)
+    for metrics in small.ring.metrics, small.rings.inputs.metrics.of(""):
+        Crashes(metrics, small.clock, counted_as).tell("work", RuntimeError("a bug"))
+    page = generate_latest(registry).decode()
+    counted = [line for line in page.splitlines() if line.startswith("controller_sharding_crashes_total{")]
+    assert len(counted) == 2
+    assert all('part="work"' in line and line.endswith(" 1.0") for line in counted)
 
 
 def test_the_series_of_a_ring_are_few_until_something_happens_to_it_and_never_of_a_histogram() -> None:

@@ -7,10 +7,14 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from failing_groups import await_what_was_cancelled, fail_in_a_group, fail_in_a_group_when_cancelled
+from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, supervised
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
+
+METRICS = SharderMetrics(CollectorRegistry())
 
 
 class Work:
@@ -21,10 +25,10 @@ class Work:
         self.lasts = lasts
         self.clock = VirtualClock()
         self.began: list[float] = []
-        self.crashes = 0
+        self._before = METRICS.counts["crashes"].series("r", "", "", "work").value
         self._start = self.clock.monotonic()
         self.task = asyncio.create_task(
-            supervised(self._run, "work", Crashes(self._crashed, self.clock, ring="r"))
+            supervised(self._run, "work", Crashes(METRICS.of("r"), self.clock, ring="r"))
         )
 
     async def _run(self) -> None:
@@ -33,8 +37,9 @@ class Work:
         if self.error is not None:
             raise self.error
 
-    def _crashed(self, part: str) -> None:
-        self.crashes += 1
+    @property
+    def crashes(self) -> float:
+        return METRICS.counts["crashes"].series("r", "", "", "work").value - self._before
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -113,7 +118,7 @@ async def test_timeouts_still_work_after_tasks_of_the_work_have_crashed() -> Non
         except TimeoutError:
             expired += 1
 
-    await supervised(work, "work", Crashes(lambda _: None, VirtualClock()))
+    await supervised(work, "work", Crashes(METRICS.of(""), VirtualClock()))
     assert (requests, expired) == ([0, 0], 1)
 
 
@@ -144,7 +149,7 @@ async def fail_in_a_watch() -> None:
 async def test_work_whose_task_fails_as_it_is_cancelled_does_not_start_again(
     work: Callable[[], Awaitable[None]], turns: int
 ) -> None:
-    task = asyncio.create_task(supervised(work, "work", Crashes(lambda _: None, VirtualClock())))
+    task = asyncio.create_task(supervised(work, "work", Crashes(METRICS.of(""), VirtualClock())))
     await asyncio.sleep(5)
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -163,5 +168,5 @@ async def test_work_that_awaits_what_was_cancelled_starts_again() -> None:
         if failing:
             await failing.pop()()
 
-    await supervised(work, "work", Crashes(lambda _: None, VirtualClock()))
+    await supervised(work, "work", Crashes(METRICS.of(""), VirtualClock()))
     assert starts == 3

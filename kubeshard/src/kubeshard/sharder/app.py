@@ -118,7 +118,7 @@ def build_sharder(
         return servers[0].context if servers else None
 
     async def observe() -> None:
-        await supervised(observer.run, "lease observer", Crashes(metrics.crashed, clock))
+        await supervised(observer.run, "lease observer", Crashes(metrics.of(""), clock))
 
     async def learn_kinds() -> None:
         await ring_objects.synced()

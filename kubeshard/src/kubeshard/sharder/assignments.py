@@ -51,6 +51,7 @@ from kubeshard.sharder.scanner import NamespaceScans, Scanner
 from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, ResourceSync, StartLimit, supervised
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharding.api import SharedRanges
+from kubeshard.sharding.buckets import BUCKETS
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_machine import Do, Job, RingMachine
 from kubeshard.sharding.scans import FAILED, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
@@ -149,7 +150,7 @@ class Assignments:
         self._service = service
         self._leases = leases
         self._clock, self._rng = clock, rng = objects.world.clock, objects.world.rng
-        self._crashes = Crashes(rings.inputs.metrics.crashed, clock)
+        self._crashes = Crashes(rings.inputs.metrics.of(""), clock)
         at_once = config.concurrent_moves
         self._permissions = permissions = Permissions(objects, clock)
         self._proofs = DeadShardProofs(leases, observer, clock)
@@ -263,7 +264,7 @@ class Assignments:
         if ranges is None or not self._service or ring.name in self._coordinated:
             return
         work = partial(self._coordinate, ring, ranges)
-        crashes = Crashes(ring.crashed, self._clock, ring=ring.name)
+        crashes = Crashes(ring.metrics, self._clock, BUCKETS, ring=ring.name)
         task = group.create_task(supervised(work, "ranges", crashes), name=f"ranges of {ring}")
         self._coordinated[ring.name] = _Coordinated(ring, ranges, task)
 

@@ -37,7 +37,7 @@ from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.owners import OwnerChains, read_metadata
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, supervised
-from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.buckets import BUCKETS, Buckets
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_buckets import RingBuckets
@@ -90,7 +90,7 @@ class BucketLabels:
         """Scans until cancelled."""
         while True:
             if (ring := self._rings.get(self._ring)) is not None:
-                crashes = Crashes(ring.crashed, self._client.clock, ring=ring.name)
+                crashes = Crashes(ring.metrics, self._client.clock, BUCKETS, ring=ring.name)
                 await supervised(partial(self._keep_scanning, ring), _PART, crashes)
             else:
                 await asyncio.sleep(min(RETRY, self._sync_period))

@@ -190,7 +190,7 @@ class InManagerSharder:
         self._clock = client.world.clock
         counts = SharderMetrics(metrics.registry)
         self._observer = LeaseObserver(self._client, self._clock)
-        self._crashes = Crashes(counts.crashed, self._clock)
+        self._crashes = Crashes(counts.of(""), self._clock)
         self._cache = cache = Cache(self._client, transforms=self._observer.transforms)
         self._assignor: Assignor
         namespace = election.namespace or client.namespace

@@ -37,6 +37,7 @@ from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus
 from kubeshard.sharding.buckets import BUCKETS
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.ring import NO_RESOURCE
 from kubeshard.sharding.shard_states import ShardState
 
 PREFIX = "controller_sharding"
@@ -82,12 +83,8 @@ class SharderMetrics:
         for metric in (*self.counts.values(), *self.levels.values(), self.resyncs):
             registry.register(metric)
 
-    def crashed(self, part: str) -> None:
-        """A part that serves all rings crashed."""
-        self.counts["crashes"].series("", "", "", part).value += 1
-
     def of(self, ring: str) -> RingMetrics:
-        """The metrics of a ring. "" is for all names that do not belong to a ring."""
+        """The metrics of a ring. "" is for what belongs to none."""
         return RingMetrics(self, ring)
 
 
@@ -146,7 +143,7 @@ class RingMetrics:
         return series
 
     def _has(self, resource: GroupResource | None) -> bool:
-        return resource in (None, BUCKETS) or resource in self._resources
+        return resource in (None, NO_RESOURCE, BUCKETS) or resource in self._resources
 
     def _values(self, resource: GroupResource | None, more: str) -> tuple[str, ...]:
         return (self._ring, *(resource or ()), *((more,) if more else ()))

@@ -24,16 +24,17 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
 from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.backoff import Backoff, BackoffPolicy
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart, set_within
 from kubeshard.runtime.notices import Notices
+from kubeshard.sharding.ring import NO_RESOURCE, Recorder
 from kubeshard.sharding.ring_machine import ResourceMachine, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
 
@@ -171,16 +172,21 @@ async def carried_out(
 
 
 class Crashes:
-    """Of parts of the sharder that go on: each is counted (`count`), and logged as the module says, with `fields`."""
+    """Of parts of the sharder that go on: each is counted in the metrics of the ring, or of "", that they work for, as
+    of the resource; and logged as the module says, with `fields`.
+    """
 
-    def __init__(self, count: Callable[[str], None], clock: Clock, **fields: object) -> None:
+    def __init__(
+        self, metrics: Recorder, clock: Clock, counted_as: GroupResource = NO_RESOURCE, **fields: object
+    ) -> None:
         self.clock = clock
-        self._count = count
+        self._metrics = metrics
+        self._counted_as = counted_as
         self._fields = fields
         self._notices = Notices(clock, every=LOGGED_EVERY)
 
     def tell(self, part: str, error: Exception, **more: object) -> None:
-        self._count(part)
+        self._metrics.add("crashes", self._counted_as, part)
         if (before := self._notices.held_back(part, _place(error))) is not None:
             more |= {"part": part, "crashes_before": before, **self._fields}
             _log.crash("A part of the sharder crashed; it starts again", error, **more)
@@ -231,8 +237,7 @@ class ResourceSync(ResourceMachine):
         self._attention = asyncio.Event()
         super().__init__(of, entry, sync_period)
         where, ring = entry.resource, self.ring
-        count = partial(ring.crashed, resource=where)
-        self.crashes = Crashes(count, ring.clock, ring=ring.name, resource=where)
+        self.crashes = Crashes(ring.metrics, ring.clock, where, ring=ring.name, resource=where)
 
     def start(self, work: Callable[[], Awaitable[None]], what: str) -> None:
         """Starts a task that ends with the sync. A crash costs only this work, which starts again (`supervised`)."""

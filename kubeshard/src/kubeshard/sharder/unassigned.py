@@ -164,7 +164,7 @@ class UnassignedWatches:
                 await asyncio.wait([shared])
 
     async def _keep_shared(self, resource: _Resource) -> None:
-        crashes = Crashes(self.rings.inputs.metrics.crashed, self.clock, resource=resource.name)
+        crashes = Crashes(self.rings.inputs.metrics.of(""), self.clock, resource=resource.name)
         await supervised(resource.watch.run, "watch", crashes)
 
 

@@ -48,6 +48,9 @@ from kubeshard.sharding.shard_states import Availability, Confirmations, ShardCh
 from kubeshard.sharding.take_overs import Evictions
 from kubeshard.sharding.waiting import CleanUp
 
+NO_RESOURCE = GroupResource("", "")
+"""As which resource is counted what concerns none, where others count by theirs."""
+
 OnDeletion = Literal["nothing", "pause", "clean up"]
 
 
@@ -81,8 +84,6 @@ class Metrics(Protocol):
     """Those of a process: `sharder.metrics`."""
 
     def of(self, ring: str) -> Recorder: ...
-
-    def crashed(self, part: str) -> None: ...
 
 
 class Recorder(Protocol):
@@ -382,10 +383,6 @@ class Ring:
         self.metrics.end()
         if self._leading is not None:
             self._leading.stop()
-
-    def crashed(self, part: str, resource: GroupResource | None = None) -> None:
-        """A part of the sharder crashed that works for the ring."""
-        self.metrics.add("crashes", resource, part)
 
     def leads_no_more(self) -> None:
         """This process is not its sharder any more: what only a sharder sees is not told any longer."""
