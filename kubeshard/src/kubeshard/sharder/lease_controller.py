@@ -126,8 +126,7 @@ class ShardLeases(Reconciler[Lease]):
                 for key in machine.due():
                     enqueue(key, "due")
                 self._wakes_at = machine.wake_at
-                wait = self._wakes_at - self._clock.monotonic()
-                for what in await self._inbox.take(max(wait, 0.0)):
+                for what in await self._inbox.take(self._wakes_at - self._clock.monotonic()):
                     if isinstance(what, Key):
                         enqueue(what, "state changed")
                     else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -43,7 +43,7 @@ class Inbox(Generic[T]):
         """The reader does not wait any longer, even if nothing was told."""
         self._news.set()
 
-    async def take(self, within: float = math.inf) -> tuple[T, ...]:
+    async def take(self, within: float = math.inf) -> Collection[T]:
         """All that was told since the last time, in the order in which it was told first. Waits for something, so many
         seconds at most; others have their turn in any case.
         """
@@ -53,7 +53,7 @@ class Inbox(Generic[T]):
             await asyncio.sleep(0)
         self._news.clear()
         told, self._told = self._told, {}
-        return tuple(told)
+        return told
 
 
 class Topic(Generic[T]):
