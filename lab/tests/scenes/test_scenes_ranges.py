@@ -642,13 +642,13 @@ def test_a_kind_that_is_not_served_yet_holds_up_nobody() -> None:
     simulate(scene)
 
 
-def test_a_kind_that_cannot_be_listed_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kind_that_cannot_be_listed_any_more_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         async with working() as fleet:
             process = fleet.start("s3")
 
             async def refuse(request: HttpRequest) -> HttpResponse | None:
-                if "/things" not in request.target:
+                if "/things" not in request.target or "shardSelector" not in request.target:
                     return None
                 body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"no"}'
                 return HttpResponse(403, {"content-type": "application/json"}, body)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+import msgspec
 import pytest
 from test_scenes_range_coordinator import NAME, Operators, leader, working
 from test_scenes_ranges import Part, Work
@@ -18,6 +19,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.settings import Ranges, SharderSettings
 from kubeshard.shard.sharding import Sharding
+from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, definition, simulate
 from kubeshard_lab.simulation.processes import Process
 
@@ -28,7 +30,7 @@ def test_a_shard_that_stops_while_it_lists_new_buckets_is_succeeded_at_once() ->
             s2 = fleet.start("s2")
 
             async def never(request: HttpRequest) -> HttpResponse | None:
-                if request.method == "GET" and "/things?" in request.target:
+                if request.method == "GET" and "shardSelector" in request.target:
                     await asyncio.sleep(1000)
                 return None
 
@@ -178,6 +180,60 @@ def test_a_shard_that_may_not_read_the_assignment_gets_nothing_and_tells_it(
 
     simulate(scene)
     assert "Cannot read what this shard owns" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["/things?", "/api/v1/configmaps?"], ids=["main", "controlled"])
+def test_a_shard_that_may_not_list_a_kind_is_given_nothing_until_it_may(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a version with one more kind is rolled out without the right to read it."""
+
+    async def forbid(request: HttpRequest) -> HttpResponse | None:
+        body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"no"}'
+        refused = request.method == "GET" and kind in request.target
+        return HttpResponse(403, {"content-type": "application/json"}, body) if refused else None
+
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            before, process = fleet.writes[NAME], fleet.start("s2")
+            for network in process.networks:
+                network.before = forbid
+            await asyncio.sleep(60)
+            assert fleet.settled("s0", "s1")
+            assert fleet.writes[NAME] == before
+            for network in process.networks:
+                network.before = None
+            await fleet.until_settled("s0", "s1", "s2")
+
+    simulate(scene)
+    assert "cause=forbidden" in caplog.text
+
+
+def test_shards_whose_leases_are_stripped_by_admission_are_given_nothing_and_say_why(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request_of = InMemoryTransport.request
+
+    async def admitted(transport: InMemoryTransport, request: HttpRequest) -> HttpResponse:
+        if request.body and request.method in ("POST", "PUT") and "/leases" in request.target:
+            lease = msgspec.json.decode(request.body)
+            lease["metadata"].pop("annotations", None)
+            request = request._replace(body=msgspec.json.encode(lease))
+        return await request_of(transport, request)
+
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            with monkeypatch.context() as patched:
+                patched.setattr(InMemoryTransport, "request", admitted)
+                fleet.start("s2")
+                await asyncio.sleep(30)
+                assert fleet.assignment is not None
+                assert fleet.assignment.shards == {"s0", "s1"}
+            await fleet.until_settled("s0", "s1", "s2")
+
+    simulate(scene)
+    (told,) = [r for r in caplog.records if "lacks what this shard has written" in r.getMessage()]
+    assert "owned-ranges" in told.getMessage()
 
 
 def is_take_over(request: HttpRequest) -> bool:

@@ -190,6 +190,10 @@ class FieldSelector:
     def __and__(self, other: FieldSelector) -> FieldSelector:
         return FieldSelector(tuple(sorted({*self.requirements, *other.requirements})))
 
+    def without(self, other: FieldSelector) -> FieldSelector:
+        """What is left when the requirements of the other one are taken away."""
+        return FieldSelector(tuple(each for each in self.requirements if each not in other.requirements))
+
     def __bool__(self) -> bool:
         return bool(self.requirements)
 

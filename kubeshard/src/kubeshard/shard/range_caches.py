@@ -15,12 +15,16 @@ from typing import Any
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.informer import Informer
 from kubeshard.core.errors import NotFound
+from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.shard.delivery import RingMember
 from kubeshard.shard.range_driver import LOGGED_EVERY, PATIENCE, RETRY
 from kubeshard.shard.range_ownership import RangeOwnership
 from kubeshard.sharding.ring_buckets import RingBuckets
+
+NOTHING = FieldSelector.equals("metadata.name", "-")
+"""Selects no object, whose name would have to begin with a letter or a digit."""
 
 _log = get_logger("kubeshard.shard")
 
@@ -64,7 +68,11 @@ class RangeCaches:
     ) -> None:
         """Returns when they have these buckets. A kind that is not served has no objects: it is not waited for."""
         scopes = {
-            informer: replace(informer.scope, hashes=self._where.ranges(informer.form.kind, buckets))
+            informer: replace(
+                informer.scope,
+                fields=informer.scope.fields.without(NOTHING),
+                hashes=self._where.ranges(informer.form.kind, buckets),
+            )
             for informer in informers
         }
         rescoping = {

@@ -33,6 +33,7 @@ from kubeshard.client.client import Client
 from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.run import Run
+from kubeshard.controller.syncing import until_filled
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError
@@ -43,7 +44,7 @@ from kubeshard.core.objects import KubeObject, ObjectMeta
 from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.membership import SharedClusters
 from kubeshard.shard.delivery import ObjectDelivery, Places, RingMember, Share
-from kubeshard.shard.range_caches import RangeCaches
+from kubeshard.shard.range_caches import NOTHING, RangeCaches
 from kubeshard.shard.range_driver import RangeDriver, TakeOver
 from kubeshard.shard.range_ownership import RangeOwnership
 from kubeshard.shard.range_runs import BucketRuns
@@ -126,6 +127,9 @@ class BucketShare:
     ) -> TakeOver:
         raise NotImplementedError
 
+    async def readable(self, caches: Mapping[str, Cache]) -> None:
+        """Returns when this process could begin with what it is given. Before that, nothing is."""
+
     @asynccontextmanager
     async def working(
         self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters
@@ -140,8 +144,13 @@ class BucketShare:
             self.taking_over(held, caches, clusters),
             self._drain_timeout,
         )
+
+        async def run() -> None:
+            await self.readable(caches)
+            await driver.run(held)
+
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(driver.run(held), name="range delivery")
+            task = tasks.create_task(run(), name="range delivery")
             yield
             task.cancel()
 
@@ -157,14 +166,22 @@ class RangeShare(BucketShare):
         self._fence = VersionFence(where.covers, self._owns, member.check, where.label, where.due)
 
     def scopes(self) -> Mapping[GroupKind, Scope]:
-        """Nothing, until the shard knows what it owns."""
-        return {name: Scope(hashes=self._where.ranges(kind, ())) for name, kind in self._member.kinds.items()}
+        """Nothing, until the shard knows what it owns. The API server is asked for it nevertheless: what a shard may
+        not read, or not yet, shows before anything is given to it.
+        """
+        return dict.fromkeys(self._member.kinds, Scope(fields=NOTHING))
 
     def client(self, client: Client, cluster: str) -> Client:
         return client.fenced(self._fence)
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any]:
         return controller.guarded(partial(self._runs.bound, self._bucket_of, self._fence))
+
+    async def readable(self, caches: Mapping[str, Cache]) -> None:
+        cache = caches[self._member.objects_in]
+        await until_filled(
+            [each for kind in self._member.kinds.values() for each in cache.informers_of(kind)]
+        )
 
     def taking_over(
         self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters

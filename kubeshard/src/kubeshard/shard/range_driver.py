@@ -41,6 +41,7 @@ from kubeshard.sharding.assignment import Assignment, Unreadable
 from kubeshard.sharding.coordinator import doubts, kinds_stated
 from kubeshard.sharding.names import (
     DELIVERY_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
     RING_LABEL,
     SHARD_NAMESPACES_ANNOTATION,
     assignment_name,
@@ -153,6 +154,7 @@ class RangeDriver:
             try:
                 # Before the object, which then cannot be older than what they say.
                 leases = await self._client.list_all(Lease, namespace, label_selector=self._members)
+                self._tell_unheard(leases)
                 self._tell_stranger(leases)
                 found = await self._client.get(ConfigMap, name, namespace)
                 assignment = Assignment.parse(found.data)
@@ -309,6 +311,16 @@ class RangeDriver:
                 "The API server sends all objects, and this shard leaves out those of others",
                 ring=self._ring,
                 advice=f"it selects them as of Kubernetes 1.38, or with the feature gate {FEATURE}",
+            )
+
+    def _tell_unheard(self, leases: Iterable[Lease]) -> None:
+        own = (each.metadata for each in leases if each.metadata.name == self._shard)
+        if not any(each.annotation(OWNED_RANGES_ANNOTATION) for each in own) and self._notices.due("unheard"):
+            _log.warning(
+                "The Lease of this shard lacks what this shard has written, so it is given nothing",
+                ring=self._ring,
+                missing=f"the label {RING_LABEL}, or the annotation {OWNED_RANGES_ANNOTATION}",
+                advice="an admission webhook, a policy or another program removes it: exempt the Leases of the ring",
             )
 
     def _tell_stranger(self, leases: Iterable[Lease]) -> None:
