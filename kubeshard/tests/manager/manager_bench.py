@@ -144,6 +144,9 @@ class FakeMembership:
         self.health: HealthGate = lambda: None
         self.clusters: SharedClusters
 
+    def leaving(self) -> None:
+        self.order.append("leaving")
+
     async def prepare(
         self, client: Client, controllers: Sequence[Controller[Any]], clusters: Mapping[str, Client]
     ) -> None:

@@ -19,6 +19,7 @@ from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
+    LEAVING_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
     PROOFS_ANNOTATION,
     RING_LABEL,
@@ -256,6 +257,14 @@ def test_what_the_shard_cannot_release_is_on_its_lease_while_it_holds_it() -> No
     assert not claim.released(lasting, WALL).metadata.annotation(UNRELEASED_ANNOTATION)
     claim.unreleased = ""
     assert not claim.renewed_lease(lasting, WALL).metadata.annotation(UNRELEASED_ANNOTATION)
+
+
+def test_that_a_shard_stops_is_on_its_lease_until_a_successor_writes_it() -> None:
+    former, successor = Shard().claim, Shard().claim
+    former.says = {LEAVING_ANNOTATION: "true"}
+    left = former.renewed_lease(lease(), WALL)
+    assert left.metadata.annotation(LEAVING_ANNOTATION) == "true"
+    assert not successor.renewed_lease(left, WALL).metadata.annotation(LEAVING_ANNOTATION)
 
 
 def test_what_the_shard_works_on_is_on_its_lease_until_a_successor_says_otherwise() -> None:

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 import pytest
 from test_scenes_range_coordinator import NAME, Operators, leader, working
-from test_scenes_ranges import Part, Work
+from test_scenes_ranges import Part, Work, meta_of
 from test_scenes_ranges import working as coordinated
 
-from kubeshard.controller import Context, Controller, Reconciler, Watch
+from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core.objects import Key
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.settings import Ranges, SharderSettings
@@ -141,6 +142,77 @@ def test_a_shard_whose_runs_do_not_end_is_evicted_after_the_ring_s_drain_timeout
             assert not fleet.settled("s1")
             await fleet.until_settled("s1", within=60)
             assert world.processes["s0"].dead
+
+    simulate(scene)
+
+
+class OneLong(Work):
+    """The runs of one object, of `s1`, take three minutes."""
+
+    long = ""
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        self._seconds = 180 if obj.metadata.name == self.long else 0.05
+        return await super().reconcile(ctx, obj)
+
+
+def start_long(fleet: Operators, name: str, process: str = "") -> OneLong:
+    work = OneLong(fleet, name, 0)
+    sharding = {"mode": "both", "delivery": fleet.ranges}
+    fleet.world.shard(
+        name, work, workers=20, owns=(), sharding=sharding, process=process, graceful_timeout=600
+    )
+    return work
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["ends", "killed"])
+def test_what_nothing_works_on_any_more_does_not_wait_for_the_last_run_of_a_shard_that_stops(
+    killed: bool,
+) -> None:
+    """The run has its whole grace period; and whoever comes next under the name has a share again."""
+
+    async def scene() -> None:
+        async with working("s0") as fleet:
+            work = start_long(fleet, "s1")
+            await fleet.until_settled("s0", "s1")
+            world, buckets = fleet.world, fleet.ranges.divided
+            things = world.objects("sim.example", "things")
+            of = {key.name: buckets.of(meta_of(thing)) for key, thing in things.items()}
+            assert fleet.assignment is not None
+            work.long = next(name for name, bucket in of.items() if bucket in fleet.assignment.owned_by("s1"))
+            others = {Key("team", name) for name, bucket in of.items() if bucket != of[work.long]}
+            async with world.admin() as client:
+                await client.patch(Thing, work.long, "team", MergePatch({"spec": {"v": 1}}))
+                await asyncio.sleep(1)
+                world.processes["s1"].terminate()
+                await asyncio.sleep(8)
+                assert fleet.assignment.owned_by("s1") == {of[work.long]}
+                await asyncio.sleep(0.5)
+                assert {fleet.ran[key] for key in others} == {"s0"}
+            if killed:
+                world.processes["s1"].kill()
+            await world.until(lambda: world.processes["s1"].dead, within=200)
+            await fleet.until_settled("s0", within=60)
+            assert fleet.cancelled["s1"] == 0
+            start_long(fleet, "s1", process="next")
+            await fleet.until_settled("s0", "s1")
+
+    simulate(scene)
+
+
+def test_the_last_shard_keeps_everything_while_it_stops() -> None:
+    async def scene() -> None:
+        async with working("s0") as fleet:
+            await fleet.world.processes["s0"].stop()
+            work = start_long(fleet, "s1")
+            await fleet.until_settled("s1")
+            work.long, before = "t0", fleet.writes[NAME]
+            async with fleet.world.admin() as client:
+                await client.patch(Thing, "t0", "team", MergePatch({"spec": {"v": 1}}))
+            await asyncio.sleep(1)
+            await fleet.world.processes["s1"].stop()
+            assert fleet.cancelled["s1"] == 0
+            assert fleet.writes[NAME] == before
 
     simulate(scene)
 

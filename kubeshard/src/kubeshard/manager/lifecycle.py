@@ -61,7 +61,7 @@ from kubeshard.manager.declaration import Declaration
 from kubeshard.manager.every_kind import DynamicControllers
 from kubeshard.manager.health import Check
 from kubeshard.manager.leader_election import LeaderElector
-from kubeshard.manager.membership import holding
+from kubeshard.manager.membership import Membership, holding
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.other_clusters import OtherClusters
 from kubeshard.manager.pages import NO_PAGES, StatusPagesServer
@@ -153,7 +153,9 @@ class Process:
         """Runs until `stop` or cancellation, which both stop it gracefully; a second cancellation ends it at once."""
         assert self._task is None, "a manager runs once"
         self._task = task = asyncio.create_task(self._run(), name="manager")
-        reporting = asyncio.create_task(_report_stop(self.stopping, self.controllers.lasting), name="stop")
+        reporting = asyncio.create_task(
+            _follow_stop(self.stopping, self.controllers.lasting, self._sharding), name="stop"
+        )
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
@@ -314,11 +316,15 @@ class Process:
         return "leads, but does not renew" if self._elector and self._elector.hung() else None
 
 
-async def _report_stop(stop: Stop, lasting: Callable[[], Iterable[str]]) -> NoReturn:
-    """Logs what a stop waits for, as `lasting` reports it, until cancelled."""
+async def _follow_stop(
+    stop: Stop, lasting: Callable[[], Iterable[str]], sharding: Membership | None
+) -> NoReturn:
+    """Until cancelled: tells the ring of a stop that takes long, and logs what it waits for, as `lasting` says."""
     await stop.wait()
     seconds = STOP_REPORTED_AFTER
     await asyncio.sleep(STOP_REPORTED_AFTER)
+    if sharding is not None:
+        sharding.leaving()
     while True:
         waits_for = "; ".join(lasting()) or "Leases, servers and connections to close"
         _log.info("Still stopping", waits_for=waits_for, seconds=seconds, grace=stop.grace)

@@ -173,6 +173,12 @@ class Membership(Protocol):
         """
         ...
 
+    def leaving(self) -> None:
+        """The process stops, and its last work takes long. The right is held until that has ended, but others may get
+        what nothing works on any more.
+        """
+        ...
+
 
 T = TypeVar("T", bound=Right)
 

@@ -251,7 +251,11 @@ class RangeDriver:
             await runs.idle(bucket)
             self._do(self._ownership.idle({bucket}))
 
-        timeout = loop.call_later(self._drain_timeout, lambda: runs.cancel(overdue()))
+        def time_is_up() -> None:
+            if not self._held.leaving:  # its runs have the grace period
+                runs.cancel(overdue())
+
+        timeout = loop.call_later(self._drain_timeout, time_is_up)
         pause = PARTLY
         waiting = {asyncio.create_task(wait(bucket), name="ranges: idle") for bucket in busy}
         try:
@@ -260,7 +264,7 @@ class RangeDriver:
                 if waiting:
                     self._do(self._ownership.overdue())
                     pause *= 2
-                    if loop.time() >= late and (acting := runs.acting(overdue())):
+                    if loop.time() >= late and not self._held.leaving and (acting := runs.acting(overdue())):
                         self._tell_held_up(acting)
         finally:
             timeout.cancel()

@@ -71,6 +71,7 @@ from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
+    LEAVING_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
     PROOFS_ANNOTATION,
     REPORTED_SUFFIX,
@@ -238,7 +239,9 @@ class ShardClaim(Claim):
         return ended_by_watchdog(seconds) if seconds else "unknown: it had no watchdog"
 
     def metadata(self, found: ObjectMeta, *, held: bool) -> ObjectMeta:
-        annotations = {**(found.annotations or {}), **(self.says if held else {})}
+        annotations = {**(found.annotations or {}), LEAVING_ANNOTATION: "", **(self.says if held else {})}
+        if not annotations[LEAVING_ANNOTATION]:
+            del annotations[LEAVING_ANNOTATION]
         if held:
             annotations[INCARNATION_ANNOTATION] = str(self._shard.incarnation)
         else:  # a successor in Go would keep it, and does not sign its acknowledgements
@@ -307,6 +310,11 @@ class HeldShardLease(HeldLease):
         if self._claim.says.get(annotation) != text:
             self._claim.says = {**self._claim.says, annotation: text}
             self.renew_soon()
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the Lease says that this shard stops."""
+        return LEAVING_ANNOTATION in self._claim.says
 
     def works_on(self, report: str) -> None:
         """Says on the Lease, at once or within a second, which buckets the shard works on."""

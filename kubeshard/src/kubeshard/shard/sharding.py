@@ -69,6 +69,7 @@ from kubeshard.shard.settings import DeclaredRing, LeaseTerms, Ranges, SharderSe
 from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import (
+    LEAVING_ANNOTATION,
     RING_LABEL,
     STRICT_HANDOVER_ANNOTATION,
     inside_election,
@@ -471,6 +472,11 @@ class Sharding(ArgumentHints):
             self._held = held
             async with share.working(held, caches, clusters):
                 yield held
+
+    def leaving(self) -> None:
+        """By ranges, others get what nothing works on here any more. By labels, all of it waits for the last run."""
+        if self._held is not None and self._ready.member.metrics.ranges is not None:
+            self._held.says(LEAVING_ANNOTATION, "true")
 
     @property
     def _ready(self) -> _Prepared:

@@ -92,6 +92,7 @@ from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import (
     CLUSTERS_ANNOTATION,
     KINDS_ANNOTATION,
+    LEAVING_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
     PINNED_ANNOTATION,
     WEIGHT_ANNOTATION,
@@ -534,6 +535,8 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Membe
     renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
     pinned, wrong = buckets.pinned(meta.annotation(PINNED_ANNOTATION))
     problems += [f"{meta.name}: {wrong}"] if wrong else []
+    if meta.annotation(LEAVING_ANNOTATION):
+        weight, pinned = Fraction(0), frozenset()
     idle = report is None and not owns_some(said)
     said_clusters = meta.annotation(CLUSTERS_ANNOTATION) if buckets.by == "cluster" else ""
     found = Member(

@@ -110,6 +110,9 @@ renewals. From these the coordinator writes an assignment anew that was deleted 
 WEIGHT_ANNOTATION = "alpha.sharding.timebertt.dev/weight"
 """On the same: how much the shard gets, as a number in proportion to the others'. Without it 1; with 0 nothing."""
 
+LEAVING_ANNOTATION = "alpha.sharding.timebertt.dev/leaving"
+"""On the same: `true` while the shard stops and its last work takes long. Others get what nothing works on any more."""
+
 PINNED_ANNOTATION = "alpha.sharding.timebertt.dev/pinned"
 """On the same: what the shard gets in any case, whatever its weight, separated by commas: namespaces in a ring by
 namespaces, uids of objects in one by uids, clusters in one by clusters. The rest of their buckets comes along.
