@@ -91,6 +91,7 @@ async def test_parts_start_in_order_and_stop_in_reverse() -> None:
         "cache started",
         "held",
         "runnable started",
+        "leaving",  # the run takes five seconds
         "reconcile done",
         "runnable stopped",
         "stopped cleanly",
