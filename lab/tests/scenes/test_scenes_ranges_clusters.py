@@ -314,6 +314,24 @@ def test_runs_in_a_cluster_that_is_handed_over_are_cancelled_at_the_deadline_and
     simulate(scene)
 
 
+def test_the_other_clusters_of_a_shard_that_stops_do_not_wait_for_its_last_run() -> None:
+    async def scene() -> None:
+        async with working("s0") as fleet:
+            s1 = fleet.start("s1", graceful_timeout=600)
+            await fleet.until_settled("s0", "s1")
+            lasting, quick = fleet.of("s1")
+            fleet.work["s1"] = 100
+            await fleet.touch(lasting, "1")
+            await asyncio.sleep(1)
+            s1.terminate()
+            await fleet.world.until(lambda: fleet.owner(quick) == "s0", within=12)
+            assert fleet.owner(lasting) == "s1"
+            await fleet.until_settled("s0", within=120)
+            assert s1.dead == "stopped"
+
+    simulate(scene)
+
+
 def test_a_cluster_that_does_not_answer_harms_no_other_and_is_worked_on_once_it_does() -> None:
     async def scene() -> None:
         async with working("s0", "s1", down="c1") as fleet:
