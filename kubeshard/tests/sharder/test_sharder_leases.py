@@ -20,7 +20,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.repairs import EVERY, FREE
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.lease_controller import LABEL_PATIENCE, ShardLeases
-from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
+from kubeshard.sharder.lease_observer import PROBE_INTERVAL, DeadShardProofs, LeaseObserver
 from kubeshard.sharder.rings import Topic
 from kubeshard.sharding.lease_machine import HELD_BACK, RELABEL, RELABEL_CHANGED, LeasesOfRing
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
@@ -74,6 +74,15 @@ class World:
     async def see(self, name: str = "a") -> None:
         self.observer.observe(await self.client.get(Lease, name, "ns"))
 
+    async def passes(self, seconds: float) -> None:
+        """Time in which lists of all Leases show nothing new."""
+        end = self.clock.monotonic() + seconds
+        while True:
+            self.observer.states.confirm(now := self.clock.monotonic(), now)
+            if now >= end:
+                return
+            await asyncio.sleep(min(PROBE_INTERVAL, end - now))
+
     async def tend(self, key: Key = A) -> float | None:
         """Returns the seconds until it is tended again, if that needs no event."""
         await self.controller.gone(self.ctx, key)
@@ -114,7 +123,7 @@ async def test_a_shard_that_dies_is_labelled_taken_and_deleted_on_time() -> None
         timeline.append((world.clock.monotonic(), world.state(), world.spec()["holderIdentity"]))
         if world.spec()["holderIdentity"] != "a" and world.state() != "dead":
             continue  # the watch event of the takeover triggers at once
-        await asyncio.sleep(wait)
+        await world.passes(wait)
     assert timeline == [
         (0.0, "ready", "a"),
         (15.0, "expired", "a"),
@@ -130,7 +139,7 @@ async def test_a_taken_lease_has_the_doubled_duration_and_one_transition_more() 
     world = World()
     world.shard()
     await world.see()
-    await asyncio.sleep(30.0)
+    await world.passes(30.0)
     assert await world.tend() == 15.0
     spec = world.spec()
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (
@@ -161,7 +170,7 @@ async def test_a_lease_that_was_renewed_unseen_is_not_taken() -> None:
     world = World()
     world.shard()
     await world.see()
-    await asyncio.sleep(30.0)
+    await world.passes(30.0)
     world.shard()
     assert await world.tend() == RELABEL_CHANGED
     assert world.spec()["holderIdentity"] == "a"
@@ -218,7 +227,7 @@ async def test_a_lease_is_taken_though_its_ring_is_created_anew_meanwhile() -> N
     world = World()
     world.shard()
     await world.see()
-    await asyncio.sleep(31)
+    await world.passes(31)
     anew = SmallRing(clock=world.clock).ring
 
     def created(request: HttpRequest) -> None:
@@ -242,7 +251,7 @@ async def test_a_deleted_lease_is_re_created_as_taken_after_twice_its_duration()
     world.observer.forget(A)
     wait = await world.tend()
     assert wait == 30.0
-    await asyncio.sleep(30.0)
+    await world.passes(30.0)
     await world.tend()
     assert world.spec()["holderIdentity"] == "shardlease-controller"
     assert world.api.labels(PATH) == {RING_LABEL: "ring", STATE_LABEL: "dead"}
@@ -256,7 +265,7 @@ async def test_a_shard_that_re_created_its_lease_meanwhile_keeps_it() -> None:
     await world.see()
     del world.api.objects[PATH]
     world.observer.forget(A)
-    await asyncio.sleep(30.0)
+    await world.passes(30.0)
     world.shard()
     await world.tend()
     assert world.spec()["holderIdentity"] == "a"
@@ -270,10 +279,10 @@ async def test_a_lease_that_was_wrongly_taken_for_deleted_is_judged_like_any_oth
     world.shard()
     await world.see()
     world.observer.forget(A)
-    await asyncio.sleep(30.0)
+    await world.passes(30.0)
     await world.tend()
     assert world.observer.states.available("ring", world.clock.monotonic()) == ("a",)
-    await asyncio.sleep(30.0)
+    await world.passes(30.0)
     await world.tend()
     assert world.spec()["holderIdentity"] == "shardlease-controller"
 
@@ -285,7 +294,7 @@ async def test_a_tombstone_in_a_vanished_namespace_is_given_up() -> None:
     await world.see()
     del world.api.objects[PATH]
     world.observer.forget(A)
-    await asyncio.sleep(30.0)
+    await world.passes(30.0)
     world.api.faults.append(lambda r: status(404, "NotFound") if r.method == "POST" else None)
     await world.tend()
     assert world.observer.states.shard(A, world.clock.monotonic()) is None
@@ -344,7 +353,7 @@ async def test_the_absence_of_a_lease_is_confirmed_once() -> None:
     dead = world.dead()
     assert await proven(dead, "ghost")
     before = world.clock.monotonic()
-    await asyncio.sleep(10.0)
+    await world.passes(10.0)
     assert await proven(dead, "ghost", before + 10.0)
     assert world.clock.monotonic() == before + 10.0
     assert len(world.api.requests) == 3
@@ -410,10 +419,10 @@ async def test_a_shard_with_a_deleted_lease_is_not_dead_before_that_is_settled()
     world.shard()
     await world.see()
     del world.api.objects[PATH]
-    await asyncio.sleep(31.0)
+    await world.passes(31.0)
     assert not await proven(world.dead(), "a")
     await world.tend()
-    await asyncio.sleep(2.1)
+    await world.passes(2.1)
     assert await proven(world.dead(), "a")
 
 
@@ -572,7 +581,7 @@ async def test_a_lease_that_cannot_be_labelled_is_taken_over_and_deleted_all_the
         wait = await world.tend()
         if not taken and PATH in world.api.objects and world.spec()["holderIdentity"] != "a":
             taken = world.clock.monotonic() - began
-        await asyncio.sleep(wait or 0.0)
+        await world.passes(wait or 0.0)
     assert 30.0 <= taken <= 30.0 + LABEL_PATIENCE
     assert world.events == ["ShardJoined", "ShardExpired", "ShardTakenOver"]
 
