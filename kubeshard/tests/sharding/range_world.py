@@ -25,9 +25,9 @@ from kubeshard.sharding.coordinator import (
     Coordinator,
     Create,
     Look,
-    Member,
     Prove,
     ReadLeases,
+    RingMember,
     contradiction,
 )
 from kubeshard_apiserver.json_patch import apply_json_patch
@@ -268,11 +268,11 @@ class Shard:
         if self._lives:
             self.world.request(self._others, self._begin_beside, lambda _: self._begin())
 
-    def _others(self) -> list[Member]:
+    def _others(self) -> list[RingMember]:
         leases, buckets = self.world.leases.items(), self.world.buckets
         return [read(name, lease, buckets) for name, lease in leases if name != self.name]
 
-    def _begin_beside(self, others: list[Member]) -> None:
+    def _begin_beside(self, others: list[RingMember]) -> None:
         world = self.world
 
         def again(_: Any) -> None:
@@ -364,14 +364,14 @@ class Leases:
 
     fresh, kinds = True, frozenset[str]()
 
-    def members(self, buckets: Buckets) -> Collection[Member]:
+    def members(self, buckets: Buckets) -> Collection[RingMember]:
         return [read(shard, lease, buckets) for shard, lease in self.known.items()]
 
 
-def read(shard: str, lease: Lease, buckets: Buckets) -> Member:
+def read(shard: str, lease: Lease, buckets: Buckets) -> RingMember:
     report = Report.parse(lease.report, buckets) if lease.report else None
     idle = report is None and not owns_some(lease.report)
-    return Member(shard, lease.held, lease.weight, report, str(lease.renewed), idle=idle)
+    return RingMember(shard, lease.held, lease.weight, report, str(lease.renewed), idle=idle)
 
 
 class Leader:

@@ -27,9 +27,9 @@ from kubeshard.sharding.coordinator import (
     Coordinator,
     Create,
     Look,
-    Member,
     Prove,
     ReadLeases,
+    RingMember,
     due,
     member_of,
     used_by,
@@ -46,7 +46,7 @@ class Scene:
     """The object, Leases, and the answers of an API server that nobody else talks to."""
 
     data: dict[str, str] | None
-    leases: dict[str, Member] = field(default_factory=dict)
+    leases: dict[str, RingMember] = field(default_factory=dict)
     fresh: bool = True
     kinds: frozenset[str] = frozenset()
     first: bool = True
@@ -60,13 +60,13 @@ class Scene:
         self.version = 1
         self.machine = Coordinator(BUCKETS, self, self.clock, first=self.first)
 
-    def members(self, buckets: Buckets) -> list[Member]:
+    def members(self, buckets: Buckets) -> list[RingMember]:
         return list(self.leases.values())
 
     def shard(self, name: str, said: str = "/0", weight: int = 1, *, available: bool = True) -> None:
         renewed = str(int(self.leases[name].renewed) + 1) if name in self.leases else "0"
         report = Report.parse(said, BUCKETS) if said else None
-        self.leases[name] = Member(name, available, Fraction(weight), report, renewed)
+        self.leases[name] = RingMember(name, available, Fraction(weight), report, renewed)
 
     def tend(self, seconds: float = 0.0) -> list[Command]:
         """What it does until it waits for something."""
@@ -485,7 +485,7 @@ def test_what_is_refused_is_told_and_tried_again_ever_less_often() -> None:
 def test_no_assignment_is_written_beside_a_shard_that_divides_objects_differently() -> None:
     world = Scene(None)
     world.shard("a")
-    other = Member("b", True, Fraction(1), None, "0", differs=True)
+    other = RingMember("b", True, Fraction(1), None, "0", differs=True)
     world.leases["b"] = other
     assert Create not in map(type, world.tend())
     assert "before b has ended" in world.machine.problem

@@ -28,7 +28,7 @@ from kubeshard.inspection.stats import Located
 from kubeshard.sharding.assignment import Assignment, Place, Unreadable, owns_some, takes_by_labels
 from kubeshard.sharding.buckets import Buckets, runs_of
 from kubeshard.sharding.coordinator import (
-    Member,
+    RingMember,
     claimed,
     contradiction,
     due,
@@ -63,7 +63,7 @@ class SeenRanges:
     assignment: Assignment
     problem: str
     """Why the object cannot be used; "" if it can."""
-    members: Mapping[str, Member]
+    members: Mapping[str, RingMember]
     """The Leases next to it."""
     notes: tuple[str, ...] = ()
     """What is wrong with these."""

@@ -43,9 +43,9 @@ from kubeshard.sharding.coordinator import (
     Coordinator,
     Create,
     Look,
-    Member,
     Prove,
     ReadLeases,
+    RingMember,
     member_of,
 )
 from kubeshard.sharding.names import (
@@ -304,8 +304,8 @@ class _Members:
         entries = ring.resources.entries if ring is not None else ()
         return frozenset(str(each.resource) for each in entries if each.main)
 
-    def members(self, buckets: Buckets) -> Collection[Member]:
-        ring, found, problems = self._rings.get(self._ring), list[Member](), list[str]()
+    def members(self, buckets: Buckets) -> Collection[RingMember]:
+        ring, found, problems = self._rings.get(self._ring), list[RingMember](), list[str]()
         available = frozenset(ring.available if ring is not None else ())
         for shard in self._observer.shards(self._ring):
             if shard.key.namespace != self._namespace or not shard.valid:

@@ -112,7 +112,7 @@ RETRY_FIRST, RETRY_LAST = 0.5, 10.0
 """Seconds until a refused request is tried again, doubled each time."""
 
 
-class Member(NamedTuple):
+class RingMember(NamedTuple):
     """A Lease of the ring."""
 
     shard: str
@@ -146,7 +146,7 @@ class Membership(Protocol):
         """Whether that can be up to date."""
         ...
 
-    def members(self, buckets: Buckets) -> Collection[Member]: ...
+    def members(self, buckets: Buckets) -> Collection[RingMember]: ...
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -340,7 +340,7 @@ class Coordinator:
 
     # Writing it anew
 
-    def _wrong(self, members: Iterable[Member]) -> str:
+    def _wrong(self, members: Iterable[RingMember]) -> str:
         """What is wrong with the object, according to these reports; "" if nothing is."""
         assignment = self._assignment
         if assignment is None:
@@ -399,7 +399,7 @@ class Coordinator:
             self._renewals, self._renewed = self._renewals - 1, renewed
         return True
 
-    def _from_claims(self, members: Iterable[Member]) -> Assignment:
+    def _from_claims(self, members: Iterable[RingMember]) -> Assignment:
         greatest = max(each.epoch if each else 0 for each in (self._sound, self._assignment))
         if self._sound is None and self._ever:  # all who knew it may have ended, and forgotten it
             greatest = max(greatest, int(self._clock.wall()))
@@ -407,7 +407,7 @@ class Coordinator:
 
     # Moving
 
-    def _move(self, assignment: Assignment, members: Collection[Member]) -> Steps:
+    def _move(self, assignment: Assignment, members: Collection[RingMember]) -> Steps:
         if not self._membership.fresh:
             self.wake_at = self._clock.monotonic() + RETRY_FIRST
             return
@@ -453,8 +453,8 @@ class Coordinator:
             yield Change(patch, why, len(moves), given, asked)
 
     def _work_on_nothing(
-        self, assignment: Assignment, members: Collection[Member]
-    ) -> Generator[Command, Any, tuple[Collection[Member], frozenset[str]]]:
+        self, assignment: Assignment, members: Collection[RingMember]
+    ) -> Generator[Command, Any, tuple[Collection[RingMember], frozenset[str]]]:
         """The shards that are named, live, and have said since that they work on nothing, beside the members as they
         are then.
         """
@@ -472,7 +472,7 @@ class Coordinator:
                 self._idle[shard] = _Idle(last.groups, renewed, last.left - (renewed != last.renewed))
         return members, frozenset(shard for shard, each in self._idle.items() if each.left <= 0)
 
-    def _repeated(self, assignment: Assignment, members: Iterable[Member]) -> dict[int, _Move]:
+    def _repeated(self, assignment: Assignment, members: Iterable[RingMember]) -> dict[int, _Move]:
         """What shards own, and do not say so: they may have seen it at a greater epoch, before it was edited."""
         now = self._clock.monotonic()
         missing = {
@@ -501,7 +501,7 @@ class Coordinator:
         return min(max(since) + SETTLE, min(since) + LONGEST_SETTLE) if since else -math.inf
 
 
-def contradiction(assignment: Assignment, members: Iterable[Member]) -> str:
+def contradiction(assignment: Assignment, members: Iterable[RingMember]) -> str:
     """Why the object cannot be what these shards have seen; "" if it can."""
     for member in members:
         if member.report is None or not member.available:
@@ -517,7 +517,7 @@ def contradiction(assignment: Assignment, members: Iterable[Member]) -> str:
     return ""
 
 
-def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Member, str]:
+def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingMember, str]:
     """What a shard's Lease says of it, and what is wrong with that while it is available."""
     meta, spec = lease.metadata, lease.spec
     said, problems = meta.annotation(OWNED_RANGES_ANNOTATION), list[str]()
@@ -539,7 +539,7 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[Membe
         weight, pinned = Fraction(0), frozenset()
     idle = report is None and not owns_some(said)
     said_clusters = meta.annotation(CLUSTERS_ANNOTATION) if buckets.by == "cluster" else ""
-    found = Member(
+    found = RingMember(
         meta.name,
         available,
         weight,
@@ -591,7 +591,7 @@ def _kinds(lease: Lease) -> frozenset[str]:
 
 
 def claimed(
-    buckets: Buckets, members: Iterable[Member], last: Assignment | None = None, greatest: int = 0
+    buckets: Buckets, members: Iterable[RingMember], last: Assignment | None = None, greatest: int = 0
 ) -> Assignment:
     """Each bucket at the available shard that says that it owns it; else at whoever owned it last, according to others
     and `last`. At an epoch that is greater than any of theirs, and `greatest`.
@@ -616,7 +616,7 @@ def claimed(
 
 
 def weights_of(
-    assignment: Assignment, members: Iterable[Member], strangers: Collection[str]
+    assignment: Assignment, members: Iterable[RingMember], strangers: Collection[str]
 ) -> dict[str, Fraction]:
     """Those of the shards that get something: not of one that has not read the assignment, or is a stranger."""
     return {m.shard: m.weight for m in _sharing(assignment, members) if m.shard not in strangers}
@@ -633,7 +633,7 @@ class Kinds(NamedTuple):
     """What people should know about it."""
 
 
-def kinds_of(assignment: Assignment, members: Iterable[Member]) -> Kinds:
+def kinds_of(assignment: Assignment, members: Iterable[RingMember]) -> Kinds:
     """Who works together, as the module says."""
     left = {m.shard: m.kinds for m in _sharing(assignment, members) if m.kinds}
     everyone = frozenset(left.values())
@@ -660,19 +660,19 @@ def kinds_of(assignment: Assignment, members: Iterable[Member]) -> Kinds:
     return Kinds(together, frozenset(), problem)
 
 
-def _sharing(assignment: Assignment, members: Iterable[Member]) -> list[Member]:
+def _sharing(assignment: Assignment, members: Iterable[RingMember]) -> list[RingMember]:
     """The shards among which buckets are shared out."""
     named = assignment.shards
     return [m for m in members if m.available and (m.report is not None or m.shard in named)]
 
 
-def pins_of(members: Iterable[Member], weights: Mapping[str, Fraction]) -> dict[int, str]:
+def pins_of(members: Iterable[RingMember], weights: Mapping[str, Fraction]) -> dict[int, str]:
     """Which shard gets a bucket whatever the weights are. Of several, the first one by name does."""
     ordered = sorted((each.shard, each.pinned) for each in members if each.shard in weights)
     return {bucket: shard for shard, pinned in reversed(ordered) for bucket in pinned}
 
 
-def used_by(members: Iterable[Member]) -> frozenset[int]:
+def used_by(members: Iterable[RingMember]) -> frozenset[int]:
     """The buckets of the clusters that are known, in a ring by clusters: what makes the shares even."""
     return frozenset[int]().union(*(member.used for member in members if member.available))
 
@@ -698,12 +698,12 @@ def due(
     return [pins.get(bucket, shard) for bucket, shard in enumerate(owners)]
 
 
-def _named_idle(assignment: Assignment, members: Iterable[Member]) -> dict[str, str]:
+def _named_idle(assignment: Assignment, members: Iterable[RingMember]) -> dict[str, str]:
     """The shards that are named, and say that they work on nothing, with their renewals."""
     return _renewals(each for each in members if each.idle and each.shard in assignment.shards)
 
 
-def _by_labels_only(assignment: Assignment, members: Collection[Member]) -> list[str]:
+def _by_labels_only(assignment: Assignment, members: Collection[RingMember]) -> list[str]:
     """The shards by labels, unless a shard already works on what it got by ranges."""
     owners = {place.owner for _, place in assignment.groups}
     if any(m.available and m.report is not None and m.shard in owners for m in members):
@@ -711,7 +711,7 @@ def _by_labels_only(assignment: Assignment, members: Collection[Member]) -> list
     return sorted(m.shard for m in members if m.available and m.by_labels)
 
 
-def _renewals(members: Iterable[Member]) -> dict[str, str]:
+def _renewals(members: Iterable[RingMember]) -> dict[str, str]:
     return {member.shard: member.renewed for member in members if member.available}
 
 
