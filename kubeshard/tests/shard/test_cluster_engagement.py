@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -11,11 +12,11 @@ from typing import Any
 import pytest
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.shard.cluster_engagement import LONGEST, ClusterEngagement
+from kubeshard.shard.cluster_engagement import FORGOTTEN, LONGEST, PATIENCE, ClusterEngagement
 from kubeshard.shard.range_ownership import RangeOwnership, State
 from kubeshard.sharding.assignment import Assignment, Place
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.names import CLUSTERS_ANNOTATION
+from kubeshard.sharding.names import CLUSTERS_ANNOTATION, UNREACHABLE_ANNOTATION
 from kubeshard_lab.virtual_time import virtual_loop, virtual_time
 
 BUCKETS = Buckets(64, "cluster")
@@ -31,6 +32,7 @@ class Clusters:
         self.tries: list[float] = []
         self.broken: set[str] = set()
         self.busy: dict[str, float] = {}
+        self.down: set[str] = set()
         self.changed: Callable[[], None]
 
     def listen(self, changed: Callable[[], None]) -> None:
@@ -43,6 +45,9 @@ class Clusters:
         assert name not in self.engaged
         self.engaged.add(name)
         self.history.append(f"+{name}")
+
+    def silent(self, name: str) -> bool:
+        return name in self.down & self.engaged
 
     async def release(self, name: str) -> None:
         await asyncio.sleep(self.busy.get(name, 0.0))
@@ -67,6 +72,10 @@ class Shard:
         self.ownership.seen(Assignment.of(BUCKETS, places))
         await self._engagement.take_over(self.ownership.terms, self._tasks)
         await asyncio.sleep(0.1)
+
+    @property
+    def unreachable(self) -> set[str]:
+        return {*BUCKETS.clusters(self.said.get(UNREACHABLE_ANNOTATION, ""))[0]}
 
     def state(self, cluster: str) -> State:
         return self.ownership.state(BUCKETS.of_key(cluster))
@@ -176,3 +185,30 @@ async def test_the_manager_gets_and_loses_clusters_also_when_the_shard_is_no_mem
         clusters.changed()
         await asyncio.sleep(1)
     assert clusters.history == ["+eu"]
+
+
+@virtual_time
+async def test_a_cluster_that_is_silent_is_given_up_for_longer_each_time_and_not_once_it_is_heard() -> None:
+    clusters = Clusters("eu", "us")
+    clusters.down.add("eu")
+    async with shard_of(clusters) as shard:
+        epochs = itertools.count(1)
+        await shard.sees(next(epochs), "eu", "us")
+        await asyncio.sleep(PATIENCE - 10)
+        assert not shard.unreachable
+        for times in 1, 2, 4:
+            await asyncio.sleep(30 if times == 1 else PATIENCE + 10)
+            assert shard.unreachable == {"eu"}
+            await shard.sees(next(epochs), "us")  # another one has it
+            await asyncio.sleep(times * FORGOTTEN - 30)
+            assert shard.unreachable == {"eu"}
+            await asyncio.sleep(60)
+            assert not shard.unreachable
+            await shard.sees(next(epochs), "eu", "us")
+        await asyncio.sleep(PATIENCE + 10)
+        assert shard.unreachable == {"eu"}
+        await asyncio.sleep(10 * FORGOTTEN)
+        assert shard.unreachable == {"eu"}, "nobody else could have it"
+        clusters.down.clear()
+        await asyncio.sleep(10)
+        assert not shard.unreachable

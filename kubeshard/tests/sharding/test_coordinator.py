@@ -553,6 +553,26 @@ def test_what_is_used_of_the_buckets_is_divided_evenly_with_the_fewest_moves_and
         assert stayed == sum(min(have[shard], shares[shard]) for shard in shards)
 
 
+@given(
+    st.lists(st.sampled_from(["", "a", "b", "c"]), min_size=16, max_size=16),
+    st.sets(st.integers(0, 15), min_size=1),
+    st.dictionaries(st.integers(0, 15), st.sets(st.sampled_from(["a", "b", "c"]), min_size=1)),
+)
+def test_a_bucket_goes_to_who_can_work_on_it_if_anybody_can_and_stays_there(
+    owners: list[str], used: set[int], unable: dict[int, set[str]]
+) -> None:
+    buckets, weights = Buckets(16, "cluster"), dict.fromkeys("abc", Fraction(1))
+
+    def after(present: list[str]) -> list[str]:
+        places = {bucket: Place(owner) for bucket, owner in enumerate(present)}
+        return due(Assignment.of(buckets, places), weights, {}, used, unable)
+
+    first = after(owners)
+    for bucket, those in unable.items():
+        assert first[bucket] not in those or those == {"a", "b", "c"}
+    assert after(first) == first
+
+
 def test_the_clusters_of_a_shard_count_in_a_ring_by_clusters_only() -> None:
     lease = Lease(metadata=ObjectMeta(name="a", annotations={CLUSTERS_ANNOTATION: "eu,us"}))
     by_cluster, by_uid = Buckets(8, "cluster"), Buckets(8)

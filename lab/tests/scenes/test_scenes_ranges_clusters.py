@@ -357,6 +357,24 @@ def test_a_cluster_that_does_not_answer_harms_no_other_and_is_worked_on_once_it_
     simulate(scene)
 
 
+def test_a_cluster_that_only_its_shard_cannot_reach_is_another_ones_soon_and_stays_there() -> None:
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            cluster = fleet.of("s0")[0]
+            fleet.world.processes["s0"].cut_off(cluster=cluster)
+            await fleet.touch(cluster, "1")
+            await fleet.world.until(
+                lambda: fleet.owner(cluster) == "s1" and fleet.worked(cluster), within=300
+            )
+            fleet.world.processes["s0"].cut_off(down=False, cluster=cluster)
+            writes = fleet.writes
+            await asyncio.sleep(600)
+            assert (fleet.owner(cluster), fleet.writes) == ("s1", writes)
+            await fleet.until_settled("s0", "s1")
+
+    simulate(scene)
+
+
 def test_a_paused_shards_late_writes_are_refused_before_they_are_sent_or_by_their_version() -> None:
     async def scene() -> None:
         async with working("s0", "s1") as fleet:

@@ -35,6 +35,7 @@ from kubeshard.sharding.coordinator import (
     kinds_of,
     member_of,
     pins_of,
+    unable_of,
     used_by,
     weights_of,
 )
@@ -75,6 +76,8 @@ class SeenRanges:
     """Which of them gets a bucket whatever its weight."""
     used: frozenset[int] = frozenset()
     """The buckets of the known clusters, in a ring by clusters."""
+    unable: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """Which shards cannot work on a bucket, as they say."""
     selected: bool = True
     """Whether the API server selects hashes. If not, each shard receives all objects, and leaves others out."""
     written: Mapping[str, float] = field(default_factory=dict)
@@ -87,7 +90,7 @@ class SeenRanges:
     @cached_property
     def due(self) -> Sequence[str]:
         """Who should have each bucket."""
-        return due(self.assignment, self.weights, self.pins, self.used)
+        return due(self.assignment, self.weights, self.pins, self.used, self.unable)
 
     def with_shards(self, shards: Iterable[str]) -> SeenRanges:
         """With these instead. New ones have the weight 1."""
@@ -255,6 +258,7 @@ def seen_ranges(
         weights=weights,
         pins=pins_of(members.values(), weights),
         used=used_by(members.values()),
+        unable=unable_of(members.values(), weights),
         written=_written(found) if found is not None else {},
     )
 

@@ -76,6 +76,10 @@ class SharedClusters(Protocol):
         """
         ...
 
+    def silent(self, name: str) -> bool:
+        """Whether nothing can be read from the cluster, which is engaged."""
+        ...
+
     async def release(self, name: str) -> None:
         """Has controllers work there no more, and disconnects. Returns when the runs there have ended; if cancelled, it
         cancels them and goes on. Nothing happens to a cluster that is not engaged.

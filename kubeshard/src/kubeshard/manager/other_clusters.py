@@ -19,6 +19,7 @@ Not guaranteed: isolation of resources. All clusters share the process's event l
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -31,7 +32,7 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.client.kubeconfig import read_config
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
-from kubeshard.controller.syncing import SyncProblem, sync_problem
+from kubeshard.controller.syncing import SILENCE, SyncProblem, sync_problem
 from kubeshard.core.clusters import HOME_CLUSTER, check_cluster_name, named
 from kubeshard.core.errors import NotOurs
 from kubeshard.manager.controllers import Controllers
@@ -183,6 +184,10 @@ class OtherClusters(Collector):
         self._controllers.engage(*self._assemble(client.checked(cluster.check), cache, events))
         self._clusters[name] = cluster
         cluster.task = asyncio.create_task(self._run(cluster), name=f"cluster {name}")
+
+    def silent(self, name: str) -> bool:
+        """Whether nothing can be read from the cluster, and nothing is being read. Not if it is not engaged."""
+        return name in self._clusters and self._clusters[name].silent()
 
     async def release(self, name: str) -> None:
         """Has controllers work there no more, and disconnects. Returns when the runs there have ended; if cancelled, it
@@ -353,6 +358,14 @@ class _OtherCluster:
         if not silent or len(silent) < len(found):
             return None
         return max(silent, key=lambda each: each.error is not None)
+
+    def silent(self) -> bool:
+        """Whether it cannot be read, and does not send its first lists either."""
+        if (found := self.problem()) is None:
+            return False
+        answered = [each.last_answered for each in self.cache.informers if each.last_answered is not None]
+        now = self._client.world.clock.monotonic()
+        return found.error is not None or now - max(answered, default=-math.inf) > SILENCE
 
     def view(self) -> ClusterView:
         found = self.problem()

@@ -11,6 +11,11 @@ Each cluster is dealt with in a task of its own, so one that does not let go, or
 Guaranteed: a cluster that is ours and cannot be engaged is tried again, after pauses that double up to `LONGEST`
 seconds. One that does not respond has been engaged all the same: its caches try, as those of any cluster.
 
+A cluster that is silent (`controller.syncing`) for `PATIENCE` seconds may be so for this process only. So the Lease
+says that it cannot be reached, and another shard gets it, if there is one that does not say so, too. This shard says so
+for as long as it is silent, and for `FORGOTTEN` seconds once it has been handed over; twice as long each time, up to
+`LONGEST_FORGOTTEN`, if it was silent again when it came back. So one that nobody reaches moves ever more rarely.
+
 The Lease says which clusters the manager has, however many there are: they are what the coordinator divides evenly.
 """
 
@@ -18,18 +23,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.manager.membership import SharedClusters
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.range_ownership import RangeOwnership
 from kubeshard.shard.shard_lease import HeldShardLease
-from kubeshard.sharding.names import CLUSTERS_ANNOTATION
+from kubeshard.sharding.names import CLUSTERS_ANNOTATION, UNREACHABLE_ANNOTATION
 
 FIRST, LONGEST = 1.0, 60.0
+PATIENCE, LOOKED_AGAIN = 60.0, 10.0
+FORGOTTEN, LONGEST_FORGOTTEN = 3600.0, 86_400.0
 
 _log = get_logger("kubeshard.shard")
+
+
+class _Unreachable(NamedTuple):
+    """Until when it counts as such, and for how many seconds after it was silent last."""
+
+    until: float
+    seconds: float
 
 
 class ClusterEngagement:
@@ -47,6 +61,10 @@ class ClusterEngagement:
         self._settling: set[str] = set()
         """The clusters that have a task."""
         self._following = False
+        self._silent: dict[str, float] = {}
+        """Since when each cluster has been silent that this shard owns, or has not been engaged."""
+        self._unreachable: dict[str, _Unreachable] = {}
+        """What the Lease says, and said before."""
         self._changed = asyncio.Event()
         """The manager has got or lost a cluster."""
         clusters.listen(self._heard)
@@ -58,6 +76,7 @@ class ClusterEngagement:
         if not self._following:
             self._following = True
             tasks.create_task(self._follow(tasks), name="clusters of the manager")
+            tasks.create_task(self._look(), name="silent clusters")
 
     def _heard(self) -> None:
         """In a task of the manager's, for which nothing may fail here: the group may have ended by now."""
@@ -69,6 +88,37 @@ class ClusterEngagement:
             await self._changed.wait()
             self._changed.clear()
             self._adjust(tasks)
+
+    async def _look(self) -> NoReturn:
+        said = ""
+        while True:
+            await asyncio.sleep(LOOKED_AGAIN)
+            now, names = asyncio.get_running_loop().time(), self._clusters.names
+            for name in names:
+                if self._wanted(name) is None:
+                    self._silent.pop(name, None)
+                elif name in self._engaged and not self._clusters.silent(name):
+                    self._silent.pop(name, None)
+                    self._unreachable.pop(name, None)
+                elif now - self._silent.setdefault(name, now) >= PATIENCE:
+                    self._give_up(name, now)
+            self._unreachable = {name: each for name, each in self._unreachable.items() if name in names}
+            given_up = [name for name, each in self._unreachable.items() if now < each.until]
+            if said != (said := self._ownership.buckets.stated(given_up)):
+                self._held.says(UNREACHABLE_ANNOTATION, said)
+
+    def _give_up(self, name: str, now: float) -> None:
+        last = self._unreachable.get(name, _Unreachable(now, FORGOTTEN / 2))
+        if now < last.until:
+            self._unreachable[name] = _Unreachable(now + last.seconds, last.seconds)
+            return
+        seconds = min(2 * last.seconds, LONGEST_FORGOTTEN)
+        self._unreachable[name] = _Unreachable(now + seconds, seconds)
+        _log.warning(
+            "Cannot reach a cluster that this shard owns; another shard gets it, unless none can",
+            ring=self._ring,
+            cluster=name,
+        )
 
     def _adjust(self, tasks: asyncio.TaskGroup) -> None:
         for name in {*self._clusters.names, *self._engaged} - self._settling:

@@ -66,6 +66,7 @@ from kubeshard.sharding.names import (
     PROOFS_ANNOTATION,
     RING_LABEL,
     STATE_LABEL,
+    UNREACHABLE_ANNOTATION,
     UNRELEASED_ANNOTATION,
     WATCHDOG_ANNOTATION,
     WEIGHT_ANNOTATION,
@@ -96,12 +97,13 @@ _ANNOTATIONS = (
     KINDS_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
     CLUSTERS_ANNOTATION,
+    UNREACHABLE_ANNOTATION,
 )
 LONGEST = 512
 """Characters of a text of a Lease: more than a name, a time or an incarnation has."""
 LONGEST_REPORT = 16_384
 """Of what it says about ranges: a thousand buckets without neighbours."""
-_REPORTS = (OWNED_RANGES_ANNOTATION, CLUSTERS_ANNOTATION)
+_REPORTS = (OWNED_RANGES_ANNOTATION, CLUSTERS_ANNOTATION, UNREACHABLE_ANNOTATION)
 
 LOGGED_EVERY = 600.0
 

@@ -71,6 +71,7 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from kubeshard.core.builtin import Lease
@@ -95,6 +96,7 @@ from kubeshard.sharding.names import (
     LEAVING_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
     PINNED_ANNOTATION,
+    UNREACHABLE_ANNOTATION,
     WEIGHT_ANNOTATION,
 )
 from kubeshard.sharding.planner import Action, place
@@ -132,6 +134,8 @@ class RingMember(NamedTuple):
     """Those that its program has, in a ring by clusters, if it says their names."""
     used: frozenset[int] = frozenset()
     """Their buckets."""
+    cannot: frozenset[int] = frozenset()
+    """The buckets of those of them that it cannot reach."""
     idle: bool = False
     """Whether it says that it works on nothing, and has not read the assignment."""
     kinds: frozenset[str] = frozenset()
@@ -427,7 +431,9 @@ class Coordinator:
             self.unable, ours = True, ", ".join(sorted(self._membership.kinds))
             self.note = kinds.problem or f"the shards of the ring do not work on {ours}, as this program does"
         now, settled = self._clock.monotonic(), self._settled(assignment, weights)
-        owners = due(assignment, weights, pins_of(members, weights), used_by(members))
+        owners = due(
+            assignment, weights, pins_of(members, weights), used_by(members), unable_of(members, weights)
+        )
         moves = _moves(assignment, owners, weights, alive)
         if settled > now:
             if len(moves) > (urgent := sum(move.urgent for move in moves.values())):
@@ -538,7 +544,10 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingM
     if meta.annotation(LEAVING_ANNOTATION):
         weight, pinned = Fraction(0), frozenset()
     idle = report is None and not owns_some(said)
-    said_clusters = meta.annotation(CLUSTERS_ANNOTATION) if buckets.by == "cluster" else ""
+    names, used, cannot = frozenset[str](), frozenset[int](), frozenset[int]()
+    if buckets.by == "cluster":
+        names, used = buckets.clusters(meta.annotation(CLUSTERS_ANNOTATION))
+        _, cannot = buckets.clusters(meta.annotation(UNREACHABLE_ANNOTATION))
     found = RingMember(
         meta.name,
         available,
@@ -548,7 +557,9 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingM
         by_labels,
         differs,
         pinned,
-        *buckets.clusters(said_clusters),
+        names,
+        used,
+        cannot,
         idle,
         _kinds(lease),
     )
@@ -677,24 +688,44 @@ def used_by(members: Iterable[RingMember]) -> frozenset[int]:
     return frozenset[int]().union(*(member.used for member in members if member.available))
 
 
+def unable_of(members: Iterable[RingMember], weights: Mapping[str, Fraction]) -> dict[int, frozenset[str]]:
+    """Which shards cannot work on a bucket, of those that get something."""
+    able = [each for each in members if weights.get(each.shard)]
+    buckets = frozenset[int]().union(*(each.cannot for each in able))
+    return {bucket: frozenset(m.shard for m in able if bucket in m.cannot) for bucket in sorted(buckets)}
+
+
 def due(
     assignment: Assignment,
     weights: Mapping[str, Fraction],
     pins: Mapping[int, str],
     used: Collection[int] = (),
+    unable: Mapping[int, Collection[str]] = MappingProxyType({}),
 ) -> list[str]:
     """Who should have each bucket. What somebody is asked to hand over counts as handed over: the next shard that joins
     does not stop it. Who would have a bucket that is in `pins` gets nothing in its place, so no others move for it.
 
     `used`: those of few that have anything in them. They are divided by themselves, and the others, too: objects are so
     many that all buckets have about as many, but of ten clusters in a thousand buckets, one shard may have seven.
+
+    `unable`: who cannot work on a bucket, and gets it only if nobody can. It stays with who has it, or else goes to who
+    has least; the rest is divided without it.
     """
     owners = [target if weights.get(target, 0) else owner for owner, target, _ in assignment.places]
+    able = {
+        bucket: shards
+        for bucket, those in unable.items()
+        if (shards := [shard for shard in weights if weights[shard] and shard not in those])
+    }
     for part in (True, False):
-        buckets = [bucket for bucket in range(len(owners)) if (bucket in used) is part]
+        buckets = [b for b in range(len(owners)) if b not in able and (b in used) is part]
         divided = divide([owners[bucket] for bucket in buckets], weights)
         for bucket, shard in zip(buckets, divided, strict=True):
             owners[bucket] = shard
+    for bucket, shards in able.items():
+        if owners[bucket] not in shards:
+            have = Counter(owners[each] for each in used)
+            owners[bucket] = min(shards, key=lambda shard: (have[shard] / weights[shard], shard))
     return [pins.get(bucket, shard) for bucket, shard in enumerate(owners)]
 
 

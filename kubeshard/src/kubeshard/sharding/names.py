@@ -123,6 +123,11 @@ CLUSTERS_ANNOTATION = "alpha.sharding.timebertt.dev/clusters"
 if these are too long, `buckets:` and the buckets of all, such as `0004-0004,0031-0039`.
 """
 
+UNREACHABLE_ANNOTATION = "alpha.sharding.timebertt.dev/unreachable"
+"""On the same, in a ring by clusters: the clusters that the shard cannot reach, as above. Another one gets them, unless
+all say so. A shard that has handed one over says so for some time, which doubles when it was the same again.
+"""
+
 KINDS_ANNOTATION = "alpha.sharding.timebertt.dev/kinds"
 """On the same: the primary kinds of the controllers of the shard's program, as resources, separated by commas. Shards
 with none in common do not share out buckets. Without it, the shard is taken to work on all of them.

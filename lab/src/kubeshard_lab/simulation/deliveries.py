@@ -29,7 +29,13 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding.assignment import Assignment, Place, Unreadable
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import assignment_name, bucket_label, drain_label, shard_label
+from kubeshard.sharding.names import (
+    UNREACHABLE_ANNOTATION,
+    assignment_name,
+    bucket_label,
+    drain_label,
+    shard_label,
+)
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.processes import Process
@@ -37,6 +43,7 @@ from kubeshard_lab.simulation.processes import Process
 THINGS = GroupResource("sim.example", "things")
 CHILDREN = GroupResource("", "configmaps")
 NAMESPACES = GroupResource("", "namespaces")
+LEASES = GroupResource("coordination.k8s.io", "leases")
 
 Changes = Iterable[tuple[GroupResource, Event]]
 
@@ -163,10 +170,18 @@ class Ranged(Labelled):
         what = "clusters" if self._clusters else "buckets"
         counted = map(self._buckets.of_key, self._clusters) if self._clusters else range(len(self._places))
         shares = Counter(self._places[bucket].owner for bucket in counted)
-        even = shares.total() / max(1, len(shards))
+        even, uneven = shares.total() / max(1, len(shards)), 1 + self._avoided
         for shard in sorted({*shards, *shares}):
-            if shard not in shards or abs(shares[shard] - even) >= 1:
+            if shard not in shards or abs(shares[shard] - even) >= uneven:
                 yield f"{shares[shard]} {what} are {shard or 'nobody'}'s"
+
+    @property
+    def _avoided(self) -> int:
+        """How many shards say that they could not reach a cluster, and get others instead."""
+        leases = self._store.objects(LEASES).values()
+        return sum(
+            bool((each["metadata"].get("annotations") or {}).get(UNREACHABLE_ANNOTATION)) for each in leases
+        )
 
     def _changed(self, store: Store, resource: GroupResource) -> None:
         event, self.unremembered = stored_last(store, resource), False

@@ -19,8 +19,6 @@ from kubeshard_lab.simulation.history import Entry
 from kubeshard_lab.simulation.processes import Process
 from kubeshard_lab.simulation.properties import CRASH, OVERLAP, Property
 
-LEASES = GroupResource("coordination.k8s.io", "leases")
-
 
 class Violation(NamedTuple):
     """What an oracle noticed. `about`: the name of the object. `authors`: the oracle is an invariant of the author."""

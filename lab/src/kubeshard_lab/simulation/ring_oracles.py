@@ -32,8 +32,8 @@ from kubeshard.sharding.waiting import NEW
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
-from kubeshard_lab.simulation.deliveries import CHILDREN, THINGS
-from kubeshard_lab.simulation.oracles import LEASES, Job, Oracles, Sender, SimulationResult, labels_of
+from kubeshard_lab.simulation.deliveries import CHILDREN, LEASES, THINGS
+from kubeshard_lab.simulation.oracles import Job, Oracles, Sender, SimulationResult, labels_of
 from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
 from kubeshard_lab.simulation.properties import (
     AMNESTY,

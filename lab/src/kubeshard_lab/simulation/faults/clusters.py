@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault_by
+from kubeshard_lab.simulation.processes import name_of
 
 
 @fault_by("cluster")
 async def cluster_cut(on: Injection) -> None:
-    """A shard cannot reach a cluster that others reach; what it sent arrives when it can."""
+    """A shard cannot reach one of its clusters, and others can; what it sent arrives when it can."""
     if process := on.one("s"):
-        cluster = on.a_cluster()
+        world, shard = on.world, name_of(process.name)
+        own = {world.cluster_of(name) for name, owner in world.owners().items() if owner == shard}
+        cluster = on.rng.choice(sorted(own or world.places))
         process.cut_off(cluster=cluster)
-        await on.lasts(3, 90)
+        await on.lasts(3, 200)
         process.cut_off(down=False, cluster=cluster)
 
 

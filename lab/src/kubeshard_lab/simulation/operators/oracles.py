@@ -28,12 +28,13 @@ from kubeshard.runtime.logs import error_line
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard_apiserver.history import Event
 from kubeshard_lab.simulation.cluster import SimulatedCluster
+from kubeshard_lab.simulation.deliveries import LEASES
 from kubeshard_lab.simulation.history import Recorder
 from kubeshard_lab.simulation.operators.families import Families, controller_uid
 from kubeshard_lab.simulation.operators.recording import Requested
 from kubeshard_lab.simulation.operators.shape import Shape
 from kubeshard_lab.simulation.operators.snapshot import Invariant, Snapshot
-from kubeshard_lab.simulation.oracles import LEASES, Job, Oracles, Sender, SimulationResult, labels_of
+from kubeshard_lab.simulation.oracles import Job, Oracles, Sender, SimulationResult, labels_of
 from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
 from kubeshard_lab.simulation.properties import (
     ALWAYS,

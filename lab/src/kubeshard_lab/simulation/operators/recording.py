@@ -10,10 +10,10 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.history import Event
 from kubeshard_lab.simulation.cluster import SimulatedCluster
+from kubeshard_lab.simulation.deliveries import LEASES
 from kubeshard_lab.simulation.history import Changed, Entry, LeaseChanged, Recorder
 from kubeshard_lab.simulation.operators.families import Families, controller_uid
 from kubeshard_lab.simulation.operators.shape import Shape
-from kubeshard_lab.simulation.oracles import LEASES
 from kubeshard_lab.simulation.processes import name_of
 
 
