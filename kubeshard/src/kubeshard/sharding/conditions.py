@@ -49,30 +49,6 @@ RANGES_ASSIGNED = "RangesAssigned"
 KEYS_DIFFER = "KeysDiffer"
 """Some objects are placed where the Go sharder would not place them: do not let it work on the ring, too."""
 
-OWN_CONDITIONS = frozenset(
-    {
-        CONFLICT,
-        RESOURCES_ACCEPTED,
-        RESOURCES_RESOLVED,
-        PERMITTED,
-        SELECTOR_VALID,
-        NAMESPACES_ACCEPTED,
-        SHARDS_ACCEPTED,
-        WEBHOOK_REACHED,
-        WEBHOOK_CONTESTED,
-        SEVERAL_SHARDERS,
-        LEASES_WRITTEN,
-        DRAIN_STUCK,
-        TAKEOVERS_PAUSED,
-        ASSIGNMENT_STUCK,
-        CONFIRMATION_AWAITED,
-        STRICT_HANDOVER_ACCEPTED,
-        CLEANED_UP,
-        KEYS_DIFFER,
-        RANGES_ASSIGNED,
-    }
-)
-
 CHANGING = frozenset({DRAIN_STUCK, ASSIGNMENT_STUCK, CONFIRMATION_AWAITED, WEBHOOK_CONTESTED})
 """Conditions whose message changes with the objects or the times that it is about: they are told when they begin."""
 
@@ -202,9 +178,20 @@ def findings(
     """The conditions besides Ready that currently apply, without times. Findings about resources that the ring
     no longer has are ignored.
     """
+    return [
+        Condition(type=type_, status=status, reason=reason, message=for_people(message, MAX_MESSAGE))
+        for type_, status, reason, message in _candidates(report, resources, shards, max_shards)
+        if message
+    ]
+
+
+def _candidates(
+    report: RingReport, resources: RingResources, shards: list[Shard], max_shards: int
+) -> list[tuple[str, str, str, str]]:
+    """Type, status, reason and message of all conditions besides Ready; the message is "" where there is nothing."""
     refused = [problem.message for problem in resources.problems if not problem.conflict]
     conflicts = [problem.message for problem in resources.problems if problem.conflict]
-    candidates = [
+    return [
         (CONFLICT, "True", "ResourceConflict", "; ".join(conflicts)),
         (RESOURCES_ACCEPTED, "False", "ResourcesRefused", "; ".join(refused)),
         (RESOURCES_RESOLVED, "False", "ResourcesUnresolved", _unresolved(report, resources)),
@@ -229,11 +216,6 @@ def findings(
             _UNABLE if report.ranges_unable else "AssignmentUnusable",
             report.ranges_problem,
         ),
-    ]
-    return [
-        Condition(type=type_, status=status, reason=reason, message=for_people(message, MAX_MESSAGE))
-        for type_, status, reason, message in candidates
-        if message
     ]
 
 
@@ -433,3 +415,7 @@ def _number(found: Mapping[str, Objects]) -> str:
 def _by_shard(found: Mapping[str, Objects]) -> str:
     parts = [f"{shard} ({objects})" for shard, objects in sorted(found.items())]
     return ", ".join(parts[:10]) + (f" and {len(parts) - 10} more shards" if len(parts) > 10 else "")
+
+
+OWN_CONDITIONS = frozenset(type_ for type_, *_ in _candidates(RingReport(), RingResources(()), [], 0))
+"""The types of `findings`."""
