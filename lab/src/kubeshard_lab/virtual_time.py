@@ -143,7 +143,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """As the loop of a process is that of its main thread, this is where the callback runs."""
         if context is None and (thread := _THREAD.get()) is not None:
             context = thread.main.context()
-        return super().call_soon_threadsafe(callback, *args, context=context)
+        return self.call_soon(callback, *args, context=context)
 
     def _write_to_self(self) -> None:
         """The selector never blocks, so that nothing has to wake it."""

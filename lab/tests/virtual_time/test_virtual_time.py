@@ -10,6 +10,8 @@ from kubeshard_lab.virtual_time import (
     OutOfTime,
     SleepsForever,
     VirtualClock,
+    VirtualThread,
+    VirtualTimeLoop,
     run_virtual,
     settle,
     virtual_time,
@@ -134,3 +136,20 @@ async def test_a_wait_for_a_clock_that_stood_still_comes_to_an_end() -> None:
         await asyncio.sleep(due - clock.monotonic())
         waits += 1
     assert waits == 1
+
+
+@virtual_time
+async def test_what_another_thread_asks_of_the_loop_of_its_process_waits_while_that_is_blocked() -> None:
+    loop, answered = asyncio.get_running_loop(), asyncio.Event()
+    assert isinstance(loop, VirtualTimeLoop)
+    main = VirtualThread(loop)
+
+    async def ask() -> None:
+        loop.call_soon_threadsafe(answered.set)
+
+    main.stop()
+    await VirtualThread(loop, main).start(ask(), "another thread")
+    await asyncio.sleep(5)
+    assert not answered.is_set()
+    main.resume()
+    await answered.wait()
