@@ -256,7 +256,8 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
     if len(sharing) > 1:
         problems.append(
             f"the shards in each of the namespaces {', '.join(sharing)} share out all objects by ranges, so each object"
-            " is worked on several times: give all but one another ring, by its name, or stop them"
+            " is worked on several times: stop all but one, or give each a ring of its own name and namespaces of its own to"
+            " work in"
         )
     elif len(namespaces) > 1:
         problems.append(
