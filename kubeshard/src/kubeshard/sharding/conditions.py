@@ -256,8 +256,7 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
     if len(sharing) > 1:
         problems.append(
             f"the shards in each of the namespaces {', '.join(sharing)} share out all objects by ranges, so each object"
-            " is worked on several times: stop all but one, or give each a ring of its own name and namespaces of its own to"
-            " work in"
+            " is worked on several times: stop all but one, or give each another ring, and other namespaces to work in"
         )
     elif len(namespaces) > 1:
         problems.append(
