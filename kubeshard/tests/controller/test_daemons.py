@@ -272,7 +272,7 @@ async def test_writes_without_end_take_no_more_memory_than_one() -> None:
     writes, kind = OwnWrites(VirtualClock()), form_of(App).kind
     for version in range(1000):
         writes.record(WriteRecord(kind, Key("ns", "a"), "u", str(version), None, False))
-    (objects,) = writes._pending.values()
+    (objects,) = writes.pending.values()
     assert [answered.write.resource_version for answered in objects[Key("ns", "a")]] == ["999"]
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
@@ -70,6 +70,8 @@ class Cache:
         self._on_watch_error = on_watch_error
         self._shared = SharedKnowledge(enabled=streaming_lists)
         self._informers: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
+        self._of: dict[tuple[str, str], Sequence[Informer[Any]]] = {}
+        """The same by group and kind, as far as it was asked for."""
         self._moved: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
         """Rescoped informers by their previous scopes."""
         self._asked: set[tuple[Form[Any], Scope]] = set()
@@ -226,6 +228,7 @@ class Cache:
 
     def _declarations_changed(self) -> None:
         self.declarations += 1
+        self._of.clear()
         if self._redeclared is not None:
             self._redeclared.set_result(None)
             self._redeclared = None
@@ -310,14 +313,16 @@ class Cache:
     def informers(self) -> Sequence[Informer[Any]]:
         return tuple(self._informers.values())
 
-    def informers_of(self, kind: Kind | GroupKind) -> Iterator[Informer[Any]]:
+    def informers_of(self, kind: Kind | GroupKind) -> Sequence[Informer[Any]]:
         """The informers of a kind, in any version, form and scope."""
-        group, name = kind.group, kind.kind
-        return (
-            informer
-            for informer in self._informers.values()
-            if (its := informer.form.kind).kind == name and its.group == group
-        )
+        known = self._of.get((kind.group, kind.kind))
+        if known is None:
+            known = self._of[kind.group, kind.kind] = tuple(
+                informer
+                for informer in self._informers.values()
+                if (its := informer.form.kind).kind == kind.kind and its.group == kind.group
+            )
+        return known
 
     # Running
 

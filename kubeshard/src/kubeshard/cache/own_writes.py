@@ -66,14 +66,15 @@ class OwnWrites:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._pending: dict[GroupKind, dict[Key, list[_Answered]]] = {}
+        self.pending: dict[GroupKind, dict[Key, list[_Answered]]] = {}
+        """Those that have an answer. To be read only: without any, there is nothing to wait for."""
         self.written: set[tuple[str, str, str]] | None = None
         """Gets kind, namespace and name of what is written; of some of it if it is much."""
         self.recorded = 0
         self.lost: dict[tuple[Kind, Key], _Answered] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._pending or self.lost)
+        return bool(self.pending or self.lost)
 
     def record(self, write: WriteRecord) -> None:
         if self.written is not None and len(self.written) < MOST_WRITTEN:
@@ -82,7 +83,7 @@ class OwnWrites:
         if write.lost:
             self.lost[write.kind, write.key] = _Answered(write, self._clock.monotonic())
             return
-        objects = self._pending.setdefault(write.kind.group_kind, {})
+        objects = self.pending.setdefault(write.kind.group_kind, {})
         answered = _Answered(write, self._clock.monotonic())
         writes = objects.setdefault(write.key, [])
         if writes and _supersedes(write, writes[-1].write):
@@ -106,7 +107,7 @@ class OwnWrites:
         seconds; then the writes stay pending.
         """
         kind = (target if isinstance(target, Kind) else form_of(target).kind).group_kind
-        if kind not in self._pending:
+        if kind not in self.pending:
             return
         deadline = self._clock.monotonic() + timeout
         while behind := self._first_behind(cache, kind):
@@ -147,13 +148,13 @@ class OwnWrites:
         if self.lost:
             latest = self._clock.monotonic() - LOST
             self.lost = {which: each for which, each in self.lost.items() if each.at > latest}
-        for kind in list(self._pending):
+        for kind in list(self.pending):
             self._first_behind(cache, kind)
 
     def _first_behind(self, cache: Cache, kind: GroupKind) -> tuple[Informer[Any], WriteRecord] | None:
         """An informer that has not seen a write, and that write. Forgets writes that all informers have seen."""
-        objects = self._pending.get(kind, {})
-        informers = list(cache.informers_of(kind))
+        objects = self.pending.get(kind, {})
+        informers = cache.informers_of(kind)
         for key, writes in list(objects.items()):
             for informer in informers:
                 unread = [
@@ -164,7 +165,7 @@ class OwnWrites:
                 if unread and not has_seen(informer, key, unread):
                     return informer, unread[-1]
             del objects[key]
-        self._pending.pop(kind, None)
+        self.pending.pop(kind, None)
         return None
 
 

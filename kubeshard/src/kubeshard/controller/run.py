@@ -160,7 +160,7 @@ class Run:
             return obj
         if not informer.has_synced:
             await self.reader.filled(form)
-        if self.writes:
+        if self.writes.pending:
             await self.writes.settled(self.reader.cache, form.kind)
         return self.reader.get_from(informer, name, place)
 
@@ -183,7 +183,7 @@ class Run:
             return found
         if not self.reader.informer(form).has_synced:
             await self.reader.filled(form)
-        if self.writes:
+        if self.writes.pending:
             await self.writes.settled(self.reader.cache, form.kind)
         return self.reader.list(form, place, index=index, labels=labels)
 

@@ -374,7 +374,7 @@ class Workers:
         """The object with what earlier runs wrote, and why only its metadata could be decoded."""
         if writes.lost:
             await writes.find_out(self._cluster.cache, self._client)
-        if writes and self._primary.has_synced and self._inputs.complete():
+        if writes.pending and self._primary.has_synced and self._inputs.complete():
             await writes.settled(self._cluster.cache, self._form)
         elif not self._primary.has_synced:
             self._inputs.check()

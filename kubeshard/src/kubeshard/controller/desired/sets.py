@@ -391,7 +391,7 @@ class Observer:
         """Returns once it shows what runs for this key wrote."""
         if not informer.has_synced:
             await self._run.reader.filled(informer.form)
-        if self._run.writes:
+        if self._run.writes.pending:
             await self._run.writes.settled(self._run.reader.cache, informer.form.kind)
 
     async def _unwatched(self, set_: ApplySet, unseen: dict[Address, Exception]) -> list[KubeObject]:
