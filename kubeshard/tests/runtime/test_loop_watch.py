@@ -64,6 +64,11 @@ class Watch(LoopWatchThread):
         super().__init__(self.blocking.append, **options)
         self.limit = limit
         self._begun = self.sleep = Sleep(then)
+        self.answers = 0
+
+    def _answer(self) -> None:
+        self.answers += 1
+        super()._answer()
 
 
 def compute(news: threading.Event) -> None:
@@ -120,18 +125,13 @@ async def test_so_is_what_blocks_a_loop_that_slept_until_then(records: Records) 
 
 @on_each_loop
 async def test_a_loop_that_slept_is_asked_again_only_when_something_runs(records: Records) -> None:
-    loop, asked, slept = asyncio.get_running_loop(), list[int](), asyncio.Event()
-
-    def waited(thread: int) -> float:
-        asked.append(thread)
-        return 0.0
+    loop, slept, counts = asyncio.get_running_loop(), asyncio.Event(), list[int]()
 
     def asleep() -> None:
-        counts.append(len(asked))
+        counts.append(watch.answers)
         loop.call_soon_threadsafe(slept.set)
 
-    counts = list[int]()
-    with (watch := Watch(then=asleep, waited=waited)):
+    with (watch := Watch(then=asleep)):
         for _ in range(3):
             await slept.wait()
             slept.clear()

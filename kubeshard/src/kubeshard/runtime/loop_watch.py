@@ -152,14 +152,17 @@ class LoopWatchThread:
         tripwire.remove()
 
     def _ask(self) -> None:
-        asked, waited = time.monotonic(), self._waited(self._native_id)
         self._answered.clear()
-        self._asked_at = asked
+        self._asked_at = asked = time.monotonic()
         self._loop.call_soon_threadsafe(self._answer)
-        if self._over.is_set() or self._answered.wait(self.limit or None):
+        if self._over.is_set() or self._answered.wait(self.limit / 4 or None):
             return
-        lag, waited = time.monotonic() - asked, self._waited(self._native_id) - waited
-        if waited > lag / 2:
+        late, waited = time.monotonic(), self._waited(self._native_id)  # only now: it reads a file
+        if self._answered.wait(self.limit * 3 / 4):
+            return
+        now, waited = time.monotonic(), self._waited(self._native_id) - waited
+        lag = now - asked
+        if waited > (now - late) / 2:
             _log.warning(
                 "The event loop is late, because the process gets no processor",
                 seconds=round(lag, 1),
