@@ -9,7 +9,7 @@ import pytest
 from recorded import Recorded
 
 from kubeshard_lab.experiment.levels import Measured, judge
-from kubeshard_lab.experiment.objectives import Matcher
+from kubeshard_lab.experiment.objectives import objectives
 from kubeshard_lab.experiment.quantiles import increase, of_buckets, of_samples
 from kubeshard_lab.experiment.recording import Generation, Level, Request, read_run
 from kubeshard_lab.experiment.scrapes import read_scrapes
@@ -65,19 +65,22 @@ def test_the_increase_of_a_counter_survives_a_restart(begin: float, end: float, 
 
 
 @pytest.mark.parametrize(
-    ("matcher", "accepted"),
+    ("labels", "covering"),
     [
-        (Matcher("verb", "=", "GET"), True),
-        (Matcher("verb", "!=", "GET"), False),
-        (Matcher("verb", "=~", "LIST|GET"), True),
-        (Matcher("verb", "=~", "GE"), False),  # the whole value
-        (Matcher("verb", "!~", "POST|PUT"), True),
-        (Matcher("absent", "=", ""), True),  # a missing label is empty
+        ({"verb": "PATCH", "scope": "resource"}, ["latency-mutating"]),
+        ({"verb": "WATCH", "scope": "cluster"}, []),
+        ({"verb": "GET", "scope": "resource"}, ["latency-read-resource"]),
+        ({"verb": "GET", "scope": "resource", "subresource": "log"}, []),
+        ({"verb": "POST", "scope": "resource", "subresource": "exec"}, []),
+        ({"verb": "LIST", "scope": "namespace", "subresource": ""}, ["latency-read-namespace-cluster"]),
     ],
     ids=str,
 )
-def test_a_matcher_is_that_of_promql(matcher: Matcher, accepted: bool) -> None:
-    assert matcher.accepts({"verb": "GET"}) is accepted
+def test_each_request_counts_for_one_level_of_the_api_server_and_streams_for_none(
+    labels: dict[str, str], covering: list[str]
+) -> None:
+    servers = [each for each in objectives() if each.role == "server"]
+    assert [each.name for each in servers if each.covers(labels)] == covering
 
 
 @pytest.fixture

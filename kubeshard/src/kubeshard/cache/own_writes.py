@@ -45,8 +45,6 @@ from kubeshard.runtime.clock import Clock
 K = TypeVar("K")
 
 PATIENCE = 5.0
-
-
 LOST = 300.0
 """Seconds after which a write without an answer is in all caches, if it took effect at all."""
 

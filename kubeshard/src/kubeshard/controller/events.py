@@ -59,7 +59,6 @@ FLUSH_TIMEOUT = 5.0
 MAX_NOTE = 1024
 MAX_WORD = 128
 
-
 E = TypeVar("E", bound=KubeObject)
 
 

@@ -32,7 +32,6 @@ from kubeshard.core.times import second_time
 
 T = TypeVar("T", bound=KubeObject)
 
-
 TRIES = 4
 """Attempts to write one status while others change the object."""
 

@@ -13,8 +13,6 @@ API_SERVER_PORTS = (443, 6443, 8443, 16443)
 """Ports of API servers: behind Services, and those of kubeadm and similar tools, minikube, and microk8s."""
 
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a path
-
-
 _CONTROL_PLANE = "networkPolicy.controlPlane"
 
 

@@ -66,8 +66,6 @@ CLEANERS = ("generic-garbage-collector", "namespace-controller")
 
 
 ME = "request.userInfo.?extra[?'authentication.kubernetes.io/pod-name'].orValue([''])[0]"
-
-
 _LABEL_VALUE = "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 
 

@@ -68,8 +68,6 @@ DRAIN_PENDING = "drain is pending"
 OWNER_DRAIN_PENDING = "drain of the owner is pending"
 RING_DELETED = "the ring is being deleted"
 OWNER_UNKNOWN = "its controller is controlled, too: the sharder looks for the owner of both, and assigns it"
-
-
 NOT_SHARDED = ("no_controller", "foreign_controller", "owner_unknown", "key")
 """Why a ring does not shard an object of its resource in a namespace that it selects (`not_sharded`)."""
 

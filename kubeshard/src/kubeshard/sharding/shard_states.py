@@ -722,8 +722,6 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
 
 
 _NONE: Mapping[Key, _Record] = {}
-
-
 REMEMBERED = 1000
 """Names without a Lease: they are read from labels, which any user may write."""
 

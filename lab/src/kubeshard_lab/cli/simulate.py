@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kubeshard_lab.simulation.script import Delivery, Operator, Script, Sharder
 
 EVENTS = 30
-
-
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 

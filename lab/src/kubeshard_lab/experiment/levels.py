@@ -153,10 +153,11 @@ class _Buckets:
                     self._take(scrape, family)
 
     def _take(self, scrape: Scrape, family: Metric) -> None:
+        bucket = f"{family.name}_bucket"
         for objective in self._objectives:
             if (objective.role, objective.histogram) == (scrape.role, family.name):
                 for sample in family.samples:
-                    if sample.name == objective.bucket and objective.covers(sample.labels):
+                    if sample.name == bucket and objective.covers(sample.labels):
                         series = self._found(objective, scrape.process, sample.labels)
                         series.times.append(scrape.time)
                         series.values.append(sample.value)

@@ -42,11 +42,7 @@ from kubeshard_lab.experiment.servers import RunningServer
 from kubeshard_lab.experiment.setups import Programs
 
 LEASE_SECONDS = 15.0
-
-
 SCRAPE_EVERY = 5.0
-
-
 _SERVER_SCRAPE_EVERY = 3
 """The server's metrics are long: they are read in each third round."""
 

@@ -25,11 +25,7 @@ GRACE = 30.0
 
 
 FIRST = 10.0
-
-
 LONGEST = 300.0
-
-
 FORGIVEN_AFTER = 600.0
 
 

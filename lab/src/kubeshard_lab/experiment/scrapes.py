@@ -21,11 +21,7 @@ from kubeshard.runtime.transport import HttpRequest, Transport, TransportError
 from kubeshard.runtime.world import World
 
 SCRAPES = "scrapes.txt"
-
-
 HEAD = "# scrape "
-
-
 _ABOUT = re.compile(r"^# (?:HELP|TYPE) (\S+)", re.M)
 
 

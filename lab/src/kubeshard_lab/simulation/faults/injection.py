@@ -369,13 +369,9 @@ Fault = Callable[[Injection], Coroutine[Any, Any, None]]
 
 
 KINDS: dict[str, Fault] = {}
-
-
 ONLY_BY: dict[str, Collection[Delivery]] = {}
 """Kinds that there are only if objects are delivered so."""
 RANGES: Collection[Delivery] = ("uid", "namespace", "cluster")
-
-
 AIMED: set[str] = set()
 """Kinds that are inflicted only when they are asked for. They judge what comes of them, if nothing else goes wrong."""
 
