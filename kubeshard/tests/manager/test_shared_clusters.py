@@ -14,6 +14,9 @@ from manager_bench import FakeMembership
 
 from kubeshard import HOME_CLUSTER, OTHER_CLUSTERS, Manager, errors
 from kubeshard.controller import Context, Controller, Index, Reconciler
+from kubeshard.controller.reconciler import RunFn
+from kubeshard.controller.run import Run
+from kubeshard.controller.workers import Workers
 from kubeshard.core import ConfigMap, Key, Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.manager.membership import RightLost, SharedClusters
 from kubeshard.shard import Ranges, Sharding
@@ -121,14 +124,18 @@ class Remembering(Reconciler[ConfigMap]):
 
     def __init__(self, busy: float = 0.0) -> None:
         self.seen: set[Key] = set()
+        self.forgotten: set[Key] = set()
+        self.runs = 0
         self._busy = busy
 
     async def reconcile(self, ctx: Context, obj: ConfigMap) -> None:
         self.seen.add(ctx.key)
+        self.runs += 1
         await asyncio.sleep(self._busy)
 
     async def gone(self, ctx: Context, key: Key) -> None:
         self.seen.discard(key)
+        self.forgotten.add(key)
 
     def of(self, cluster: str) -> bool:
         return any(key.cluster == cluster for key in self.seen)
@@ -154,6 +161,41 @@ async def test_what_was_in_a_cluster_is_gone_for_the_reconciler_when_it_has_been
             assert (remembering.of("eu"), remembering.of("us")) == (False, True)
             await process.manager.remove_cluster("us")
             assert not remembering.seen
+
+
+@virtual_time
+async def test_a_run_that_waits_while_its_cluster_is_handed_over_does_nothing_but_to_find_its_object_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    remembering, newest, reads = Remembering(), Workers._newest, asyncio.Event()
+
+    async def late(self: Workers, *of: Any) -> Any:
+        found = await newest(self, *of)
+        await reads.wait()
+        return found
+
+    def unless_handed_over(inner: RunFn) -> RunFn:
+        async def run_of(run: Run, obj: Any) -> Any:
+            return await inner(run, obj) if obj is None else None
+
+        return run_of
+
+    monkeypatch.setattr(Workers, "_newest", late)
+    sharded = Controller(
+        name="sharded", reconciler=remembering, primary=ConfigMap, clusters=OTHER_CLUSTERS
+    ).guarded(unless_handed_over)
+    async with Places("eu") as places:
+        await filled(places)
+        member = FakeMembership([], shares_clusters=True)
+        async with places.manager(sharded, sharding=member) as process:
+            await asyncio.sleep(1)
+            ring_of(process).engage("eu")
+            await asyncio.sleep(1)
+            releasing = asyncio.create_task(ring_of(process).release("eu"))
+            await asyncio.sleep(1)
+            reads.set()
+            await releasing
+            assert (remembering.runs, len(remembering.forgotten)) == (0, 1)
 
 
 @virtual_time

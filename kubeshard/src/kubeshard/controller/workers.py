@@ -203,8 +203,8 @@ class Workers:
             self._queue.add(key, _RESUMED, priority=self._parked.pop(key))
             await pace.step()
 
-    def _check(self) -> None:
-        if not self._left:
+    def _check(self, obj: KubeObject | None) -> None:
+        if obj is not None or not self._left:
             self._inputs.check()
 
     def _begin_worker(self, group: asyncio.TaskGroup, gates: Sequence[Gate]) -> None:
@@ -337,7 +337,8 @@ class Workers:
         forgotten: Sequence[str],
     ) -> object:
         with activities, self._writes.recording(key, written) as writes:
-            obj, undecodable = (None, None) if self._left else await self._newest(key, writes)
+            left = self._left  # it may be while the run waits
+            obj, undecodable = (None, None) if left else await self._newest(key, writes)
             if obj is None:
                 self._queue.drop_delay(key)
                 self._sets.forget(key)
@@ -366,7 +367,7 @@ class Workers:
             run.timeout = self._deadlines.seconds
             if undecodable is not None:
                 run.undecodable = undecodable
-            return await (self._unguarded if self._left else self._reconcile)(run, obj)
+            return await (self._unguarded if left else self._reconcile)(run, obj)
 
     async def _newest(
         self, key: Key, writes: OwnWrites
@@ -467,7 +468,10 @@ def _nothing() -> None:
 
 
 def composed(
-    controller: Controller[Any], check: Callable[[], None], daemons: Daemons, services: Services
+    controller: Controller[Any],
+    check: Callable[[KubeObject | None], None],
+    daemons: Daemons,
+    services: Services,
 ) -> RunFn:
     """The reconciler behind its finalizers and the check, inside its wrappers and the condition that reports all of
     that. Ending daemons does not wait for the check.
@@ -477,7 +481,7 @@ def composed(
         run = finalized(controller.finalizers, run)
 
     def checked(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
-        check()
+        check(obj)
         ctx._run.reached = True
         return run(ctx, obj)
 
