@@ -64,7 +64,6 @@ IN_PLACE_OF_REAL = {
     "kubeshard.runtime.alarm.SleepAlarm",
     "kubeshard.runtime.watchdog.NoWatchdog",
     "kubeshard.runtime.loop_thread.SameLoop",
-    "kubeshard.runtime.loop_watch.NoLoopWatch",
 }
 """Parts that may be chosen, but must not be defaults."""
 

@@ -20,7 +20,6 @@ from kubeshard.runtime.alarm import SleepAlarm
 from kubeshard.runtime.blocking_calls import Threads
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.loop_thread import SameLoop
-from kubeshard.runtime.loop_watch import NoLoopWatch
 from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import Transport
@@ -28,7 +27,7 @@ from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import Connect, World
 from kubeshard_lab.virtual_time import VirtualClock
 
-__all__ = ["SeededRng", "VirtualHost", "virtual_world"]
+__all__ = ["SeededRng", "VirtualHost", "VirtualLoopWatch", "virtual_world"]
 
 
 class SeededRng:
@@ -72,6 +71,23 @@ class VirtualHost:
         return self.ended(process)
 
 
+class VirtualLoopWatch:
+    """A loop on virtual time is as late as a simulation says."""
+
+    def __init__(self, blocked: Callable[[str], None]) -> None:
+        self.limit = self.late = 0.0
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def lag(self) -> float:
+        return self.late
+
+    def longest_lag(self) -> float:
+        return self.late
+
+
 def virtual_world(
     *,
     clock: Clock | None = None,
@@ -86,7 +102,7 @@ def virtual_world(
         rng=SeededRng(seed),
         connect=connect or _nowhere,
         thread=lambda name: SameLoop(),
-        loop_watch=NoLoopWatch,
+        loop_watch=VirtualLoopWatch,
         threads=Threads,
         watchdog=NoWatchdog,
         host=VirtualHost(hostname),

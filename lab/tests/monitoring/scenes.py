@@ -21,7 +21,7 @@ from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import assignment_name
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard_lab.simulation.processes import Network, Process, refusal
-from kubeshard_lab.virtual_time import VirtualTimeLoop
+from kubeshard_lab.virtual_world import VirtualLoopWatch
 
 MINUTE = 60.0
 
@@ -239,10 +239,14 @@ async def a_shard_may_not_renew(world: SimulatedCluster) -> None:
 
 
 async def the_event_loop_is_blocked(world: SimulatedCluster) -> None:
-    """All processes of a world share one loop, which a callback blocks for three seconds."""
-    assert isinstance(world.loop, VirtualTimeLoop)
-    world.loop._now += 3.0
-    await asyncio.sleep(5 * MINUTE)
+    """A callback blocks the loop of each process for three seconds, which shows for a minute."""
+    watches = [each.manager._process.loop_watch for each in world.processes.values() if each.manager]
+    for late in 3.0, 0.0:
+        for watch in watches:
+            assert isinstance(watch, VirtualLoopWatch)
+            watch.late = late
+        await asyncio.sleep(MINUTE)
+    await asyncio.sleep(3 * MINUTE)
 
 
 async def a_kind_may_not_be_read(world: SimulatedCluster) -> None:

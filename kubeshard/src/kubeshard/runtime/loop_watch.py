@@ -72,25 +72,6 @@ class LoopWatch(Protocol):
         ...
 
 
-class NoLoopWatch:
-    """For simulations, whose loops run on virtual time."""
-
-    def __init__(self, blocked: Callable[[str], None]) -> None:
-        self.limit = 0.0
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def lag(self) -> float:
-        return 0.0
-
-    def longest_lag(self) -> float:
-        return 0.0
-
-
 class LoopWatchThread:
     """`blocked` is called with the task's name for each blockage, in the thread, and must not wait or raise. A loop
     that is late because its thread gets no processor is not blocked by a task: that is told apart by `waited`.
