@@ -305,6 +305,11 @@ def go_checksum() -> Path:
 
 
 @pytest.fixture(scope="session")
+def go_measure() -> Path:
+    return _reference_program("KUBESHARD_GO_MEASURE", "measure")
+
+
+@pytest.fixture(scope="session")
 def go_manifests() -> Path:
     """The output of `kubectl kustomize config/default` in the Go reference, in a file."""
     named = os.environ.get("KUBESHARD_GO_MANIFESTS")

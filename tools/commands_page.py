@@ -48,6 +48,7 @@ MORE = {
     "kubeshard experiment": "[how to read it](how-to/experiments.md), "
     "[your own operator](how-to/experiments.md#your-own-operator), "
     "[more instances than a machine holds](how-to/experiments.md#more-instances-than-a-machine-holds)",
+    "kubeshard measure": "[measuring service levels](how-to/observe.md#measure-service-levels)",
     f"{webhosting.PROGRAM} operator": "[its configuration](configuration.md#webhostingoperatorconfig), "
     "[the elected shard is the sharder](in-manager-sharding.md)",
 }

@@ -29,6 +29,7 @@ from kubeshard.manifests import values
 from kubeshard.sharder import config as sharder
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver.testing.memory import MemoryApi
+from kubeshard_lab.cli.measure import parse_queries
 from kubeshard_lab.examples.webhosting import config as webhosting
 
 PROVEN = {
@@ -154,7 +155,9 @@ def make(words: list[str]) -> str:
 
 async def refused(text: str, client: Client) -> AsyncIterator[str]:
     for manifest in yaml.safe_load_all(text):
-        if isinstance(manifest, dict) and manifest.keys() >= {"image", "about"}:
+        if isinstance(manifest, dict) and "queries" in manifest:
+            parse_queries([manifest], "the block")
+        elif isinstance(manifest, dict) and manifest.keys() >= {"image", "about"}:
             values.chosen(values.OperatorValues, manifest)
         elif not isinstance(manifest, dict) or not {"apiVersion", "kind"} <= manifest.keys():
             yield "neither an object nor a configuration"

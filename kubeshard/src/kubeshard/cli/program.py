@@ -48,6 +48,7 @@ for _command in (
         "simulate", "Inflict random faults on your operator, or on a whole ring, on virtual time.", "lab"
     ),
     NotInstalled("experiment", "Load an operator, and measure how long its users wait.", "lab"),
+    NotInstalled("measure", "Ask a Prometheus for figures, and check service levels.", "lab"),
     NotInstalled("report", "Make a page of what an experiment recorded.", "lab"),
 ):
     cli.add_command(_command)

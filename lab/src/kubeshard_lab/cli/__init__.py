@@ -1,1 +1,1 @@
-"""The commands of `kubeshard` that try operators and rings out: simulate, experiment, report."""
+"""The commands of `kubeshard` that try operators and rings out: simulate, experiment, measure, report."""
