@@ -14,4 +14,4 @@ from chaos_operator import parsed, sharding
 def test_it_is_a_shard_in_each_mode_of_the_command(words: str) -> None:
     rest = "--ring chaos --shard a --namespace chaos --journal none --lease-seconds 10"
     options = parsed([*rest.split(), *words.split()])
-    assert (sharding(options).ranges is not None) is options.ranges
+    assert (sharding(options)._delivery.divided is not None) is options.ranges

@@ -97,7 +97,13 @@ class _Answer(msgspec.Struct, rename="camel"):
     help="Directory of the CSV files; - writes them to standard output.",
 )
 @click.option("--output-prefix", metavar="PREFIX", default="", help="Prefix of the files' names.")
-@click.option("--prometheus-url", metavar="URL", default="http://localhost:9091", show_default=True)
+@click.option(
+    "--prometheus-url",
+    metavar="URL",
+    default="http://localhost:9091",
+    show_default=True,
+    help="The Prometheus. Its path is kept.",
+)
 @click.option(
     "--step", metavar="DURATION", default="15s", show_default=True, help="Between points of range queries."
 )
