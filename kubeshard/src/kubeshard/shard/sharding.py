@@ -475,7 +475,7 @@ class Sharding(ArgumentHints):
 
     def leaving(self) -> None:
         """By ranges, others get what nothing works on here any more. By labels, all of it waits for the last run."""
-        if self._held is not None and self._ready.member.metrics.ranges is not None:
+        if self._held is not None and self._delivery.divided is not None:
             self._held.says(LEAVING_ANNOTATION, "true")
 
     @property

@@ -163,6 +163,8 @@ class RangeCoordination:
                 await self._tend(ring)
                 wait = min(wait, self._machine.wake_at, self._tell_overdue(ring))
                 wait = min(wait, ring.shards.until)
+                if self._waiting:  # for how long is measured at each look
+                    wait = min(wait, self._clock.monotonic() + OVERDUE_AGAIN)
             while told := await self._inbox.take(max(wait - self._clock.monotonic(), 0.01)):
                 if self._ring in told:
                     break
