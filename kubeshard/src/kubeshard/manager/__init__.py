@@ -9,7 +9,6 @@ Guaranteed: see `lifecycle`. Sharding itself is not here; it is passed in as a `
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.membership import RightLost
-from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.manager.program import run
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.servers import ClientServer, Server
@@ -19,7 +18,6 @@ __all__ = [
     "ClientServer",
     "LeaderElection",
     "Manager",
-    "ProcessHealth",
     "RightLost",
     "Runnable",
     "Server",

@@ -83,7 +83,7 @@ async def work_by_ranges(
     ownership = RangeOwnership(shard.name, ranges.divided)
     calls = _Calls(ownership, work)
     lease = ShardLease(shard, client, timing=timing, report=f"{ranges.divided}:")
-    async with lease.held(lambda: None) as held:  # fit unless the loop is blocked
+    async with lease.held() as held:
         driver = RangeDriver(
             shard,
             client,

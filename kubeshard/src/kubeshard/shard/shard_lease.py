@@ -22,7 +22,7 @@ for until somebody confirms that it has, instead of for some time:
 The main loop holds it for the time of an `async with` block:
 
     lease = ShardLease(identify("my-ring", world=client.world), client)
-    async with lease.held(health) as held:
+    async with lease.held() as held:
         if held.returning:                # others may have considered this shard dead
             await reclaim(client.fenced(...), lease.shard, places)
             held.objects_reclaimed()
@@ -365,13 +365,14 @@ class ShardLease:
     @asynccontextmanager
     async def held(
         self,
-        health: Callable[[], str | None] | None = None,
+        health: Callable[[], str | None] | None = lambda: None,
         rewound: Callable[[], None] = lambda: None,
         refused: Callable[[str], None] = lambda why: None,
     ) -> AsyncIterator[HeldShardLease]:
-        """Enters when the Lease is ours. It is renewed while `health`, called in this loop, returns None; with one, it
-        is not renewed while this loop is blocked. `rewound` is called from the renewer's thread when the Lease shows
-        that etcd was restored from a backup, and `refused` when the API server refuses a request for it.
+        """Enters when the Lease is ours. It is renewed while `health` returns None, and not while this loop, in which
+        that is called, is blocked; with None for it, whatever this loop does. `rewound` is called from the renewer's
+        thread when the Lease shows that etcd was restored from a backup, and `refused` when the API server refuses a
+        request for it.
 
         Raises ConfigurationError for a Lease whose holder is not a shard of this name, and in process 1 of a
         container, where the kernel's watchdog has no effect.
