@@ -231,7 +231,7 @@ def _website(name: str) -> Website:
 
 
 def _shard(website: Website) -> str:
-    return website.metadata.labels[SHARD]
+    return website.metadata.label(SHARD)
 
 
 def _owned(website: Website, theme: Theme) -> list[KubeObject]:

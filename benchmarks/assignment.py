@@ -93,12 +93,12 @@ class Fleet:
         self._since = await self.cluster.position(Website)
         self._names = [site.metadata async for site in self.client.list(metadata_only(Website), ALL)]
         async with self._step("assign", results) as figures:
-            first = self._start(FIRST)
-            began = await self._held(FIRST)
+            first = self.start(FIRST)
+            began = await self.held(FIRST)
             figures |= {"objects": objects, "wall": await self._seen(first, objects) - began}
         async with self._step("join", results) as figures:
-            second = self._start(SECOND)
-            began = await self._held(SECOND)
+            second = self.start(SECOND)
+            began = await self.held(SECOND)
             settled, share = await self._joined()
             ended = max(settled, await self._seen(second, share))
             figures |= {"objects": share, "wall": ended - began}
@@ -164,7 +164,7 @@ class Fleet:
                     return
                 await asyncio.sleep(0.1)
 
-    def _start(self, name: str) -> Child:
+    def start(self, name: str) -> Child:
         command = [sys.executable, __file__, "--instance", self.ring, name, self.delivery]
         command.append("shard" if self.served else "both")
         environment = {**os.environ, "KUBECONFIG": str(self.cluster.kube.kubeconfig)}
@@ -184,7 +184,8 @@ class Fleet:
                     raise RuntimeError(f"{child.name} ended:\n{child.tail()}")
                 await asyncio.sleep(EVERY)
 
-    async def _held(self, name: str) -> float:
+    async def held(self, name: str) -> float:
+        """Returns when the instance had its Lease."""
         async with asyncio.timeout(LONGEST):
             while True:
                 with suppress(NotFound):
@@ -203,10 +204,10 @@ class Fleet:
             while True:
                 data = (await self.client.get(ConfigMap, assignment_name(self.ring), PROJECT)).data
                 assignment = Assignment.parse(data)
-                mine = assignment.owned_by(SECOND)
-                if mine and not assignment.drains_of(FIRST):
+                buckets = assignment.owned_by(SECOND)
+                if buckets and not assignment.drains_of(FIRST):
                     of = assignment.buckets.of
-                    return time.monotonic(), sum(of(metadata) in mine for metadata in self._names)
+                    return time.monotonic(), sum(of(metadata) in buckets for metadata in self._names)
                 await asyncio.sleep(EVERY)
 
     async def _writes(self) -> float:

@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Iterator
 
-from assignment import FIRST, new_ring, ready
+from assignment import FIRST, Fleet
 from fleet import PROJECT, THEME, Bench, Program, Results, add_go_option, bench, programs, progress
 
 from kubeshard.client import Client
@@ -46,23 +46,20 @@ async def main() -> None:
 async def measure(
     cluster: Bench, program: Program, objects: int, rounds: int, clients: int, results: Results
 ) -> None:
-    async with new_ring(cluster, f"creates-{program.name}") as ring:
-        sharder = cluster.start_sharder(program)
-        try:
-            await ready(ring, sharder)
-            await ring.join(FIRST)
-            await _assigned(cluster, ring.name, program)
-            for number in range(rounds):
-                name = f"{program.name}-{number}"
-                order = (PLAIN, PROJECT) if number % 2 else (PROJECT, PLAIN)
-                taken = {each: await created(cluster.client, each, name, objects, clients) for each in order}
-                plain, called = Times(taken[PLAIN]), Times(taken[PROJECT])
-                results.add("without webhook", program, rate=plain.rate, p50=plain.p50, p99=plain.p99)
-                figures = {"rate": called.rate, "p50": called.p50, "p99": called.p99}
-                relative = {"relative rate": called.rate / plain.rate, "relative p99": called.p99 / plain.p99}
-                results.add("with webhook", program, **figures, **relative)
-        finally:
-            sharder.kill()
+    fleet = Fleet(cluster, program, number=0, in_manager=False)
+    async with fleet.prepared():
+        fleet.start(FIRST)
+        await fleet.held(FIRST)
+        await _assigned(cluster, fleet.ring, program)
+        for number in range(rounds):
+            name = f"{program.name}-{number}"
+            order = (PLAIN, PROJECT) if number % 2 else (PROJECT, PLAIN)
+            taken = {each: await created(cluster.client, each, name, objects, clients) for each in order}
+            plain, called = Times(taken[PLAIN]), Times(taken[PROJECT])
+            results.add("without webhook", program, rate=plain.rate, p50=plain.p50, p99=plain.p99)
+            figures = {"rate": called.rate, "p50": called.p50, "p99": called.p99}
+            relative = {"relative rate": called.rate / plain.rate, "relative p99": called.p99 / plain.p99}
+            results.add("with webhook", program, **figures, **relative)
 
 
 class Times:
@@ -99,7 +96,7 @@ async def _assigned(cluster: Bench, ring: str, program: Program) -> None:
     async with asyncio.timeout(60):
         for number in range(10**6):
             site = await cluster.client.create(_website(PROJECT, f"first-{program.name}-{number}"))
-            if site.metadata.labels.get(label) == FIRST:
+            if site.metadata.label(label) == FIRST:
                 return
             await asyncio.sleep(0.1)
 

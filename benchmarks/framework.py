@@ -26,8 +26,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -171,7 +172,7 @@ class Bench:
         given = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "PYTHONPATH": paths, **environment}
         return Child(name, command, log, given)
 
-    async def each(self, numbers: range, act: Callable[[int], object]) -> None:
+    async def each(self, numbers: range, act: Callable[[int], Awaitable[object]]) -> None:
         """Calls `act` with each number, with several concurrent clients."""
         left = iter(numbers)
 
@@ -272,11 +273,11 @@ async def sync(objects: int, rounds: int, go: Path, folder: Path) -> None:
             for name in sorted(commands, reverse=bool(number % 2)):
                 progress(f"sync of {objects}, round {number + 1}: {name}")
                 child = cluster.start(name, commands[name])
-                await _until(lambda child=child: "ready" in child.tail(), child)
+                await _until(partial(_said, child, "ready"), child)
                 await idle(child)
                 before = cost_of(child)
                 child.signal(signal.SIGUSR1)
-                await _until(lambda child=child: f"synced {objects}\n" in child.log.read_text(), child)
+                await _until(partial(_said, child, f"synced {objects}\n"), child)
                 await idle(child)
                 after = cost_of(child)
                 cpu[name].append((after.cpu - before.cpu) / objects * 1e6)
@@ -285,6 +286,10 @@ async def sync(objects: int, rounds: int, go: Path, folder: Path) -> None:
     for what, unit, figures in (("CPU", "µs", cpu), ("peak memory", "bytes", memory)):
         ours, theirs = figures["kubeshard"], figures["controller-runtime"]
         Row(f"sync of {objects} objects, {what} per object", unit, ours, "controller-runtime", theirs).show()
+
+
+def _said(child: Child, text: str) -> bool:
+    return text in child.log.read_text()
 
 
 async def _until(condition: Callable[[], bool], child: Child) -> None:

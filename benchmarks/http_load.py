@@ -121,9 +121,9 @@ class _Watcher(asyncio.Protocol):
         self.begun: asyncio.Future[None] = loop.create_future()
         self.done: asyncio.Future[float | None] = loop.create_future()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: Any = transport
-        self._transport.write(self._request)
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         if not self.begun.done():

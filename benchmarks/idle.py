@@ -94,8 +94,8 @@ def started(
     api.install(controller_ring_crd())
     maps = RingResource(group="", resource="configmaps")
     ring = ControllerRing(metadata=ObjectMeta(name=RING), spec=ControllerRingSpec(resources=(maps,)))
-    for wanted in Namespace(metadata=ObjectMeta(name=SYSTEM_NAMESPACE)), ring:
-        api.call(lambda client, wanted=wanted: client.create(wanted))
+    api.call(lambda client: client.create(Namespace(metadata=ObjectMeta(name=SYSTEM_NAMESPACE))))
+    api.call(lambda client: client.create(ring))
     environment = {**os.environ, "KUBECONFIG": str(api.kubeconfig), "POD_NAMESPACE": SYSTEM_NAMESPACE}
     children = dict[str, Child]()
     for subject in subjects:
@@ -163,7 +163,7 @@ def be(subject: str, *, who: bool) -> None:
     if who:
         told = Woken()
         signal.signal(signal.SIGUSR2, lambda *_: told.begin())
-        program.loop_factory = lambda: asyncio.new_event_loop
+        setattr(program, "loop_factory", lambda: asyncio.new_event_loop)  # noqa: B010 - a name of that module alone
     if subject == "sharder":
         config = SharderConfig()
         nowhere = replace(config.health, bind_address="0")
@@ -196,7 +196,9 @@ class Woken:
 
     def __init__(self) -> None:
         self._causes = Counter[str]()
-        turn, handle = base_events.BaseEventLoop._run_once, events.Handle._run
+        loops: Any = base_events.BaseEventLoop
+        handles: Any = events.Handle
+        turn, handle = loops._run_once, handles._run
 
         def run_once(loop: Any) -> None:
             waits = not loop._ready
@@ -209,8 +211,8 @@ class Woken:
                 self._causes[cause(self_)] += 1
             handle(self_)
 
-        base_events.BaseEventLoop._run_once = run_once
-        events.Handle._run = run_handle
+        loops._run_once = run_once
+        handles._run = run_handle
 
     def begin(self) -> None:
         self._causes.clear()
@@ -222,7 +224,7 @@ class Woken:
 
 def cause(handle: Any) -> str:
     callback, args = handle._callback, handle._args or ()
-    owner = getattr(callback, "__self__", None)
+    owner: Any = getattr(callback, "__self__", None)
     if owner is None and args and isinstance(args[0], asyncio.Future):  # a sleep
         waiting = [getattr(each, "__self__", None) for each, _ in args[0]._callbacks or ()]
         owner = next((each for each in waiting if isinstance(each, asyncio.Task)), None)

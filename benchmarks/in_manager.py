@@ -30,7 +30,7 @@ from typing import Any
 from fleet import PROJECT, Bench, Program, Results, bench, cost_of, progress, until
 
 from kubeshard import ALL
-from kubeshard.client import Bookmark
+from kubeshard.client import Bookmark, Changed
 from kubeshard.core import Lease, MergePatch, NotFound, metadata_only
 from kubeshard.sharding.names import shard_label
 from kubeshard_apiserver.testing.child import Child
@@ -193,8 +193,9 @@ async def statuses(cluster: Bench, count: int, since: str) -> None:
                 if isinstance(event, Bookmark):
                     since = event.resource_version
                     continue
+                assert isinstance(event, Changed), event
                 since = event.object.metadata.resource_version
-                if event.object.status and event.object.status.phase:
+                if event.object.status.phase:
                     known.add(event.object.metadata.name)
                 if len(known) >= count:
                     return

@@ -20,6 +20,7 @@ from store import Deployment, deployment
 
 from kubeshard.cache import Cache, Delta
 from kubeshard.client import Client, ClusterConfig
+from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 
 CHUNK = 64 * 1024
@@ -58,6 +59,10 @@ class Wire:
             yield Stream(422, [b'{"kind":"Status","status":"Failure","reason":"Invalid","code":422}'])
         else:
             yield Stream(200, [self.initial if initial else b"", self.events], self.go_on)
+
+    def renew(self, tls: Tls) -> None: ...
+
+    def abort(self) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import copy
 import os
 import sys
 import time
@@ -61,7 +62,7 @@ async def main(given: argparse.Namespace) -> None:
 
 
 def theme_of_any_fields() -> dict[str, Any]:
-    definition = next(iter(manifests.crds()))
+    definition: dict[str, Any] = copy.deepcopy(dict(next(iter(manifests.crds()))))
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"]["x-kubernetes-preserve-unknown-fields"] = True
     return definition

@@ -6,9 +6,12 @@
 one worker each: what becomes ready per second, and the requests and events of all processes |
 | changes | how long it takes until all objects are where they belong when --instances shards are one more, and when \
 one of them has died, with --objects objects for each shard, each of which controls another one |
-| ring | how evenly hash rings of --shards give out objects, and what it costs to make one |
+| ring | how evenly hash rings of --shards give out objects, and what it costs to make one; beside it, the largest \
+share by ranges, when the shards have come one after the other |
 | scan | a sharder's full scan of --objects that are where they should be: CPU seconds and memory, really measured. \
 The pages are generated; the time that this takes is subtracted |
+
+With --delivery ranges, the first two parts have instances that share by ranges, on an API server that selects them.
 
 The costs of the simulation: --latency of each answer of the API server, and how many writes it answers per second
 (--rate), or three times as many reads; what a process does for each request that it sends (--request-cpu) and for each
@@ -20,13 +23,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import math
 import resource
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 from urllib.parse import parse_qs
 
@@ -38,6 +42,7 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import DeclaredRing
+from kubeshard.shard.settings import Ranges
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.scanner import Scanner
 from kubeshard.sharder.tasks import ResourceSync
@@ -45,9 +50,10 @@ from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.hash_ring import HashRing, main_key
 from kubeshard.sharding.names import RING_LABEL, shard_label
 from kubeshard.sharding.scans import ScanResult, ScanScope
-from kubeshard_lab.examples.webhosting.api import PROJECT_LABEL, READY, RING
+from kubeshard.sharding.shares import divide
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
+from kubeshard_lab.examples.webhosting.api import NAMESPACE, PROJECT_LABEL, READY, RING
 from kubeshard_lab.examples.webhosting.controller import website_controller
-from kubeshard_lab.examples.webhosting.manifests import NAMESPACE
 from kubeshard_lab.experiment.plan import LoadPlan
 from kubeshard_lab.experiment.scenarios import SCENARIOS, scaled
 from kubeshard_lab.experiment.websites import Websites
@@ -63,6 +69,7 @@ PER_INSTANCE = 0.4
 docs/project/performance.md.
 """
 RING_READY = 8.0
+GATES = (SHARDED_LIST_AND_WATCH,)
 
 
 class Load(NamedTuple):
@@ -79,17 +86,17 @@ class Load(NamedTuple):
 class Fleet:
     """A sharder and operators of the example program, with one worker each."""
 
-    def __init__(self, world: SimulatedCluster, charged: Charged) -> None:
+    def __init__(self, world: SimulatedCluster, charged: Charged, by_ranges: bool) -> None:
         self.world = world
         self.charged = charged
+        self._by_ranges = by_ranges
 
     def instance(self, name: str) -> Process:
         process = Process(self.world, name)
-        member = Sharding(
-            DeclaredRing(RING, namespace_selector=LabelSelector(match_labels={PROJECT_LABEL: "true"})),
-            name,
-            NAMESPACE,
-        )
+        declared = DeclaredRing(RING, namespace_selector=LabelSelector(match_labels={PROJECT_LABEL: "true"}))
+        member = Sharding(declared, name, NAMESPACE)
+        if self._by_ranges:
+            member = Sharding(RING, name, NAMESPACE, mode="both", delivery="ranges")
         controllers = [website_controller(workers=1)]
         return process.start(
             Manager(controllers, client=process.client(), sharding=member, status_pages=None)
@@ -100,13 +107,16 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(costs: Costs, instances: int, websites: Websites, plan: LoadPlan) -> AsyncIterator[Fleet]:
-    async with costly_cluster(costs, RING) as (world, charged):
+async def fleet(
+    costs: Costs, instances: int, websites: Websites, plan: LoadPlan, by_ranges: bool
+) -> AsyncIterator[Fleet]:
+    async with costly_cluster(costs, RING, feature_gates=GATES) as (world, charged):
         async with world.admin() as client:
             for manifest in (*websites.installation(ring=True), *websites.foundation(plan)):
                 await client.apply(manifest)
-        of = Fleet(world, charged)
-        world.sharder("x0")
+        of = Fleet(world, charged, by_ranges)
+        if not by_ranges:
+            world.sharder("x0")
         for number in range(instances):
             of.instance(f"s{number}")
         await asyncio.sleep(RING_READY)
@@ -133,24 +143,24 @@ async def loaded(of: Fleet, websites: Websites, plan: LoadPlan) -> Load:
     return load
 
 
-def _ready(website: dict[str, object]) -> bool:
+def _ready(website: Any) -> bool:
     status, meta = website.get("status") or {}, website["metadata"]
-    return status.get("phase") == READY and status.get("observedGeneration") == meta["generation"]  # type: ignore
+    return bool(status.get("phase") == READY and status.get("observedGeneration") == meta["generation"])
 
 
-def instances(costs: Costs, count: int, seconds: float, load_scale: float) -> None:
+def instances(costs: Costs, count: int, seconds: float, load_scale: float, by_ranges: bool) -> None:
     """Prints one row of the table of scale-out."""
 
     async def scene() -> None:
         scenario = scaled(SCENARIOS["scale-out"], PER_INSTANCE * load_scale * count, seconds)
         websites = Websites("scale", "scale-out")
         plan = LoadPlan(scenario, SeededRng(1))
-        async with fleet(costs, count, websites, plan) as of:
-            before, events = of.charged.requests.total(), of.charged.events.total()
+        async with fleet(costs, count, websites, plan, by_ranges) as of:
+            sent, read = of.charged.requests.total(), of.charged.events.total()
             load = await loaded(of, websites, plan)
             asked, ready = load.rates(seconds * 0.75, seconds)
-            requests = (of.charged.requests.total() - before) / seconds
-            events = (of.charged.events.total() - events) / seconds
+            requests = (of.charged.requests.total() - sent) / seconds
+            events = (of.charged.events.total() - read) / seconds
             busiest = max(of.charged.busy.values(), default=0.0) / seconds
             print(
                 f"| {count} | {asked:.1f}/s | {ready:.1f}/s | {requests:.0f}/s | {events:.0f}/s "
@@ -161,12 +171,12 @@ def instances(costs: Costs, count: int, seconds: float, load_scale: float) -> No
     run_virtual(scene(), limit=86_400)
 
 
-def changes(costs: Costs, count: int, each: int) -> None:
+def changes(costs: Costs, count: int, each: int, by_ranges: bool) -> None:
     """Prints one row of the table of joins and deaths."""
 
     async def scene() -> None:
-        began = time.process_time()
-        async with SimulatedCluster(latency=(0.0, 0.0)) as world:
+        began, ranges = time.process_time(), Ranges() if by_ranges else None
+        async with SimulatedCluster(latency=(0.0, 0.0), feature_gates=GATES, ranges=ranges) as world:
             world.fronts = {"sim": SlowFront(world.front, costs)}
             charged = Charged(world, costs)
             await world.install()
@@ -213,11 +223,12 @@ def _holders(world: SimulatedCluster) -> set[str]:
 
 
 def _settled(world: SimulatedCluster, shards: list[str]) -> bool:
-    """Whether each object, and what it controls, is where the hash ring of these shards wants it."""
-    ring, children = HashRing(shards), world.owners("", "configmaps")
-    return not world.draining() and all(
-        children.get(f"c-{name}") == owner == ring.owner(f"sim.example/Thing/team/{name}")
-        for name, owner in world.owners().items()
+    """Whether each object, and what it controls, is with the shard that it should be with, of these."""
+    owners, children = world.owners(), world.owners("", "configmaps")
+    return (
+        not world.draining()
+        and not any(world.delivery.misplaced(owners, shards))
+        and all(children.get(f"c-{name}") == owner for name, owner in owners.items())
     )
 
 
@@ -313,6 +324,7 @@ def scan(objects: int, shards: int) -> None:
         run_virtual(scene(), limit=86_400)
 
 
+BUCKETS = Ranges().buckets
 SETS = 20
 """Sets of names of which the mean is taken."""
 
@@ -332,7 +344,19 @@ def ring(shards: int) -> None:
             shares[owner] += token - before
             before = token
         largest += max(shares.values()) / 2**64 / SETS
-    print(f"| {shards} | {largest:.2%} | {1 / largest:.1f} | {seconds / SETS * 1000:.1f} ms |", flush=True)
+    print(
+        f"| {shards} | {largest:.2%} | {1 / largest:.1f} | {seconds / SETS * 1000:.1f} ms "
+        f"| {shards * _largest_by_ranges(shards):.3f} |",
+        flush=True,
+    )
+
+
+def _largest_by_ranges(shards: int) -> float:
+    """The part of all buckets that the largest share is, after the shards have joined one after the other."""
+    owners = [""] * BUCKETS
+    for present in range(1, shards + 1):
+        owners = divide(owners, {f"operator-{number}": 1 for number in range(present)})
+    return max(Counter(owners).values()) / BUCKETS
 
 
 def _lease(name: str, world: SimulatedCluster) -> Lease:
@@ -352,6 +376,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, nargs="+", default=[1, 3, 5])
     parser.add_argument("--objects", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--shards", type=int, nargs="+", default=[10])
+    parser.add_argument("--delivery", choices=("labels", "ranges"), default="labels")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--load", type=float, default=1.0, help="factor of the experiment's load")
     parser.add_argument("--latency", type=float, default=0.01)
@@ -360,6 +385,8 @@ def main() -> None:
     parser.add_argument("--request-cpu", type=float, default=0.0)
     parser.add_argument("--event-cpu", type=float, default=0.0)
     given = parser.parse_args()
+    by_ranges = given.delivery == "ranges"
+    logging.disable(logging.CRITICAL)
     costs = Costs(
         latency=given.latency,
         rate=given.rate,
@@ -376,7 +403,7 @@ def main() -> None:
             print(f"| {title} ", end="")
         print("| requests | CPU of this program |\n|" + "---|" * 11)
         for count in given.instances:
-            changes(costs, count, given.objects[0])
+            changes(costs, count, given.objects[0], by_ranges)
         return
     if given.part == "scan":
         print(
@@ -386,14 +413,17 @@ def main() -> None:
             scan(objects, given.shards[0])
         return
     if given.part == "ring":
-        print("| shards | largest share | shards that work fully | making it |\n|---|---|---|---|")
+        print(
+            "| shards | largest share | shards that work fully | making it | by ranges, of the even share |"
+        )
+        print("|---|---|---|---|---|")
         for shards in given.shards:
             ring(shards)
         return
     print("| instances | asked for | became ready | requests | events | busiest | CPU of this program |")
     print("|---|---|---|---|---|---|---|")
     for count in given.instances:
-        instances(costs, count, given.seconds, given.load)
+        instances(costs, count, given.seconds, given.load, by_ranges)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def deployment(number: int, version: int = 1) -> bytes:
         "terminationMessagePath": "/dev/termination-log",
         "imagePullPolicy": "IfNotPresent",
     }
-    fields = {f"f:{name}": {".": {}, "f:value": {}} for name in (f"variable-{i}" for i in range(30))}
+    fields = {f"f:variable-{i}": {".": dict[str, str](), "f:value": dict[str, str]()} for i in range(30)}
     return json.dumps(
         {
             "apiVersion": "apps/v1",
@@ -137,7 +137,7 @@ def fill_dict(wire: list[bytes]) -> dict[tuple[str, str], Any]:
     return peer
 
 
-def list_by_index(store: Store[KubeObject]) -> None:
+def list_by_index(store: Store[Deployment]) -> None:
     for number in range(500):
         store.by_index("app", f"app-{number}")
 

@@ -14,6 +14,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from informer import Turns, Wire
 from store import Deployment, deployment
@@ -62,9 +63,7 @@ async def main(objects: int) -> None:
             (2, "a full read that changes every object"),
         ):
             listed, objects_of = Listed(str(version + 8)), read(objects, version)
-            await measure(
-                what, lambda listed=listed, entries=objects_of: informer.listed(listed, entries, "")
-            )
+            await measure(what, partial(informer.listed, listed, objects_of, ""))
         await measure("an index added", add_index)
 
 

@@ -25,6 +25,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,7 +162,7 @@ class Result(NamedTuple):
     seconds: float
     cpu_seconds: float
     """The server's CPU time in seconds; 0 if its process is not known."""
-    count: int
+    answered: int
     p50: float
     """The median latency in seconds."""
     p99: float
@@ -179,8 +180,9 @@ async def load(url: str, connections: int, seconds: float, pid: int | None) -> R
     clients = []
     for i in range(connections):
         shifted = requests[i * 31 :] + requests[: i * 31]
+        connected = partial(Client, shifted, latencies)
         _, client = await loop.create_connection(
-            lambda shifted=shifted: Client(shifted, latencies), parts.hostname, parts.port, ssl=context
+            connected, parts.hostname or "", parts.port or 443, ssl=context
         )
         clients.append(client)
     await asyncio.sleep(1.0)
@@ -309,7 +311,7 @@ def measure_beside_go(arguments: argparse.Namespace) -> None:
 
     def measured(url: str, pid: int) -> tuple[float, float, float, float]:
         result = loaded(url, pid, arguments)
-        per_cpu, rate = result.count / result.cpu_seconds, result.count / result.seconds
+        per_cpu, rate = result.answered / result.cpu_seconds, result.answered / result.seconds
         return per_cpu, rate, 1000 * result.p50, 1000 * result.p99
 
     body = request("", "", 0).partition(b"\r\n\r\n")[2]
