@@ -367,7 +367,51 @@ def test_generated_classes_can_be_imported_and_lose_nothing_whatever_the_names_a
     assert msgspec.json.decode(msgspec.json.encode(written)) == given
 
 
-@pytest.mark.parametrize("text", ["a\x00b", "ends in \\", 'a """ b', "a\x85b\u2028c", '"'])
+STRING = {"type": "string"}
+NAMED = {"type": "object", "properties": {"a": STRING}}
+LIKE_A_CONDITION = dict.fromkeys(
+    ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"), STRING
+)
+
+
+def nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "nullable": True}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        *((nullable(schema), None) for schema in (STRING, {"type": "integer"}, NAMED)),
+        (nullable({"type": "array", "items": STRING}), None),
+        ({"type": "array", "items": nullable(STRING)}, ["a", None]),
+        ({"type": "array", "items": nullable(NAMED)}, [None, {"a": "b"}]),
+        ({"type": "object", "additionalProperties": nullable(STRING)}, {"a": None}),
+        (
+            {"type": "object", "additionalProperties": nullable({"type": "array", "items": STRING})},
+            {"a": None},
+        ),
+        ({**NAMED, "type": "string"}, "text"),
+        ({**NAMED, "type": "array", "items": STRING}, ["text"]),
+        ({"properties": NAMED["properties"], "x-kubernetes-preserve-unknown-fields": True}, "text"),
+        ({"type": "object", "properties": LIKE_A_CONDITION}, dict.fromkeys(LIKE_A_CONDITION, "1")),
+    ],
+)
+def test_a_class_reads_each_value_that_a_schema_allows(schema: dict[str, Any], value: Any) -> None:
+    spec = {"type": "object", "properties": {"field": schema}, "required": ["field"]}
+    kind = Described(CHART, {"type": "object", "properties": {"spec": spec}})
+    chart = decode(form_of(loaded(source_of([kind])).Chart), msgspec.json.encode({"spec": {"field": value}}))
+    assert msgspec.json.decode(msgspec.json.encode(chart))["spec"] == {"field": value}
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": {"status": NAMED}}])
+def test_a_kind_that_keeps_unknown_fields_has_a_spec_and_a_status(schema: dict[str, Any]) -> None:
+    kind = Described(CHART, {**schema, "x-kubernetes-preserve-unknown-fields": True})
+    given = {"spec": [1], "status": {"a": "b"}}
+    chart = decode(form_of(loaded(source_of([kind])).Chart), msgspec.json.encode(given))
+    assert {name: to_dict(chart)[name] for name in given} == given
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "ends in \\", 'a """ b', "a\x85b\u2028c", '"', "\ud83e"])
 def test_a_description_of_any_text_leaves_the_source_importable(text: str) -> None:
     field = {"type": "string", "description": text, "enum": [text]}
     schema = {"type": "object", "description": text, "properties": {"spec": {"properties": {"a": field}}}}

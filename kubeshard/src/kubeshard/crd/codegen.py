@@ -6,12 +6,15 @@
 | an enumeration | `str`, with its values in a comment, so that values added by later releases can be read |
 | object with properties | a class, named after the definition or the field |
 | additionalProperties | `Mapping[str, ...]` |
+| null allowed where a value is required, in lists and in maps | `| None` |
 | an object with a property whose name has quotes, backslashes or control characters | `Mapping[str, Any]` |
+| properties beside another type than object | that type: they say nothing of it |
 | anything without a schema, and schemas that contain themselves | `Any` |
 | `ObjectMeta`, `Condition`, `LabelSelector` | kubeshard's classes |
 | not required | `| None = None`: absent until somebody sets it, so the server or others can decide |
 | the spec of a kind | an empty one if that is possible; required if the server always writes one that is not empty |
 | the status of a kind | an empty one; what its writer always writes is 0, empty or false until then, as in Go |
+| spec and status of a kind that keeps unknown fields and does not describe them | `Any` |
 
 Guaranteed: the source compiles, passes strict type checks, and decodes what the server stores. Bounds and rules are
 left to the server and are not repeated. Source is generated for the requested fields and everything below them. The
@@ -45,13 +48,17 @@ _WIDTH = 110
 
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"
+_NOTHING: Schema = {}
+
 _KNOWN = {
-    frozenset(
-        {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
-    ): "Condition",
-    frozenset({"matchLabels", "matchExpressions"}): "LabelSelector",
+    "Condition": {
+        **dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), "string"),
+        "observedGeneration": "integer",
+    },
+    "LabelSelector": {"matchLabels": "object", "matchExpressions": "array"},
 }
-"""Classes of `kubeshard.core`, by the properties that identify them."""
+"""Classes of `kubeshard.core`, with the types of the properties that identify them."""
 
 _BY_NAME = {
     "ObjectMeta": "ObjectMeta",
@@ -181,11 +188,18 @@ class ModuleWriter:
             if ref in self._wanted and together == self._wanted[ref]:
                 return
             self._wanted[ref] = wanted = together
-        for name, inner, below in self._chosen(schema, wanted, where):
+        for name, inner, below in self._chosen(self._properties(schema, ref or id(schema)), wanted, where):
             self._collect(_innermost(inner), below, f"{where}.{name}")
 
-    def _chosen(self, schema: Schema, wanted: Wanted, where: str) -> Iterator[tuple[str, Schema, Wanted]]:
-        properties: Mapping[str, Schema] = schema.get("properties", {})
+    def _properties(self, schema: Schema, identity: str | int) -> Mapping[str, Schema]:
+        if identity not in self._kinds:
+            return schema["properties"] if _is_struct(schema) else {}
+        implied = {"spec": _NOTHING, "status": _NOTHING} if schema.get(_PRESERVE) else {}
+        return {**implied, **schema.get("properties", {})}
+
+    def _chosen(
+        self, properties: Mapping[str, Schema], wanted: Wanted, where: str
+    ) -> Iterator[tuple[str, Schema, Wanted]]:
         if missing := [name for name in wanted or () if name not in properties]:
             known = ", ".join(sorted(properties)) or "no fields that are known"
             raise UnknownField(f"{where} has no field {', '.join(missing)}; it has {known}")
@@ -215,28 +229,35 @@ class ModuleWriter:
         schema, ref = self._resolved(schema)
         if schema.get("x-kubernetes-int-or-string"):
             return "int | str"
-        if "properties" in schema:
-            if any(_NO_FIELD.search(key) for key in schema["properties"]) and inside:
+        if (ref or id(schema)) in self._kinds or _is_struct(schema):
+            if any(_NO_FIELD.search(key) for key in schema.get("properties", ())) and inside:
                 return "Mapping[str, Any]"
             return self._struct(schema, wanted, ref, key, parent, inside)
         match schema.get("type"):
             case "array":
-                item = self._hint(schema.get("items", {}), wanted, _singular(key), parent, inside)
-                return f"tuple[{item}, ...]"
+                return f"tuple[{self._inner(schema.get('items', {}), wanted, key, parent, inside)}, ...]"
             case "object":
                 values = schema.get("additionalProperties")
                 value = "Any"
                 if isinstance(values, dict) and values:
-                    value = self._hint(values, wanted, _singular(key), parent, inside)
+                    value = self._inner(values, wanted, key, parent, inside)
                 return f"Mapping[str, {value}]"
             case str(type_) if type_ in _PLAIN:
                 return _PLAIN[type_]
         return "Any"
 
+    def _inner(self, schema: Schema, wanted: Wanted, key: str, parent: str, inside: tuple[str, ...]) -> str:
+        """The type of what is in a list or a map."""
+        return self._nullable(schema, self._hint(schema, wanted, _singular(key), parent, inside))
+
+    def _nullable(self, schema: Schema, hint: str) -> str:
+        """The type of what may be null, but not absent."""
+        return f"{hint} | None" if self._resolved(schema)[0].get("nullable") and hint != "Any" else hint
+
     def _struct(
         self, schema: Schema, wanted: Wanted, ref: str, key: str, parent: str, inside: tuple[str, ...]
     ) -> str:
-        if not ref and wanted is None and (known := _KNOWN.get(frozenset(schema["properties"]))):
+        if not ref and wanted is None and (known := _known(schema)):
             return known
         if ref:
             wanted = self._wanted[ref]
@@ -266,7 +287,7 @@ class ModuleWriter:
         required = frozenset(schema.get("required", ()))
         fields: list[tuple[bool, list[str]]] = []
         names: set[str] = set()
-        for key, inner, below in self._chosen(schema, wanted, name):
+        for key, inner, below in self._chosen(self._properties(schema, identity), wanted, name):
             if kind and (key in _META or _NO_FIELD.search(key)):
                 continue
             behind, ref = self._resolved(inner)
@@ -278,7 +299,8 @@ class ModuleWriter:
             while python in names:  # `fooBar` and `foo_bar`
                 python += "_"
             names.add(python)
-            lines = [_declared(python, key, hint, default)]
+            declared = self._nullable(inner, hint) if default is None else hint
+            lines = [_declared(python, key, declared, default)]
             if _told(inner) != _told(behind) or hint not in self.classes:
                 lines += _docstring(_told(inner))
             fields.append((default is not None, lines))
@@ -375,9 +397,20 @@ def _of_apimachinery(ref: str) -> str:
     return _BY_NAME.get(ref.rpartition(".")[2], "") if ".apimachinery." in ref else ""
 
 
+def _known(schema: Schema) -> str:
+    types = {name: inner.get("type") for name, inner in schema.get("properties", {}).items()}
+    return next((name for name, known in _KNOWN.items() if known == types), "")
+
+
+def _is_struct(schema: Schema) -> bool:
+    """Whether its values are objects with fields. Beside another type, properties are allowed, and say nothing."""
+    anything = schema.get(_PRESERVE) and "type" not in schema
+    return "properties" in schema and schema.get("type", "object") == "object" and not anything
+
+
 def _innermost(schema: Schema) -> Schema:
     """The item schema inside nested lists and maps."""
-    while "properties" not in schema and isinstance(
+    while not _is_struct(schema) and isinstance(
         values := schema.get("items") or schema.get("additionalProperties"), dict
     ):
         schema = values
@@ -387,14 +420,15 @@ def _innermost(schema: Schema) -> Schema:
 _NO_FIELD = re.compile(r'[\x00-\x1f"\\]')
 """What the name of a field cannot have (msgspec), although a schema's property can: such an object stays a map."""
 
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def _told(schema: Schema) -> str:
     """The first sentence of the description, and the values of an enumeration."""
     text = " ".join(_UNPRINTABLE.sub(" ", str(schema.get("description", ""))).split())
     sentence = re.split(r"(?<=[.!?])\s+(?=[A-Z])", text, maxsplit=1)[0]
-    values = [_UNPRINTABLE.sub("?", str(value)) for value in schema.get("enum", ()) if value is not None]
+    said = (value if value != "" else '""' for value in schema.get("enum", ()) if value is not None)
+    values = [_UNPRINTABLE.sub("?", str(value)) for value in said]
     if values:
         sentence = f"{sentence} One of {', '.join(values)}.".strip()
     return sentence.replace("\\", "\\\\").replace('"""', "'''")
