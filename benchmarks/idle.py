@@ -18,7 +18,8 @@ had slept for some 20 ms: what keeps a processor awake is the moment, not the nu
 
 The Go reference's sharder, elected as ours is, has an API server and a shard by labels of its own.
 
-With `--who`, each says which of their event loops were woken for what (asyncio's own loop, whatever is installed).
+With `--who`, each says which of their threads woke up how often, and for what their event loops were woken (asyncio's
+own loop, whatever is installed).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from asyncio import base_events, events
 from collections import Counter
@@ -126,6 +128,7 @@ def measure(
         per_minute = 60 / seconds
         figures = {name: count * per_minute for name, count in each.figures().items()}
         results.add(each.child.name, of, **figures)
+        each.child.signal(signal.SIGUSR2 if who and not of.go else 0)
         each.child.stop()
         if who and not of.go:
             print(each.child.name, each.child.tail(30), sep="\n", flush=True)
@@ -153,16 +156,23 @@ class Watched:
 
     def _switches(self) -> int:
         """Of all threads so far, as long as none ends."""
-        return sum(
-            int((thread / "status").read_text().rpartition("\nvoluntary_ctxt_switches:")[2].split()[0])
-            for thread in Path("/proc", str(self.child.pid), "task").iterdir()
+        return sum(switches(self.child.pid).values())
+
+
+def switches(process: int) -> dict[int, int]:
+    """Voluntary ones so far of each thread."""
+    return {
+        int(thread.name): int(
+            (thread / "status").read_text().rpartition("\nvoluntary_ctxt_switches:")[2].split()[0]
         )
+        for thread in Path("/proc", str(process), "task").iterdir()
+    }
 
 
 def be(subject: str, *, who: bool) -> None:
     if who:
         told = Woken()
-        signal.signal(signal.SIGUSR2, lambda *_: told.begin())
+        signal.signal(signal.SIGUSR2, lambda *_: told.look())
         setattr(program, "loop_factory", lambda: asyncio.new_event_loop)  # noqa: B010 - a name of that module alone
     if subject == "sharder":
         config = SharderConfig()
@@ -192,10 +202,12 @@ def manager_of(subject: str) -> Manager:
 
 
 class Woken:
-    """What the event loops of this process were woken for."""
+    """Which threads of this process woke up, and what its event loops were woken for."""
 
     def __init__(self) -> None:
+        self._before: dict[int, int] | None = None
         self._causes = Counter[str]()
+        self._threads = Counter[str]()
         loops: Any = base_events.BaseEventLoop
         handles: Any = events.Handle
         turn, handle = loops._run_once, handles._run
@@ -214,12 +226,21 @@ class Woken:
         loops._run_once = run_once
         handles._run = run_handle
 
-    def begin(self) -> None:
-        self._causes.clear()
+    def look(self) -> None:
+        """Begins to count, and then ends."""
+        now, before = switches(os.getpid()), self._before
+        self._before = now
+        if before is None:
+            self._causes.clear()
+            return
+        names = {thread.native_id: thread.name for thread in threading.enumerate()}
+        for thread, count in now.items():
+            self._threads[names.get(thread, "not Python's")] += count - before.get(thread, 0)
 
     def tell(self) -> None:
-        for name, count in self._causes.most_common(25):
-            print(f"{count:6} {name}")
+        for counted in self._threads, self._causes:
+            for name, count in counted.most_common(25):
+                print(f"{count:6} {name}")
 
 
 def cause(handle: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import threading
 import time
@@ -14,7 +13,8 @@ import pytest
 
 from kubeshard.runtime import loop_watch
 from kubeshard.runtime.loop import loop_factory
-from kubeshard.runtime.loop_watch import LOOK, LoopWatchThread, waited_for_processor
+from kubeshard.runtime.loop_watch import LONGEST_PAUSE, LOOK, LOOKS, LoopWatchThread, waited_for_processor
+from kubeshard.runtime.thread_alarm import ConditionAlarm
 
 pytestmark = pytest.mark.regression
 
@@ -43,32 +43,33 @@ def records() -> Iterator[Records]:
     logger.setLevel(level)
 
 
-class Sleep(threading.Event):
-    """How the watch waits for a loop that sleeps. `then` is called as it begins to."""
+class Alarm(ConditionAlarm):
+    """Notes for when it was set, and how often it went off. `then` is called as the loop begins to sleep."""
 
     def __init__(self, then: Callable[[], object]) -> None:
         super().__init__()
         self.then = then
-        self.limits: list[float | None] = []
+        self.settings: list[float] = []
+        self.rings = 0
 
-    def wait(self, timeout: float | None = None) -> bool:
-        self.limits.append(timeout)
-        self.then()
-        return super().wait(timeout)
+    def set(self, seconds: float) -> None:
+        super().set(seconds)
+        self.settings.append(seconds)
+        if seconds == LOOK:
+            self.then()
+
+    def wait(self) -> None:
+        super().wait()
+        self.rings += 1
 
 
 class Watch(LoopWatchThread):
     def __init__(self, limit: float = 0.0, then: Callable[[], object] = lambda: None, **options: Any) -> None:
         self.blocking: list[str] = []
         options.setdefault("waited", lambda thread: 0.0)  # whatever else the machine does
-        super().__init__(self.blocking.append, **options)
+        self.alarm = Alarm(then)
+        super().__init__(self.blocking.append, alarm=lambda: self.alarm, **options)
         self.limit = limit
-        self._begun = self.sleep = Sleep(then)
-        self.answers = 0
-
-    def _answer(self) -> None:
-        self.answers += 1
-        super()._answer()
 
 
 def compute(news: threading.Event) -> None:
@@ -120,24 +121,53 @@ async def test_so_is_what_blocks_a_loop_that_slept_until_then(records: Records) 
     with (watch := Watch(0.05, lambda: loop.call_soon_threadsafe(start.set))):
         await asyncio.create_task(late(), name="cron")
     assert watch.blocking == ["cron"]
-    assert set(watch.sleep.limits) == {LOOK}
 
 
 @on_each_loop
-async def test_a_loop_that_slept_is_asked_again_only_when_something_runs(records: Records) -> None:
-    loop, slept, counts = asyncio.get_running_loop(), asyncio.Event(), list[int]()
+async def test_what_wakes_a_loop_for_some_turns_wakes_no_thread(records: Records) -> None:
+    loop, slept = asyncio.get_running_loop(), asyncio.Event()
 
-    def asleep() -> None:
-        counts.append(watch.answers)
-        loop.call_soon_threadsafe(slept.set)
-
-    with (watch := Watch(then=asleep)):
+    with (watch := Watch(then=lambda: loop.call_soon_threadsafe(slept.set))):
         for _ in range(3):
             await slept.wait()
             slept.clear()
-    assert all(later > earlier for earlier, later in itertools.pairwise(counts))
+            assert watch.alarm.settings[-2:] == [LOOK, LONGEST_PAUSE]
+            for _ in range(3):
+                await asyncio.sleep(0)
+        assert watch.alarm.rings == 0
     assert "call_soon" not in vars(loop)
     assert watch.longest_lag() < 1
+
+
+@on_each_loop
+async def test_a_loop_at_work_looks_so_many_times_and_then_again_when_it_is_asked(records: Records) -> None:
+    loop, alarm = asyncio.get_running_loop(), Alarm(lambda: None)
+    looks, pause = loop_watch._Looks(loop, alarm, 60.0, lambda lag: None), "call_soon"
+    looks.begin()
+    turns = 0
+    while pause in vars(loop):
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns == LOOKS
+    await asyncio.sleep(0)
+    assert pause not in vars(loop)
+    assert alarm.settings == [60.0]
+    looks._until = 0.0  # the alarm has gone off
+    looks.begin()
+    assert pause in vars(loop)
+    looks.end()
+    assert pause not in vars(loop)
+
+
+@on_each_loop
+async def test_a_turn_that_takes_long_is_a_lag_though_nothing_was_asked(records: Records) -> None:
+    with (watch := Watch()):
+        await asyncio.sleep(0)
+        threading.Event().wait(0.002)  # a task that computes
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert watch.longest_lag() >= 0.002
+        assert watch.alarm.rings == 0
 
 
 @on_each_loop
@@ -177,19 +207,23 @@ def compute_until(met: Callable[[], bool]) -> bool:
     return met()
 
 
-async def test_two_watches_of_one_loop_both_learn_that_it_runs() -> None:
-    loop, touched = asyncio.get_running_loop(), list[str]()
-    for name in "one", "two":
-        loop_watch._Tripwire(loop, lambda name=name: touched.append(name))  # type: ignore[misc]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert touched == ["two", "one"]
+async def test_two_watches_of_one_loop_both_learn_that_it_runs_and_that_it_sleeps() -> None:
+    loop, alarms = asyncio.get_running_loop(), [Alarm(lambda: None) for _ in range(2)]
+    watches = [loop_watch._Looks(loop, alarm, 60.0, lambda lag: None) for alarm in alarms]
+    for each in watches:
+        each.begin()
+    slept = loop.create_future()
+    alarms[1].then = lambda: loop.call_soon_threadsafe(slept.set_result, None)
+    await slept
+    assert [alarm.settings for alarm in alarms] == [[60.0, LOOK, 60.0]] * 2
+    for each in watches:
+        each.end()
     assert "call_soon" not in vars(loop)
 
 
 def test_a_loop_without_attributes_is_always_at_work() -> None:
     touched = list[bool]()
-    loop_watch._Tripwire(cast(asyncio.AbstractEventLoop, object()), lambda: touched.append(True))
+    loop_watch._Tripwire.lay(cast(asyncio.AbstractEventLoop, object()), lambda: touched.append(True))
     assert touched
 
 
@@ -197,6 +231,7 @@ async def test_the_longest_lag_is_that_of_the_last_minute(monkeypatch: pytest.Mo
     now = 1000.0
     monkeypatch.setattr(loop_watch.time, "monotonic", lambda: now)  # type: ignore[attr-defined]
     watch = LoopWatchThread(lambda task: None)
+    watch._over = True  # it has no loop
     assert watch.longest_lag() == watch.lag() == 0
     for late in 2.0, 5.0, 1.0:
         watch._asked_at = now

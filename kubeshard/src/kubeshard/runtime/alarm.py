@@ -8,13 +8,12 @@ machine resumes that was suspended past the moment. Without one it looks at the 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import sys
 from typing import Protocol
 
 from kubeshard.runtime.clock import Clock
-from kubeshard.runtime.kernel_timers import ABSOLUTE, CLOCK_BOOTTIME, TimerSpec
+from kubeshard.runtime.kernel_timers import ABSOLUTE, CLOCK_BOOTTIME, TimerDescriptor, TimerSpec
 from kubeshard.runtime.loop import set_within
 
 LONGEST_SLEEP = 0.5
@@ -55,42 +54,28 @@ class KernelAlarm:
     """Raises OSError or AttributeError if there are no such timers. 64-bit Linux only."""
 
     def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._timer = self._checked(
-            self._libc.timerfd_create(CLOCK_BOOTTIME, os.O_NONBLOCK | os.O_CLOEXEC)  # its own names for them
-        )
+        self._timer = TimerDescriptor(CLOCK_BOOTTIME, os.O_NONBLOCK)
 
     async def set_before(self, event: asyncio.Event, moment: float) -> bool:
         loop = asyncio.get_running_loop()
 
         def reached() -> None:
-            loop.remove_reader(self._timer)
+            loop.remove_reader(self._timer.number)
             limit.reschedule(loop.time())
 
         try:
             async with asyncio.timeout(None) as limit:
-                loop.add_reader(self._timer, reached)
-                self._arm(moment)
+                loop.add_reader(self._timer.number, reached)
+                self._timer.set(TimerSpec.at(moment), ABSOLUTE)
                 await event.wait()
         except TimeoutError:
             return event.is_set()  # it may have been set at the same moment
         finally:
-            loop.remove_reader(self._timer)
+            loop.remove_reader(self._timer.number)
         return True
 
     def close(self) -> None:
-        os.close(self._timer)
-
-    def _arm(self, moment: float) -> None:
-        """A moment that has passed is reached at once (timerfd_settime(2)). What was reached before is forgotten."""
-        spec = ctypes.byref(TimerSpec.at(moment))
-        self._checked(self._libc.timerfd_settime(self._timer, ABSOLUTE, spec, None))
-
-    def _checked(self, result: int) -> int:
-        if result < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"kernel alarm: {os.strerror(number)}")
-        return result
+        self._timer.close()
 
 
 def default_alarm(clock: Clock) -> Alarm:

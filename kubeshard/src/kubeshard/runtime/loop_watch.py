@@ -3,17 +3,20 @@
 A blocked loop cannot report that itself, and a stack trace taken later shows something else. So a thread asks the loop
 to answer: how long that takes is the lag, and if it takes too long, the thread logs one line with the running task's
 name and its stack. To ask all the time would keep an idle process awake; to ask rarely would miss most blockages. But a
-loop that sleeps cannot block before something makes it run a task, for which asyncio calls `loop.call_soon`. So:
+loop that sleeps cannot block before something makes it run a task, for which asyncio calls `loop.call_soon`. So an
+alarm wakes the thread, and the loop itself sets it:
 
-    at work    ask, pause, ask, pause for twice as long, ...
-       |  nothing was scheduled from before the question until its answer: whatever had been was run before that
+    asleep     set for `LOOK`
+       |  the tripwire: the first `call_soon`
        v
-    asleep     do nothing until the tripwire is touched
-       |  the first `call_soon`: the tripwire is gone with it, so that a loop at work does not pay for it
+    at work    set for `LONGEST_PAUSE`; when it goes off, the loop is asked, and begins here again
+       |  nothing was scheduled from before a look until it ran: whatever had been was run before that
        v
-    at work
+    asleep
 
-The tripwire is an attribute of this one loop that hides its method. A loop without attributes is always at work.
+A look is a callback, one in each turn of the loop: what wakes a loop for some turns wakes no thread. After `LOOKS` of
+them, the watch costs a loop at work nothing until it is asked. The tripwire is an attribute of this one loop that hides
+its method, and goes when it is touched. A loop without attributes is always at work.
 
 Guaranteed: one line when a task has blocked the loop for half a limit more than `limit` seconds at most, one when it
 runs again. A plain callback (of a timer, a reader or a protocol) that blocks a loop which slept until then is noticed
@@ -24,6 +27,7 @@ whole process is stopped (that is logged when it continues, with the task that r
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import threading
 import time
@@ -35,11 +39,12 @@ from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.thread_alarm import ThreadAlarm, thread_alarm
 
 LONGEST_PAUSE = 0.5
 """Seconds between two questions to a loop at work, or less: what blocks it for less time may not be noticed."""
-SHORTEST_PAUSE = 0.01
-"""Seconds after which what woke a sleeping loop may be done. From there, pauses grow."""
+LOOKS = 32
+"""How often a loop looks within that time whether it sleeps again."""
 LOOK = 30.0
 """Seconds between two questions to a loop that sleeps."""
 LAG_MEMORY = 60.0
@@ -78,14 +83,17 @@ class LoopWatchThread:
     """
 
     def __init__(
-        self, blocked: Callable[[str], None], *, waited: Callable[[int], float] | None = None
+        self,
+        blocked: Callable[[str], None],
+        *,
+        alarm: Callable[[], ThreadAlarm] = thread_alarm,
+        waited: Callable[[int], float] | None = None,
     ) -> None:
         self.limit = 0.0
         self._tell = blocked
+        self._make_alarm = alarm
         self._waited = waited or waited_for_processor
-        self._over = threading.Event()
-        self._begun = threading.Event()
-        """The loop has scheduled something since the tripwire was laid."""
+        self._over = False
         self._answered = threading.Event()
         self._asked_at: float | None = None
         """None while no question is open."""
@@ -96,15 +104,21 @@ class LoopWatchThread:
     def __enter__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._loops_thread, self._native_id = threading.get_ident(), threading.get_native_id()
+        self._alarm = self._make_alarm()
+        pause = min(LONGEST_PAUSE, self.limit / 2) if self.limit else LONGEST_PAUSE
+        self._looks = _Looks(self._loop, self._alarm, pause, self._note)
+        self._looks.begin()
         self._thread.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._over = True
+        self._looks.end()
         self._answered.set()
-        self._begun.set()
+        self._alarm.set(0.0)
         self._thread.join()
+        self._alarm.close()
 
     def lag(self) -> float:
         return 0.0 if (asked := self._asked_at) is None else time.monotonic() - asked
@@ -116,27 +130,17 @@ class LoopWatchThread:
     # In the thread
 
     def _watch(self) -> None:
-        tripwire = _Tripwire(self._loop, self._begun.set)
-        longest = min(LONGEST_PAUSE, self.limit / 2) if self.limit else LONGEST_PAUSE
-        pause = SHORTEST_PAUSE
-        while not self._over.is_set():
+        while True:
+            self._alarm.wait()
+            if self._over:
+                return
             self._ask()
-            if self._begun.is_set():
-                pause = min(2 * pause, longest)
-            else:
-                pause = min(SHORTEST_PAUSE, longest)
-                self._begun.wait(LOOK)
-            if self._begun.is_set():
-                self._over.wait(pause)
-                self._begun.clear()
-                tripwire = _Tripwire(self._loop, self._begun.set)
-        tripwire.remove()
 
     def _ask(self) -> None:
         self._answered.clear()
         self._asked_at = asked = time.monotonic()
         self._loop.call_soon_threadsafe(self._answer)
-        if self._over.is_set() or self._answered.wait(self.limit / 4 or None):
+        if self._over or self._answered.wait(self.limit / 4 or None):
             return
         late, waited = time.monotonic(), self._waited(self._native_id)  # only now: it reads a file
         if self._answered.wait(self.limit * 3 / 4):
@@ -153,18 +157,22 @@ class LoopWatchThread:
         else:
             self._report(lag)
         self._answered.wait()
-        if not self._over.is_set():
+        if not self._over:
             blocked_for = round(time.monotonic() - asked, 1)
             _log.info("The event loop is running again", blocked_for=blocked_for)
 
     def _answer(self) -> None:
         """In the loop."""
-        if (lag := self.lag()) > NO_LAG:
-            self._note(lag)
+        self._note(self.lag())
         self._asked_at = None
         self._answered.set()
+        if not self._over:
+            self._looks.begin()
 
     def _note(self, lag: float) -> None:
+        """In the loop."""
+        if lag <= NO_LAG:
+            return
         now = time.monotonic()
         while self._lags and self._lags[-1][1] <= lag:
             self._lags.pop()
@@ -186,31 +194,111 @@ class LoopWatchThread:
         self._tell(name if task else "callback")
 
 
+class _Looks:
+    """Whether a loop is at work or asleep, as it finds out itself, and when the alarm goes off because of that. `note`
+    is called with how long each turn took in which it has looked.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        alarm: ThreadAlarm,
+        pause: float,
+        note: Callable[[float], None],
+    ) -> None:
+        self._loop = loop
+        self._alarm = alarm
+        self._pause = pause
+        self._note = note
+        self._next: asyncio.Handle | None = None
+        """The look that is scheduled, if there is one,"""
+        self._since = 0.0
+        """and since when."""
+        self._touched = False
+        """Whether the loop has scheduled anything else since."""
+        self._left, self._until = 0, -math.inf
+        """How many looks there may be until a time."""
+
+    def begin(self) -> None:
+        """The loop is at work, or may be."""
+        now = time.monotonic()
+        if now >= self._until:
+            self._left, self._until = LOOKS, now + self._pause
+        self._alarm.set(self._pause)
+        if self._next is None:
+            self._look_again(now)
+
+    def end(self) -> None:
+        """The alarm is not set any more."""
+        _Tripwire.remove(self._loop, self._trip)
+        if self._next is not None:
+            self._next.cancel()
+
+    def _look_again(self, now: float) -> None:
+        if self._left > 0:
+            self._left -= 1
+            self._next, self._since, self._touched = _call_soon(self._loop, self._look), now, False
+            _Tripwire.lay(self._loop, self._trip)
+
+    def _trip(self) -> None:
+        self._touched = True
+        if self._next is None:
+            self.begin()
+
+    def _look(self) -> None:
+        now, self._next = time.monotonic(), None
+        self._note(now - self._since)
+        if self._touched:
+            self._look_again(now)
+        else:
+            self._alarm.set(LOOK)
+
+
 _METHOD = "call_soon"
 
 
-class _Tripwire:
-    """Calls `touched` once, when the loop schedules something. Several may be laid on a loop, on top of each other."""
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> asyncio.Handle:
+    """Touches no tripwire."""
+    handle: asyncio.Handle = getattr(type(loop), _METHOD)(loop, callback)
+    return handle
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, touched: Callable[[], object]) -> None:
+
+class _Tripwire:
+    """Calls what was laid on a loop, once, when that has scheduled something. For the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._touched = touched
+        self._below = vars(loop).get(_METHOD)
+        self._laid: dict[Callable[[], object], None] = {}
+
+    @staticmethod
+    def lay(loop: asyncio.AbstractEventLoop, touched: Callable[[], object]) -> None:
+        """On a loop without attributes, it is touched at once."""
         try:
-            self._below = vars(loop).get(_METHOD)
-            vars(loop)[_METHOD] = self
-        except TypeError:  # it has no attributes
+            wire = vars(loop).get(_METHOD)
+        except TypeError:
             touched()
+            return
+        if not isinstance(wire, _Tripwire):
+            wire = vars(loop)[_METHOD] = _Tripwire(loop)
+        wire._laid[touched] = None
+
+    @staticmethod
+    def remove(loop: asyncio.AbstractEventLoop, touched: Callable[[], object]) -> None:
+        wire = getattr(loop, _METHOD)
+        if isinstance(wire, _Tripwire):
+            wire._laid.pop(touched, None)
+            if not wire._laid:
+                wire._step_aside()
 
     def __call__(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         self._step_aside()
-        self._touched()
-        return self._loop.call_soon(callback, *args, context=context)
-
-    def remove(self) -> None:
-        if getattr(self._loop, _METHOD) is self:
-            self._step_aside()
+        handle = self._loop.call_soon(callback, *args, context=context)
+        for touched in self._laid:
+            touched()
+        return handle
 
     def _step_aside(self) -> None:
         if self._below is None:
