@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +13,7 @@ from msgspec.structs import replace
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
-from kubeshard.leases.claim import Claim
+from kubeshard.leases.claim import Claim, GroupClaim
 from kubeshard.leases.state_machine import (
     UNFIT_POLL,
     Create,
@@ -127,7 +129,7 @@ ACQUIRING = [
 @pytest.mark.parametrize("row", ACQUIRING, ids=lambda row: row.name)
 def test_a_lease_is_taken_when_nobody_else_can_hold_it_any_more(row: Row) -> None:
     m = machine()
-    assert m.next(50.0, WALL) == Get(timeout=2.5)
+    assert m.next(50.0, WALL) == Get(timeout=2.0)
     now, action = until_it_writes(m, lambda _: row.record, 50.0)
     assert now == 50.0 + row.waits
     found = row.record or Lease(metadata=ObjectMeta(name="lock", namespace="ns"))
@@ -342,13 +344,15 @@ def test_the_deadline_counts_from_the_start_of_the_last_renewal_that_succeeded()
     assert (m.deadline, m.begin_until, m.work_until) == (110.0, 108.0, 109.0)
     assert m.next(101.0, WALL) == Wait(102.0)
     assert isinstance(m.next(102.0, WALL), Replace)
-    m.failed("timeout", 104.5)
+    m.failed("refused", 102.1)
     assert m.deadline == 110.0
-    assert m.next(104.5, WALL) == Wait(105.25)
-    action = m.next(105.25, WALL)
+    assert m.next(102.1, WALL) == Wait(102.75)
+    assert isinstance(m.next(102.75, WALL), Replace)
+    m.failed("timeout", 104.75)
+    action = m.next(104.75, WALL)
     assert isinstance(action, Replace)
     m.written(action.lease, 107.0)
-    assert m.deadline == 115.25
+    assert m.deadline == 114.75
 
 
 @pytest.mark.parametrize(("low", "at"), [(True, 101.8), (False, 102.2)])
@@ -381,7 +385,7 @@ def test_what_has_changed_is_written_at_once_and_then_once_a_second() -> None:
     assert isinstance(m.next(103.0, WALL), Replace)
     m.failed("timeout", 103.1)
     m.renew_soon()
-    assert m.next(103.2, WALL) == Wait(103.85)
+    assert m.next(103.2, WALL) == Wait(103.75)
 
 
 def test_the_right_ends_for_good_before_the_deadline() -> None:
@@ -621,6 +625,152 @@ def test_a_process_that_recovers_renews_at_once() -> None:
 
 def test_an_unfit_process_may_still_acquire() -> None:
     assert isinstance(machine().next(0.0, WALL, "sick"), Get)
+
+
+# -- slow and missing answers
+
+
+HUNG = 1000.0
+FIVE_MINUTES = 300.0
+
+
+Course = Callable[[float], float]
+"""How long a write takes that is sent at this time."""
+
+
+def courses(*seconds: float) -> Callable[[], Course]:
+    """Each write takes the next of these, in turns."""
+
+    def course() -> Course:
+        turns = cycle(seconds)
+        return lambda now: next(turns)
+
+    return course
+
+
+def since(start: float, seconds: float) -> Callable[[], Course]:
+    return lambda: lambda now: seconds if now >= start else 0.1
+
+
+SLOW = {
+    "0.1 s": (courses(0.1), None),
+    "1.9 s": (courses(1.9), None),
+    "2.1 s": (courses(2.1), None),
+    "3 s": (courses(3), None),
+    "4 s": (courses(4), None),
+    "4.2 s": (courses(4.2), None),
+    "3 s, from now on": (since(50, 3), None),
+    "4.2 s, from now on": (since(50, 4.2), None),
+    "8 s once, among quick ones": (courses(*[0.1] * 9, 8), None),
+    "8 s once, among those of 1.9 s": (courses(*[1.9] * 9, 8), None),
+    "quick and slow in turns": (courses(0.1, 4.2), None),
+    "slower and slower, and quick again": (courses(*[n / 10 for n in range(1, 43)]), None),
+    "a dead connection now and then": (courses(*[0.1] * 9, HUNG), None),
+    "a dead connection, and then another": (courses(*[0.1] * 9, HUNG, HUNG), None),
+    "a dead connection, and then a slow answer": (courses(*[0.1] * 9, HUNG, 4.2), None),
+    "a dead connection among answers of 1.9 s": (courses(*[1.9] * 9, HUNG), None),
+    "5 s, from now on": (since(50, 5), 9.0),
+    "8 s, from now on": (since(50, 8), 9.0),
+    "no answer, from now on": (since(50, HUNG), 9.0),
+}
+
+
+def lasts(m: LeaseStateMachine, takes: Course) -> tuple[float, float]:
+    """Plays five minutes of a holder. The API server drops a write whose client has given it up. Returns when the
+    right ended, and when the last renewal that was answered was sent.
+    """
+    now, renewed, version = 100.0, 100.0, 11
+    while now < 100.0 + FIVE_MINUTES and not isinstance(action := m.next(now, WALL), Done):
+        if isinstance(action, Wait):
+            now = action.until
+            continue
+        sent, seconds = now, takes(now - 100.0)
+        assert isinstance(action, Replace)
+        assert sent + action.timeout <= m.work_until
+        now += min(seconds, action.timeout)
+        if seconds < action.timeout:
+            version, renewed = version + 1, sent
+            m.written(stored(action.lease, str(version)), now)
+        else:
+            m.failed("no answer", now)
+    return now, renewed
+
+
+@pytest.mark.parametrize(("course", "ends"), SLOW.values(), ids=SLOW)
+@pytest.mark.parametrize("jitter", ["low", "high"])
+def test_a_holder_keeps_its_lease_as_long_as_a_write_can_be_answered_in_time(
+    course: Callable[[], Course], ends: float | None, jitter: str
+) -> None:
+    m = LeaseStateMachine(Claim("ns", "lock", "me", TIMING), min if jitter == "low" else max)
+    reads(m, lease(""), 100.0)
+    action = m.next(100.0, WALL)
+    assert isinstance(action, Replace)
+    m.written(stored(action.lease, "11"), 100.0)
+    now, renewed = lasts(m, course())
+    if ends is None:
+        assert m.holds
+    else:
+        assert (m.state, now - renewed) == (State.LOST, pytest.approx(ends))
+        assert m.reason == "not renewed for 9s: no answer"
+
+
+@pytest.mark.parametrize("seconds", [0.1, 3.0, 4.2, 8.0])
+def test_a_candidate_takes_a_lease_however_slow_writes_are_as_long_as_its_right_outlasts_them(
+    seconds: float,
+) -> None:
+    m, now, attempts = machine(), 0.0, 0
+    while not m.holds:
+        action = m.next(now, WALL)
+        if isinstance(action, Wait):
+            now = action.until
+        elif isinstance(action, Get):
+            m.found(lease(""), now)
+        else:
+            assert isinstance(action, Replace)
+            sent, attempts = now, attempts + 1
+            now += min(seconds, action.timeout)
+            if seconds < action.timeout:
+                m.written(stored(action.lease, "11"), now)
+            else:
+                m.failed("no answer", now)
+    assert m.deadline == sent + 10.0
+    assert attempts <= 3
+
+
+def test_a_release_that_is_slow_is_waited_for_as_long_as_the_right_lasts() -> None:
+    m = holding(at=100.0)
+    m.release(101.0)
+    assert isinstance(m.next(101.0, WALL), Replace)
+    m.failed("no answer", 103.0)
+    reads(m, lease(rv="11"), 103.0)
+    action = m.next(103.0, WALL)
+    assert isinstance(action, Replace)
+    m.written(stored(action.lease, "12"), 107.2)
+    assert m.released
+
+
+def test_members_of_a_group_keep_its_lease_when_each_write_takes_almost_three_seconds() -> None:
+    store, version = lease("", rv="11"), 11
+    members = [LeaseStateMachine(GroupClaim("ns", "lock", "group", TIMING), middle) for _ in range(3)]
+    events: list[tuple[float, int, Replace | None]] = [(100.0 + 0.7 * n, n, None) for n in range(3)]
+    while (event := heapq.heappop(events))[0] < 400.0:
+        now, n, sent = event
+        m, seconds = members[n], 0.1 if now < 110.0 else 2.8
+        if sent and sent.timeout < seconds:
+            m.failed("no answer", now)
+        elif sent and sent.lease.metadata.resource_version != store.metadata.resource_version:
+            m.rejected(now)
+        elif sent:
+            store = stored(sent.lease, str(version := version + 1))
+            m.written(store, now)
+        while isinstance(action := m.next(now, WALL + now), Get):
+            m.found(store, now)
+        assert isinstance(action, Wait | Replace), (n, now, m.reason)
+        if isinstance(action, Wait):
+            heapq.heappush(events, (action.until, n, None))
+        else:
+            heapq.heappush(events, (now + min(seconds, action.timeout), n, action))
+    assert all(m.holds for m in members)
 
 
 # -- the end

@@ -204,6 +204,38 @@ async def test_shards_whose_renewals_alone_are_refused_keep_their_objects_until_
         assert set(ring.conditions()) == {"Ready"}
 
 
+def slow_lease_writes(world: SimulatedCluster, seconds: float) -> None:
+    """From now on each write of a Lease takes so long, as when a webhook is called for it."""
+
+    async def slow(request: HttpRequest) -> HttpResponse | None:
+        if request.method != "GET" and "/leases" in request.target:
+            await asyncio.sleep(seconds)
+        return None
+
+    def connected(process: Process, network: Network) -> None:
+        network.before = slow
+
+    world.connected = connected
+    for process in world.processes.values():
+        for network in process.networks:
+            connected(process, network)
+
+
+@virtual_time
+async def test_no_shard_and_no_sharder_ends_while_each_write_of_a_lease_takes_four_seconds() -> None:
+    async with at_work() as ring:
+        alive = ring.living()
+        before, processes = ring.world.owners(), set(ring.world.processes)
+        slow_lease_writes(ring.world, 4.0)
+        await asyncio.sleep(150)
+        await ring.world.make_things(20, prefix="new")
+        await asyncio.sleep(150)
+        assert (ring.living(), set(ring.world.processes)) == (alive, processes)
+        assert {name: owner for name, owner in ring.world.owners().items() if name in before} == before
+        assert ring.world.all_owned(*SHARDS)
+        assert set(ring.conditions()) == {"Ready"}
+
+
 @pytest.mark.nightly
 @virtual_time
 async def test_a_sharder_that_was_cut_off_alone_takes_nothing_over() -> None:

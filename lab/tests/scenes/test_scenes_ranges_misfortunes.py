@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
+from test_scenes_outages import slow_lease_writes
 from test_scenes_range_coordinator import NAME, Operators, leader, working
 from test_scenes_ranges import Part, Work, meta_of
 from test_scenes_ranges import working as coordinated
@@ -44,6 +45,31 @@ def test_a_shard_that_stops_while_it_lists_new_buckets_is_succeeded_at_once() ->
             await s2.stop()
             took = await fleet.until_settled("s0", "s1")
             assert took < 5
+
+    simulate(scene)
+
+
+def test_no_instance_ends_and_no_bucket_moves_while_each_write_of_a_lease_takes_four_seconds() -> None:
+    async def scene() -> None:
+        async with working("s0", "s1", "s2") as fleet:
+            before, led, started = fleet.assignment, leader(fleet), fleet.world.loop.time()
+            slow_lease_writes(fleet.world, 4.0)
+            while fleet.world.loop.time() < started + 300:
+                await asyncio.sleep(1)
+                assert not [process for process in fleet.world.processes.values() if process.dead]
+            assert (fleet.assignment, leader(fleet)) == (before, led)
+            await fleet.world.make_things(20, prefix="new")
+            await fleet.until_settled("s0", "s1", "s2")
+
+    simulate(scene)
+
+
+def test_an_instance_joins_while_each_write_of_a_lease_takes_four_seconds() -> None:
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            slow_lease_writes(fleet.world, 4.0)
+            fleet.start("s2")
+            assert await fleet.until_settled("s0", "s1", "s2") < 30
 
     simulate(scene)
 

@@ -228,7 +228,7 @@ class LeaseRenewer:
 
     async def _perform(self, client: Client, action: Get | Create | Replace) -> None:
         machine, clock = self._machine, self._clock
-        client = client.with_timeout(machine.timing.server_timeout)
+        client = client.with_timeout(action.timeout)
         failure, kind, forbidden = "", "no answer", False
         why: RenewalFailure | None = None
         try:

@@ -9,6 +9,12 @@ stopped. The delay is counted anew after a response that was waited for longer t
 version than one before: a restore of etcd may have erased renewals since, and it may leave the record as it was seen
 before that (`kubeshard.sharding.shard_states` has the argument).
 
+How long an attempt may take follows from the deadline. The first one is short, because its connection may be dead, and
+the next one uses another. Each may take somewhat more than twice as long as the last write did, answered or not, and
+all that is left if that leaves no time for another one. So of three attempts without an answer, the last one still has
+its chance, and a holder keeps its Lease while each write takes four seconds: nearly half of the time for which work may
+go on without a renewal, as the next one is sent when the last one is answered, and counts from then.
+
 Not guaranteed: anything about writes that a former holder still has in flight. A Lease is not a fence: to exclude a
 late write, use a precondition. Nor that it waits for a Lease that was deleted before it was seen here: a process that
 finds none when it starts creates it at once, although a holder may be alive and about to do the same. The same is true
@@ -124,6 +130,12 @@ UNFIT_POLL = 0.2
 SOONEST = 1.0
 """Seconds between renewals that are early because there is something to say."""
 
+PATIENCE = 2.2
+"""How many times as long as the last write the next one may take. A third one still begins before the right ends."""
+
+SHORTEST_ATTEMPT = 0.25
+"""Seconds: one that would have less is not worth ending another one for."""
+
 
 class LeaseStateMachine:
     """Call `next` for an action, execute it, report the result, repeat. `uniform` draws a number between two others."""
@@ -166,6 +178,10 @@ class LeaseStateMachine:
         self._taking = False
         """Whether a takeover was sent, and may have succeeded."""
         self._due = 0.0
+        self._read_patience = self._write_patience = self.timing.attempt_timeout
+        """Seconds for the next attempt, if they leave time for another one. How long reads take says nothing about
+        writes, which pass admission.
+        """
         self._conflicts = 0
         self._failure = ""
         self._news = False
@@ -216,18 +232,17 @@ class LeaseStateMachine:
         if self.unfit:
             return Wait(min(now + UNFIT_POLL, self.work_until))
         self._asked_at = now
-        timeout = min(self.timing.attempt_timeout, self._horizon(now) - now)
         if not self._known or self.state is State.WAITING:
             self._asked = _Asked.READ
-            return Get(timeout)
+            return Get(self._attempt_timeout(now))
         if self.state is State.RELEASING:
             assert self._lease is not None
             self._asked = _Asked.RELEASE
-            return Replace(self.claim.released(self._lease, wall), timeout)
+            return Replace(self.claim.released(self._lease, wall), self._attempt_timeout(now))
         self._asked = _Asked.HOLD
         if self._news:
             self._news, self._hurried_at = False, now
-        lease = self._lease_to_write(wall)
+        lease, timeout = self._lease_to_write(wall), self._attempt_timeout(now)
         return Create(lease, timeout) if self._lease is None else Replace(lease, timeout)
 
     def renews(self, now: float) -> bool:
@@ -244,6 +259,7 @@ class LeaseStateMachine:
     def found(self, lease: Lease | None, now: float) -> None:
         """The result of a read, or (None) that the Lease does not exist."""
         self._failure = ""
+        self._took(now)
         self._lease, self._known = lease, True
         if self._note_version(lease) or now - self._looked_at > self.timing.renew_deadline:
             self._count_anew(now)
@@ -272,6 +288,7 @@ class LeaseStateMachine:
     def written(self, lease: Lease, now: float) -> None:
         """The server accepted the write and returned `lease`."""
         self._failure = ""
+        self._took(now)
         self._lease, self._known = lease, True
         self._note_version(lease)
         self._conflicts = 0
@@ -291,6 +308,7 @@ class LeaseStateMachine:
 
     def rejected(self, now: float) -> None:
         """The write met a newer version of the Lease."""
+        self._took(now)
         self._known = False
         self._due = now
         self._conflicts += 1
@@ -298,19 +316,19 @@ class LeaseStateMachine:
             self.state = State.CHECKING
         if self._conflicts > 1:  # somebody writes all the time: read and write when that may be over
             self._failure = "overtaken by somebody else's write"
-            self._due = now + self._failure_pause()
+            self._due = self._after_failure(now)
 
     def failed(self, error: str, now: float) -> None:
         """No usable response: it is unknown whether a write took effect, so the next attempt finds out by its
         conflict.
         """
         self._failure = error
-        if self.holds:
-            self._due = now + self._failure_pause()
+        self._took(now)
+        if self.holds or self.state is State.RELEASING:
+            self._due = self._after_failure(now)
         else:
-            self._known = False
-            releasing = self.state is State.RELEASING
-            self._due = now + (self._failure_pause() if releasing else self._candidates_pause())
+            self._due = now + self._candidates_pause()
+        self._known = self._known and self.holds
 
     def observed(self, lease: Lease, now: float, *, deleted: bool) -> None:
         """A watch reported the Lease. Older versions than the known one are ignored."""
@@ -379,7 +397,23 @@ class LeaseStateMachine:
             self.state, self.reason = State.HELD, ""
             self._known = not self.claim.shared  # other members renew it too: look before writing
             jitter = self._uniform(1 - RENEW_JITTER, 1 + RENEW_JITTER)
-            self._due = self._asked_at + self.timing.retry_period * jitter
+            due = self._asked_at + self.timing.retry_period * jitter
+            self._due = min(due, self.work_until - self._write_patience)  # or a slow write would be too late
+
+    def _took(self, now: float) -> None:
+        """The last request has ended, with an answer or without."""
+        patience = max(self.timing.attempt_timeout, PATIENCE * (now - self._asked_at))
+        if self._asked is _Asked.READ:
+            self._read_patience = patience
+        else:
+            self._write_patience = patience
+
+    def _attempt_timeout(self, now: float) -> float:
+        """Of a candidate: an answer after the end of the right that it asks for is of no use."""
+        useful = self.timing.renew_deadline - self.timing.cancel_margin
+        left = min(self._horizon(now) - now, useful)
+        patience = self._read_patience if self._asked is _Asked.READ else self._write_patience
+        return patience if left - patience >= SHORTEST_ATTEMPT else left
 
     def _horizon(self, now: float) -> float:
         """The latest end of an attempt or wait: that of the right."""
@@ -450,8 +484,9 @@ class LeaseStateMachine:
             self._taking = True
         return self.claim.renewed_lease(self._lease or Lease(spec=self._own_spec), wall)
 
-    def _failure_pause(self) -> float:
-        return self.timing.failure_pause * self._uniform(1, 2)
+    def _after_failure(self, now: float) -> float:
+        """An attempt that was waited for has had its pause."""
+        return max(now, self._asked_at + self.timing.failure_pause * self._uniform(1, 2))
 
     def _candidates_pause(self) -> float:
         return self.timing.retry_period * self._uniform(1, 1 + self.timing.jitter)

@@ -6,8 +6,8 @@
 | `renew_deadline` | 10 s | the right to act, from the start of the last successful renewal |
 | `retry_period` | 2 s | between renewals (± 10 %), and between two reads of another holder's Lease |
 | `jitter` | 1.2 | a candidate waits up to this many retry periods more |
-| `attempt_timeout` | 2.5 s | of one request: a dead connection must not use up the deadline |
-| `failure_pause` | 0.5 s | a holder's pause, up to twice as long, after no response or two conflicts in a row |
+| `attempt_timeout` | 2 s | of the first attempt: a dead connection must not use up the deadline (`state_machine`) |
+| `failure_pause` | 0.5 s | a holder's pause, up to twice as long, from one attempt without success to the next |
 | `stop_margin` | 2 s | before the deadline: start nothing new |
 | `cancel_margin` | 1 s | before the deadline: the right is over, running work is cancelled |
 
@@ -36,7 +36,7 @@ class Timing:
     renew_deadline: float = 10.0
     retry_period: float = 2.0
     jitter: float = 1.2
-    attempt_timeout: float = 2.5
+    attempt_timeout: float = 2.0
     failure_pause: float = 0.5
     stop_margin: float = 2.0
     cancel_margin: float = 1.0
@@ -62,8 +62,3 @@ class Timing:
     def require(self, condition: bool, message: str) -> None:
         if not condition:
             raise ConfigurationError(f"{self.what}: {message}")
-
-    @property
-    def server_timeout(self) -> float:
-        """Seconds after which the server gives a request up: whole seconds, and before the client does if possible."""
-        return float(max(1, int(self.attempt_timeout * 0.8)))
