@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from kubeshard.sharding.assignment import Assignment, Place, Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.coordinator import (
     LONGEST_SETTLE,
+    REWRITE,
     SETTLE,
     UNCLAIMED,
     Change,
@@ -358,6 +360,52 @@ def test_an_edited_assignment_is_written_anew_from_what_shards_say_two_renewals_
     renew_all(world)
     world.tend()
     assert world.machine.problem == ""
+
+
+@pytest.mark.parametrize("edited", [{"_4_7": "@2"}, {"_4_7": None}, {"note": "mine"}, None], ids=str)
+def test_who_keeps_editing_the_assignment_is_told_of_and_not_fought(
+    edited: dict[str, str | None] | None,
+) -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@2")
+    world.tend()
+    written, looks, minutes = list[float](), 0, 10
+    for second in range(60 * minutes):
+        if edited is None:
+            world.data = None
+        else:
+            world.edit(**edited)
+        world.heard()
+        renew_all(world)
+        done = world.tend(1.0)
+        looks += done.count(Look())
+        written += [second] if changes(done) else []
+        assert bool(world.machine.problem) is not (changes(done) or len(written) >= 3)
+        assert bool(world.machine.contested) is (len(written) >= 3)
+    assert written[2] < 20
+    assert all(later - sooner >= REWRITE for sooner, later in pairwise(written[2:]))
+    assert len(written) <= 3 + 60 * minutes / REWRITE
+    assert looks < 4 * len(written)
+    for _ in range(30):
+        renew_all(world)
+        world.tend(1.0)
+    assert world.machine.problem == ""
+    assert "--show-managed-fields" in world.machine.contested
+    world.tend(600.0)
+    assert world.machine.contested == ""
+
+
+def test_edits_once_in_a_while_are_put_right_at_once() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@2")
+    world.tend()
+    for _ in range(20):
+        world.edit(_4_7=None)
+        world.heard()
+        world.tend()
+        for _ in range(2):
+            renew_all(world)
+            world.tend(2.0)
+        assert (world.machine.problem, world.machine.contested) == ("", "")
+        world.tend(700.0)
 
 
 @pytest.mark.parametrize("edited", ["a@3", "a@5", "b to a@5", "@4"])

@@ -21,6 +21,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.settings import Ranges, SharderSettings
 from kubeshard.shard.sharding import Sharding
+from kubeshard.sharding.coordinator import REWRITE
 from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, definition, simulate
 from kubeshard_lab.simulation.processes import Process
@@ -72,6 +73,28 @@ def test_an_instance_joins_while_each_write_of_a_lease_takes_four_seconds() -> N
             assert await fleet.until_settled("s0", "s1", "s2") < 30
 
     simulate(scene)
+
+
+def test_a_program_that_keeps_editing_the_assignment_is_told_of_and_not_fought(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It writes the former owner back, at the former epoch, each second for three minutes."""
+
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            assert fleet.assignment is not None
+            last, before = fleet.assignment.groups[-1], fleet.writes[NAME]
+            former = {fleet.assignment.buckets.key(last.run): str(last.place._replace(owner="s9"))}
+            for _ in range(180):
+                await fleet.write(former)
+                await asyncio.sleep(1)
+            assert 6 <= fleet.writes[NAME] - before <= 3 + 180 / REWRITE
+            await fleet.until_settled("s0", "s1")
+
+    simulate(scene)
+    told = [r.getMessage() for r in caplog.records if "The ring has a problem" in r.getMessage()]
+    assert len(told) < 10
+    assert "somebody else keeps changing the assignment" in told[-1]
 
 
 def test_an_immutable_assignment_costs_few_requests(caplog: pytest.LogCaptureFixture) -> None:

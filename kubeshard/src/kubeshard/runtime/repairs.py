@@ -3,13 +3,13 @@
 | repairs of the thing so far | the next one |
 |---|---|
 | fewer than `FREE`, since it was last left alone for `QUIET` seconds | at once |
-| more: it is *contested* | `EVERY` seconds after the last one |
+| more: it is *contested* | `EVERY` seconds after the last one, or `every` |
 
 Whoever repairs asks `wait` first, calls `repaired` after a write that took effect, and says who else writes while the
 thing is `contested`: in a condition, an event or a log line. A write of something new, because the wish has changed, is
 no repair: it neither waits nor counts.
 
-Guaranteed: in any period of T seconds a thing is repaired at most `FREE * (1 + T / QUIET) + T / EVERY + 1` times,
+Guaranteed: in any period of T seconds a thing is repaired at most `free * (1 + T / QUIET) + T / every + 1` times,
 whatever the other writer does. Not guaranteed: that for things beyond `most`; those that were repaired least recently
 are forgotten first. No I/O. Not thread-safe.
 """
@@ -30,9 +30,10 @@ MOST = 10_000
 class Repairs:
     """Those of one component. Things are any hashable values."""
 
-    def __init__(self, clock: Clock, *, most: int = MOST, free: int = FREE) -> None:
+    def __init__(self, clock: Clock, *, most: int = MOST, free: int = FREE, every: float = EVERY) -> None:
         self._clock = clock
         self._free = free
+        self._every = every
         self._most = most
         self._done: OrderedDict[Hashable, tuple[int, float]] = OrderedDict()
         """How often each was repaired, and when last (monotonic); the latest last."""
@@ -43,7 +44,7 @@ class Repairs:
     def wait(self, thing: Hashable) -> float:
         """The seconds until it may be repaired; 0: now."""
         count, last = self._known(thing)
-        return max(0.0, last + EVERY - self._clock.monotonic()) if count >= self._free else 0.0
+        return max(0.0, last + self._every - self._clock.monotonic()) if count >= self._free else 0.0
 
     def repaired(self, thing: Hashable) -> None:
         count, _ = self._known(thing)

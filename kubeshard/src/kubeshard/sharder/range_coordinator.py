@@ -201,10 +201,11 @@ class RangeCoordination:
     # Commands
 
     async def _tend(self, ring: Ring) -> None:
-        await carried_out(self._machine.tend(), self._do)
-        ring.report.ranges_unable = self._machine.unable
+        machine = self._machine
+        await carried_out(machine.tend(), self._do)
+        ring.report.ranges_unable = machine.unable
         ring.report.ranges_problem = "; ".join(
-            filter(None, (self._machine.problem, self._machine.note, self._members.problem))
+            filter(None, (machine.problem, machine.contested, machine.note, self._members.problem))
         )
         self._measure(ring)
 
@@ -221,7 +222,7 @@ class RangeCoordination:
         ):
             ring.metrics.set(what, len(some), BUCKETS)
             ring.metrics.set(oldest, now - min((self._waiting[each] for each in some), default=now))
-        ring.metrics.set("assignment_unusable", bool(self._machine.problem))
+        ring.metrics.set("assignment_unusable", bool(self._machine.problem or self._machine.contested))
 
     async def _do(self, command: Command) -> object:
         name = assignment_name(self._ring)

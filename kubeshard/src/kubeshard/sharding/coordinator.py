@@ -35,6 +35,10 @@ have said and this process has seen; else to nobody. Nobody is waited for if the
 is no object, no shard has seen one, and nobody has led before. That no shard says so is not enough: it may have got
 something a moment ago.
 
+Who keeps editing it is not fought: the third time, it is said (`contested`), and from then on the object is written
+anew every `REWRITE` seconds at most (`kubeshard.runtime.repairs`). That is less rare than with other things that are
+put right, since nothing moves meanwhile, also not what dead shards had.
+
 Whoever drives the machine knows no rule:
 
     steps = machine.tend()                   # at `wake_at`, and when something was seen: a generator
@@ -79,6 +83,7 @@ from kubeshard.core.errors import AlreadyExists, ApiError, NotFound, PatchTestFa
 from kubeshard.core.patches import JsonPatch, add, test
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.repairs import Repairs
 from kubeshard.sharding.assignment import (
     BY_LABELS,
     Assignment,
@@ -110,6 +115,8 @@ RENEWALS = 2
 """With the second one, a shard says what it has seen before the first."""
 UNCLAIMED = 10.0
 """Seconds until a shard is told again that it owns what it does not say that it owns."""
+REWRITE = 20.0
+"""Seconds from one time that the object is written anew to the next, if somebody keeps changing it."""
 RETRY_FIRST, RETRY_LAST = 0.5, 10.0
 """Seconds until a refused request is tried again, doubled each time."""
 
@@ -195,6 +202,8 @@ class Change:
     asked: int = 0
 
 
+_OBJECT = "the assignment"
+
 Command = Look | ReadLeases | Prove | Create | Change
 Steps = Generator[Command, Any, None]
 
@@ -253,6 +262,18 @@ class Coordinator:
         """The shards that say that they work on nothing, with the groups that name them."""
         self._failures = 0
         self._retry_at = -math.inf
+        self._repairs = Repairs(clock, every=REWRITE)
+        """Of the object."""
+
+    @property
+    def contested(self) -> str:
+        """That somebody else keeps changing the object, for people; "" if nobody does."""
+        if not self._repairs.contested(_OBJECT):
+            return ""
+        return (
+            "somebody else keeps changing the assignment (`kubectl get configmap --show-managed-fields` says who), "
+            f"which is written anew every {REWRITE:g} s at most"
+        )
 
     @property
     def assignment(self) -> Assignment | None:
@@ -262,7 +283,7 @@ class Coordinator:
     @property
     def awaits_renewals(self) -> bool:
         """Whether each renewal of a Lease is news."""
-        return self._renewals is not None or bool(self._idle)
+        return bool(self._renewals or self._idle)
 
     # Events
 
@@ -368,6 +389,11 @@ class Coordinator:
             self._renewals, self._renewed = RENEWALS if ever else 0, _renewals(members)
         if not self._all_renewed():
             self.problem = f"{wrong}. It is written anew when all shards have said what they own"
+            if self.contested:
+                self.problem = ""  # that is enough: what is wrong may be something else each time
+            return
+        if wait := self._repairs.wait(_OBJECT):
+            self.problem, self.wake_at = "", self._clock.monotonic() + wait
             return
         yield Look()  # before the reports are looked at: what has been taken since is in neither
         members = self._membership.members(self.buckets)
@@ -380,12 +406,14 @@ class Coordinator:
                 "objects differently and may go on with what it has"
             )
             return
-        data = self._from_claims(members).data()
+        data, repair = self._from_claims(members).data(), self._ever
         if self._version:
             version = test("/metadata/resourceVersion", self._version)
             yield Change(JsonPatch([version, add("/data", data)]), wrong)
         else:
             yield Create(data)
+        if repair:
+            self._repairs.repaired(_OBJECT)
         self._renewals = None
         self.wake_at = self._clock.monotonic()
 
