@@ -24,7 +24,7 @@ from kubeshard.core import (
     metadata_only,
 )
 from kubeshard.core.encoding import encode
-from kubeshard.core.names import is_dns_subdomain
+from kubeshard.core.names import is_dns_subdomain, is_label_key
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
 
@@ -104,6 +104,19 @@ async def test_texts_are_cut_to_what_the_api_server_accepts() -> None:
     assert len(event.note.encode()) <= 1024
     assert (len(event.reason), len(event.action), len(event.reporting_instance) <= 128) == (128, 128, True)
     assert is_dns_subdomain(event.metadata.name)
+
+
+@virtual_time
+async def test_the_name_of_a_controller_is_cut_to_what_the_api_server_accepts() -> None:
+    server = ApiServer()
+    recorder = new_recorder(server)
+    async with recorder.running():
+        for name in ("x" * 63, "x" * 62):  # the longest names of controllers
+            recorder.reporting_as(f"{name}-controller").event(CONFIG, "Normal", "R", "m")
+    one, other = (event.reporting_controller for event in server.events.values())
+    assert is_label_key(one)
+    assert is_label_key(other)
+    assert one != other
 
 
 @virtual_time

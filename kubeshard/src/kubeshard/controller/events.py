@@ -2,8 +2,8 @@
 
 Guaranteed: `event` never waits and never raises, whatever the API server does; what cannot be sent is counted
 (`dropped`, `failed`) and logged. Repeated events become a count on one event, and an object that produces too
-many is muted (`event_series`). Texts are truncated to what the API server accepts. Leaving `running` sends the
-remaining events, for a few seconds.
+many is muted (`event_series`). Texts are truncated to what the API server accepts, and so is the name of the
+reporting controller. Leaving `running` sends the remaining events, for a few seconds.
 
 Not guaranteed: delivery. Do not base decisions on events; they are kept for an hour and are meant for people.
 
@@ -33,7 +33,7 @@ from kubeshard.controller.event_series import (
     reference,
 )
 from kubeshard.core.errors import AlreadyExists, Forbidden, NotFound, Throttled, Timeout, Unavailable
-from kubeshard.core.names import LONGEST_DOTTED, safe_name
+from kubeshard.core.names import LONGEST_DOTTED, is_label_key, safe_name
 from kubeshard.core.objects import KubeObject, ObjectMeta, form_of
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
@@ -79,13 +79,13 @@ class EventRecorder:
     """
 
     def __init__(self, client: EventWriter, controller: str, instance: str, *, clock: Clock) -> None:
-        self._controller = controller
+        self._controller = _reporter(controller)
         self._outbox = _Outbox(client, instance, clock)
 
     def reporting_as(self, controller: str) -> EventRecorder:
         """A recorder for another controller, with the same queue, series and sender."""
         view = copy.copy(self)
-        view._controller = controller
+        view._controller = _reporter(controller)
         return view
 
     def event(
@@ -289,6 +289,11 @@ class _Outbox:
 
 def _series_body(event: Event) -> Mapping[str, Any]:
     return {"series": msgspec.to_builtins(event.series)}
+
+
+def _reporter(name: str) -> str:
+    """A name of a controller that events may have: `<name>-controller` can be too long for it."""
+    return name if is_label_key(name) else safe_name(name)
 
 
 def _cut(text: str, limit: int) -> str:
