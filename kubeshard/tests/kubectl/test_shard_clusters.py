@@ -18,6 +18,7 @@ from kubeshard.core.objects import Key
 from kubeshard.inspection.cluster import read_cluster, read_sharder
 from kubeshard.inspection.doctor import examine
 from kubeshard.inspection.errors import Unanswerable
+from kubeshard.inspection.placement import Placement
 from kubeshard.inspection.planning import planned, with_shards
 from kubeshard.inspection.ring import see
 from kubeshard.inspection.status import status_of
@@ -28,7 +29,7 @@ from kubeshard.sharding import buckets
 from kubeshard.sharding.assignment import Assignment
 from kubeshard.sharding.names import assignment_name
 from kubeshard_lab.simulation.cluster import SimulatedCluster, simulate
-from kubeshard_lab.simulation.processes import Process
+from kubeshard_lab.simulation.processes import Network, Process
 
 CLUSTERS = ("asia", "eu", "us")
 RANGES = Ranges(by="cluster", buckets=64)
@@ -95,6 +96,35 @@ def test_why_a_cluster_is_on_its_shard_is_said_as_of_an_object(capsys: pytest.Ca
             assert (none.exists, none.shard, none.reason) == (False, "", "NotFound")
             with pytest.raises(Unanswerable, match="no ring shards secret"):
                 await placements(["secret/eu"], None, family=True)(client)
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("cut_off", [["s0"], ["s0", "s1"]], ids=len)
+def test_why_says_which_shards_could_not_reach_a_cluster(cut_off: list[str]) -> None:
+    async def scene() -> None:
+        async with team("s0", "s1") as (world, client):
+            (cluster, *_) = [each for each in CLUSTERS if (await why(client, each)).shard == "s0"]
+            for name in cut_off:
+                world.processes[name].cut_off(cluster=cluster)
+
+            def connected(process: Process, network: Network) -> None:
+                network.down = process.name in cut_off and network.server == f"http://{cluster}"
+
+            world.connected = connected
+            await asyncio.sleep(600)
+            found = await why(client, cluster)
+            if cut_off == ["s0"]:
+                assert found.shard == "s1"
+                assert "s0 could not reach the cluster, and gets it only if no shard can" in found.message
+            else:
+                assert "no shard can reach the cluster, so it stays where it is" in found.message
+            other = next(each for each in CLUSTERS if each != cluster)
+            assert "reach" not in (await why(client, other)).message
+
+    async def why(client: Client, cluster: str) -> Placement:
+        (found,) = await placements([f"cluster/{cluster}"], None, family=True)(client)
+        return found
 
     simulate(scene)
 

@@ -300,7 +300,7 @@ def _in_bucket(
         config_map=str(ranges.place),
     )
     return _Delivered(
-        why=_why_by_ranges(ring, ranges, found, decision),
+        why=_unreached(ranges, bucket, _why_by_ranges(ring, ranges, found, decision)),
         due=decision.target,
         key=key,
         point=point,
@@ -358,6 +358,19 @@ def _why_by_ranges(ring: SeenRing, ranges: SeenRanges, bucket: BucketPlace, deci
         )
     pinned = f"; the bucket is pinned to {source}" if bucket.pinned else ""
     return _Why("Placed", f"{source} owns its bucket, and says that it works on it{pinned}")
+
+
+def _unreached(ranges: SeenRanges, bucket: int, why: _Why) -> _Why:
+    """Says who is passed over in a ring by clusters."""
+    if not (shards := ranges.unable.get(bucket)):
+        return why
+    others = {shard for shard, weight in ranges.weights.items() if weight} - shards
+    said = (
+        f"{', '.join(sorted(shards))} could not reach the cluster, and gets it only if no shard can"
+        if others
+        else "no shard can reach the cluster, so it stays where it is"
+    )
+    return why._replace(message=f"{why.message}; {said}")
 
 
 def _not_confirmed(ring: SeenRing, source: str, target: str, gone: str) -> _Why:
