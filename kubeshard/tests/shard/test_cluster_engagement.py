@@ -33,6 +33,7 @@ class Clusters:
         self.broken: set[str] = set()
         self.busy: dict[str, float] = {}
         self.down: set[str] = set()
+        self.looks: list[float] = []
         self.changed: Callable[[], None]
 
     def listen(self, changed: Callable[[], None]) -> None:
@@ -46,8 +47,11 @@ class Clusters:
         self.engaged.add(name)
         self.history.append(f"+{name}")
 
-    def silent(self, name: str) -> bool:
-        return name in self.down & self.engaged
+    def silent_in(self, name: str) -> float:
+        """A minute, as after a bookmark of half a minute ago."""
+        assert name in self.engaged
+        self.looks.append(virtual_loop().time())
+        return 0.0 if name in self.down else 60.0
 
     async def release(self, name: str) -> None:
         await asyncio.sleep(self.busy.get(name, 0.0))
@@ -212,3 +216,15 @@ async def test_a_cluster_that_is_silent_is_given_up_for_longer_each_time_and_not
         clusters.down.clear()
         await asyncio.sleep(10)
         assert not shard.unreachable
+
+
+@virtual_time
+async def test_clusters_that_answer_are_looked_at_when_they_may_have_become_silent() -> None:
+    clusters = Clusters("eu", "us")
+    async with shard_of(clusters) as shard:
+        await shard.sees(1, "eu", "us")
+        await asyncio.sleep(3600)
+        assert len(set(clusters.looks)) <= 3600 / 60 + 2
+        clusters.down.add("eu")
+        await asyncio.sleep(60 + PATIENCE + 10)
+        assert shard.unreachable == {"eu"}

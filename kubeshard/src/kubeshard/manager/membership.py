@@ -76,8 +76,10 @@ class SharedClusters(Protocol):
         """
         ...
 
-    def silent(self, name: str) -> bool:
-        """Whether nothing can be read from the cluster, which is engaged."""
+    def silent_in(self, name: str) -> float:
+        """Seconds until nothing can be read any more from the cluster, which is engaged, if nothing is until then; 0 or
+        less: nothing can be read.
+        """
         ...
 
     async def release(self, name: str) -> None:

@@ -32,7 +32,7 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.client.kubeconfig import read_config
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
-from kubeshard.controller.syncing import SILENCE, SyncProblem, sync_problem
+from kubeshard.controller.syncing import CHECK, SILENCE, SyncProblem, sync_problem
 from kubeshard.core.clusters import HOME_CLUSTER, check_cluster_name, named
 from kubeshard.core.errors import NotOurs
 from kubeshard.manager.controllers import Controllers
@@ -185,9 +185,11 @@ class OtherClusters(Collector):
         self._clusters[name] = cluster
         cluster.task = asyncio.create_task(self._run(cluster), name=f"cluster {name}")
 
-    def silent(self, name: str) -> bool:
-        """Whether nothing can be read from the cluster, and nothing is being read. Not if it is not engaged."""
-        return name in self._clusters and self._clusters[name].silent()
+    def silent_in(self, name: str) -> float:
+        """Seconds until nothing can be read from the cluster, and nothing is being read, if nothing arrives until then;
+        0 or less: it is so. Infinite if it is not engaged.
+        """
+        return self._clusters[name].silent_in() if name in self._clusters else math.inf
 
     async def release(self, name: str) -> None:
         """Has controllers work there no more, and disconnects. Returns when the runs there have ended; if cancelled, it
@@ -359,13 +361,15 @@ class _OtherCluster:
             return None
         return max(silent, key=lambda each: each.error is not None)
 
-    def silent(self) -> bool:
-        """Whether it cannot be read, and does not send its first lists either."""
-        if (found := self.problem()) is None:
-            return False
-        answered = [each.last_answered for each in self.cache.informers if each.last_answered is not None]
-        now = self._client.world.clock.monotonic()
-        return found.error is not None or now - max(answered, default=-math.inf) > SILENCE
+    def silent_in(self) -> float:
+        """Seconds until it cannot be read, and does not send its first lists either, if nothing arrives until then."""
+        found, informers = self.problem(), self.cache.informers
+        if found is not None and found.error is not None:
+            return 0.0
+        last = (each.last_answered if found else each.last_heard for each in informers)
+        arrived = max((at for at in last if at is not None), default=-math.inf)
+        left = arrived + SILENCE - self._client.world.clock.monotonic()
+        return left if found else max(left, CHECK)
 
     def view(self) -> ClusterView:
         found = self.problem()

@@ -22,12 +22,14 @@ The Lease says which clusters the manager has, however many there are: they are 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.manager.membership import SharedClusters
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import set_within
 from kubeshard.shard.range_ownership import RangeOwnership
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.names import CLUSTERS_ANNOTATION, UNREACHABLE_ANNOTATION
@@ -67,6 +69,8 @@ class ClusterEngagement:
         """What the Lease says, and said before."""
         self._changed = asyncio.Event()
         """The manager has got or lost a cluster."""
+        self._begun = asyncio.Event()
+        """This shard owns clusters anew, or has engaged one."""
         clusters.listen(self._heard)
         self._heard()
 
@@ -90,22 +94,31 @@ class ClusterEngagement:
             self._adjust(tasks)
 
     async def _look(self) -> NoReturn:
-        said = ""
+        """When a cluster has been engaged, may have become silent, or need not be another shard's any more; every
+        `LOOKED_AGAIN` seconds while one is silent.
+        """
+        said, wait = "", LOOKED_AGAIN
         while True:
-            await asyncio.sleep(LOOKED_AGAIN)
+            await set_within(self._begun, wait)
+            self._begun.clear()
             now, names = asyncio.get_running_loop().time(), self._clusters.names
+            heard = [math.inf]
             for name in names:
                 if self._wanted(name) is None:
                     self._silent.pop(name, None)
-                elif name in self._engaged and not self._clusters.silent(name):
+                elif name in self._engaged and (left := self._clusters.silent_in(name)) > 0:
                     self._silent.pop(name, None)
                     self._unreachable.pop(name, None)
+                    heard.append(left)
                 elif now - self._silent.setdefault(name, now) >= PATIENCE:
                     self._give_up(name, now)
+            self._silent = {name: since for name, since in self._silent.items() if name in names}
             self._unreachable = {name: each for name, each in self._unreachable.items() if name in names}
-            given_up = [name for name, each in self._unreachable.items() if now < each.until]
+            given_up = {name: each.until for name, each in self._unreachable.items() if now < each.until}
             if said != (said := self._ownership.buckets.stated(given_up)):
                 self._held.says(UNREACHABLE_ANNOTATION, said)
+            ends = [until - now for until in given_up.values()]
+            wait = LOOKED_AGAIN if self._silent else max(LOOKED_AGAIN, min(heard + ends))
 
     def _give_up(self, name: str, now: float) -> None:
         last = self._unreachable.get(name, _Unreachable(now, FORGOTTEN / 2))
@@ -124,6 +137,7 @@ class ClusterEngagement:
         for name in {*self._clusters.names, *self._engaged} - self._settling:
             if self._engaged.get(name) != self._wanted(name):
                 self._settling.add(name)
+                self._begun.set()
                 tasks.create_task(self._settle(name), name=f"cluster {name}")
         self._tell_listed()
 
@@ -156,6 +170,7 @@ class ClusterEngagement:
             )
             return False
         self._engaged[name] = term
+        self._begun.set()
         _log.info("Engaged a cluster", ring=self._ring, cluster=name)
         return True
 
