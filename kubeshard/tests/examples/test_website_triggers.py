@@ -11,8 +11,11 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.cache.deltas import Added, Deleted, Updated
 from kubeshard.core import ConfigurationError, Key, KubeObject, ObjectMeta
+from kubeshard.manifests.operator import operator_objects
+from kubeshard.manifests.values import OperatorValues, chosen
 from kubeshard_lab.examples.webhosting import manifests
 from kubeshard_lab.examples.webhosting.api import (
+    OPERATOR,
     PHASES,
     Theme,
     ThemeSpec,
@@ -22,7 +25,7 @@ from kubeshard_lab.examples.webhosting.api import (
 )
 from kubeshard_lab.examples.webhosting.config import load_settings
 from kubeshard_lab.examples.webhosting.controller import BY_THEME, website_controller, websites_using
-from kubeshard_lab.examples.webhosting.operator import StateMetrics
+from kubeshard_lab.examples.webhosting.operator import StateMetrics, manager
 from kubeshard_lab.examples.webhosting.workload import (
     Deployment,
     DeploymentCondition,
@@ -272,9 +275,10 @@ def test_printed_columns_and_required_fields_are_the_references() -> None:
 
 def test_the_operator_may_write_leases_in_its_own_namespace_only() -> None:
     """D7 in docs/defects.md."""
+    values = chosen(OperatorValues, None, ["image=a/b:c", "namespace=webhosting-system"])
     granting = [
         role
-        for role in manifests.rbac()
+        for role in operator_objects(manager(), "a", OPERATOR, values)
         if any("leases" in rule["resources"] for rule in role.get("rules", ()))
     ]
     assert [(role["kind"], role["metadata"]["namespace"]) for role in granting] == [

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +15,7 @@ from kubeshard.cli.kubectl import screen
 from kubeshard.runtime.clock import Clock
 from kubeshard_lab.demo.observer import Observer
 from kubeshard_lab.demo.scenario import Step
+from kubeshard_lab.experiment.screen import drawn
 
 _REFRESH = 0.1
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -37,14 +36,8 @@ class Screen:
             self._console.print(f"{self._titles[0]} ... {screen.LEGEND}", soft_wrap=True)
             yield
             return
-        with Live(console=self._console, auto_refresh=False) as live:
-            drawing = asyncio.create_task(self._draw(live), name="screen")
-            try:
-                yield
-            finally:
-                drawing.cancel()
-                await asyncio.wait([drawing])
-                live.update(self._frame(), refresh=True)
+        async with drawn(self._console, self._frame, _REFRESH):
+            yield
 
     def done(self, step: Step) -> None:
         self._done.append(step)
@@ -54,11 +47,6 @@ class Screen:
             self._console.print(f"  {screen.line(self._observer.snapshot())}", soft_wrap=True)
             for title in self._titles[len(self._done) : len(self._done) + 1]:
                 self._console.print(f"{title} ...", soft_wrap=True)
-
-    async def _draw(self, live: Live) -> None:
-        while True:
-            live.update(self._frame(), refresh=True)
-            await asyncio.sleep(_REFRESH)
 
     def _frame(self) -> Group:
         leader = f"leading: {self._observer.leader or 'nobody'}"

@@ -18,7 +18,6 @@ import asyncio
 import resource
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
@@ -65,11 +64,6 @@ class LeftBehind(KubeshardError):
     """What the run created could not be deleted."""
 
 
-class Found(NamedTuple):
-    kind: SetupKind
-    shards: int
-
-
 def check_scenario(scenario: Scenario) -> None:
     """Raises ConfigurationError if it needs the programs' processes."""
     if scenario.cold or scenario.disturbance not in ("none", "kill", "roll"):
@@ -94,8 +88,8 @@ def grants(scenario: Scenario, ring: str) -> Iterator[Grant]:
         yield Grant.on(_DEPLOYMENTS, "get", "patch", namespace=NAMESPACE, name=OPERATOR)
 
 
-async def found(client: Client, scenario: Scenario, ring: str) -> Found:
-    """What the run will load. Raises Unprepared if something is missing; ApiError."""
+async def found(client: Client, scenario: Scenario, ring: str) -> tuple[SetupKind, int]:
+    """What the run will load: the set-up, and its shards. Raises Unprepared if something is missing; ApiError."""
     await _check_rights(client, scenario, ring)
     for cls in (Website, Theme):
         try:
@@ -120,7 +114,7 @@ async def found(client: Client, scenario: Scenario, ring: str) -> Found:
             "with --ring"
         )
     await _check_disturbed(client, scenario, {meta.name: meta.namespace for meta in shards})
-    return Found("external" if there else "in-manager", len(shards))
+    return "external" if there else "in-manager", len(shards)
 
 
 async def _check_rights(client: Client, scenario: Scenario, ring: str) -> None:

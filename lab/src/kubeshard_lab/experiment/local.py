@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
-import msgspec
-
 from kubeshard.client import installing
 from kubeshard.client.client import Client
 from kubeshard.client.config import BearerToken
@@ -173,9 +171,7 @@ class OnThisMachine(Experiment):
         while not (why := self._server.lost()):  # noqa: ASYNC110 - another process, there is nothing to wait on
             await asyncio.sleep(TICK)
         self._note(Event(self._clock.wall(), "server-lost", "", why))
-        self.run = msgspec.structs.replace(
-            self.run, invalid=[*self.run.invalid, f"the API server was lost: {why}"]
-        )
+        self.run.invalid.append(f"the API server was lost: {why}")
         raise ServerLost(f"the API server was lost, and with it the rest of the run: {why}")
 
     async def _scrape(self) -> None:

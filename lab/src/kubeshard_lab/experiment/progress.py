@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple, Protocol
 
 from kubeshard_lab.experiment.recording import Event, Usage
+from kubeshard_lab.experiment.report.words import clock
 
 _LINE_EVERY = 10.0
 
@@ -106,7 +107,3 @@ def seconds(value: float) -> str:
     if value != value:
         return "-"
     return f"{value:.3f} s" if value < 10 else f"{value:.1f} s"
-
-
-def clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"

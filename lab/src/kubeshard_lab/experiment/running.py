@@ -16,8 +16,6 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from kubeshard.cache.watchers import Vanished, watcher
 from kubeshard.client.client import Client
 from kubeshard.client.watching import Changed
@@ -169,7 +167,7 @@ class Experiment:
             async with self._background(self._sample(), self._probe(), self._beside_load()):
                 await self._loaded(load, plan)
                 self._note(Event(self._clock.wall(), "load-ended", "", ""))
-                self.run = msgspec.structs.replace(self.run, ended=self._clock.wall())
+                self.run.ended = self._clock.wall()
                 self._doing = "settling"
                 await self._settled()
 
@@ -207,7 +205,7 @@ class Experiment:
 
     def _begin(self) -> None:
         self._doing = "loading"
-        self.run = msgspec.structs.replace(self.run, began=self._clock.wall())
+        self.run.began = self._clock.wall()
         self._recorder.save(self.run)
         self._note(Event(self.run.began, "load-began", "", ""))
 
@@ -230,7 +228,7 @@ class Experiment:
             if loading.done() and not self._stopping.is_set():
                 loading.result()
                 await self._rest(left)
-            self.run = msgspec.structs.replace(self.run, finished=not self._stopping.is_set())
+            self.run.finished = not self._stopping.is_set()
         finally:
             for task in (loading, stopping):
                 task.cancel()
@@ -259,18 +257,13 @@ class Experiment:
                 load.due, load.late, load.bound, self._settings.parallel, self._probes, self._busy,
                 self._ended_by_themselves(),
             )  # fmt: skip
-            notes = [
-                f"{self._tracker.ready} generations became ready; {self._tracker.never} never did",
-                *self._noted(),
-            ]
-            invalid = [*self.run.invalid, *objections(conditions)]
-            self.run = msgspec.structs.replace(self.run, invalid=invalid, notes=notes)
+            ready, never = self._tracker.ready, self._tracker.never
+            self.run.notes = [f"{ready} generations became ready; {never} never did", *self._noted()]
+            self.run.invalid += objections(conditions)
         else:
-            self.run = msgspec.structs.replace(
-                self.run, invalid=[*self.run.invalid, "the load did not begin"]
-            )
+            self.run.invalid.append("the load did not begin")
         if math.isnan(self.run.ended):
-            self.run = msgspec.structs.replace(self.run, ended=self._clock.wall())
+            self.run.ended = self._clock.wall()
         self._doing = "ended"
         self._recorder.save(self.run)
         self._recorder.close()

@@ -13,7 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kubeshard_lab.experiment.progress import Lines, Progress, cancelled, clock, happening, seconds
+from kubeshard_lab.experiment.progress import Lines, Progress, cancelled, happening, seconds
+from kubeshard_lab.experiment.report.words import clock
 
 _REFRESH = 0.5
 _LATEST = 6
@@ -34,18 +35,28 @@ class Terminal:
             async with Lines(self.say).showing(progress):
                 yield
             return
-        with Live(console=self._console, auto_refresh=False) as live:
-            drawing = asyncio.create_task(self._draw(live, progress), name="screen")
-            try:
-                yield
-            finally:
-                await cancelled(drawing)
-                live.update(frame(progress()), refresh=True)
+        async with drawn(self._console, lambda: frame(progress()), _REFRESH):
+            yield
 
-    async def _draw(self, live: Live, progress: Callable[[], Progress]) -> None:
+
+@asynccontextmanager
+async def drawn(
+    console: Console, picture: Callable[[], RenderableType], refresh: float
+) -> AsyncIterator[None]:
+    """The picture is on the terminal during the block, drawn anew every `refresh` seconds, and once more after it."""
+
+    async def draw() -> None:
         while True:
-            live.update(frame(progress()), refresh=True)
-            await asyncio.sleep(_REFRESH)
+            live.update(picture(), refresh=True)
+            await asyncio.sleep(refresh)
+
+    with Live(console=console, auto_refresh=False) as live:
+        drawing = asyncio.create_task(draw(), name="screen")
+        try:
+            yield
+        finally:
+            await cancelled(drawing)
+            live.update(picture(), refresh=True)
 
 
 def frame(progress: Progress) -> RenderableType:

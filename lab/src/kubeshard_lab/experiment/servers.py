@@ -8,14 +8,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from kubeshard.core.errors import KubeshardError
 from kubeshard_apiserver.testing.child import Child
 from kubeshard_apiserver.testing.control_plane import ControlPlane
 from kubeshard_lab.experiment.launches import Watched
 
-Where = Literal["embedded", "real", "cluster"]
 _READY_WITHIN = 120.0
 _POLL = 0.05
 

@@ -1,29 +1,20 @@
 """A digest of everything that happens in a run: the same seed gives the same digest in every process.
 
-    python -m kubeshard_lab.simulation.digest --seed 1 --minutes 30 --objects 100 --events /tmp/a
-
 Two runs of a seed can differ only by what the code takes from somewhere else than its world: the order of a set (which
 differs with PYTHONHASHSEED and with the addresses of what is in it), the moment of a garbage collection, the machine's
 clock, randomness without a seed. So the digest is taken over every event in its order: each request with its time as it
 reaches the API server, each answer, each piece of a watch as its reader gets it, each change that is stored, each line
 that is logged, the beginning and the end of each reconcile and of each process, each fault.
-
-`--events` writes the events, one a line: the first line in which two files differ is where the leak is.
 """
 
 from __future__ import annotations
 
-import argparse
-import gc
 import hashlib
 import logging
-import sys
-import time
 from array import array
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from kubeshard.core.kinds import GroupResource
@@ -33,11 +24,6 @@ from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.deliveries import stored_last
 from kubeshard_lab.simulation.processes import Network, Process, StreamAround
-from kubeshard_lab.simulation.running import explore
-from kubeshard_lab.simulation.workload import SHARDERS
-
-CALM = 5.0
-"""In the swarm events follow each other faster, which costs more."""
 
 
 class Digest(NamedTuple):
@@ -145,47 +131,3 @@ class _Lines(logging.Handler):
         if record.exc_info:
             record = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None})
         self._recorder.record(self.format(record).partition(" ")[2])
-
-
-def of(
-    seed: int,
-    minutes: float,
-    objects: int,
-    kinds: Sequence[str] = (),
-    calm: float = CALM,
-    copy: TextIO | None = None,
-    sharder: str = "service",
-) -> Digest:
-    recorder = Recorder(copy)
-    result = explore(seed, minutes, kinds, recorder.recording, objects=objects, calm=calm, sharder=sharder)
-    for line in result.breaks:
-        print(line, file=sys.stderr)
-    return recorder.digest
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="The digest of a run on virtual time.")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=30.0, help="virtual ones, of faults")
-    parser.add_argument("--objects", type=int, default=100)
-    parser.add_argument("--faults", default="", help="only these")
-    parser.add_argument("--calm", type=float, default=CALM, help="1: as the swarm")
-    parser.add_argument("--collect", type=int, default=None, help="the collector's first threshold; 0: never")
-    parser.add_argument("--events", type=Path, help="a file for them")
-    parser.add_argument("--sharder", choices=SHARDERS, default="service", help="as of the swarm")
-    options = parser.parse_args()
-    if options.collect is not None:
-        gc.set_threshold(options.collect)
-    kinds = [kind for kind in options.faults.split(",") if kind]
-    began = time.process_time()
-    with options.events.open("w") if options.events else nullcontext() as copy:
-        digest = of(
-            options.seed, options.minutes, options.objects, kinds, options.calm, copy, options.sharder
-        )
-    print(f"{digest.value} {digest.events} events")
-    print(f"{time.process_time() - began:.1f} s CPU", file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -181,27 +181,13 @@ class Recorder:
         world.leaving.append(self._leaves)
         world.observers.append(self._observe)
         world.learners.append(self._learn)
-        world.deaths.append(lambda process: self.add(Died(self._now, process.name, process.dead)))
+        world.deaths.append(lambda process: self.add(Died, process.name, process.dead))
         for store in world.stores:
             store.subscribe(partial(self._stored, store))
 
-    def add(self, entry: Entry) -> None:
-        self.entries.append(entry)
-
-    def started(self, process: str) -> None:
-        self.add(Started(self._now, process))
-
-    def began(self, process: str, name: str, uid: str) -> None:
-        self.add(Began(self._now, process, name, uid))
-
-    def ended(self, process: str, name: str, uid: str) -> None:
-        self.add(Ended(self._now, process, name, uid))
-
-    def inflicted(self, number: int, kind: str, *, over: bool = False) -> None:
-        self.add(Inflicted(self._now, number, kind, over))
-
-    def hit(self, number: int, process: str) -> None:
-        self.add(Hit(self._now, number, process))
+    def add(self, entry: type[Entry], *fields: Any) -> None:
+        """Records what happens now; `fields` are those of the entry, without its time."""
+        self.entries.append(entry(self._now, *fields))
 
     def restored(self) -> None:
         draining = self._world.draining()
@@ -211,13 +197,7 @@ class Recorder:
             for key, lease in self._world.objects("coordination.k8s.io", "leases").items()
             if lease["spec"].get("holderIdentity") == key.name
         )
-        self.add(Restored(self._now, owners, tuple(leases)))
-
-    def calm(self) -> None:
-        self.add(Calm(self._now))
-
-    def finished(self) -> None:
-        self.add(Finished(self._now))
+        self.add(Restored, owners, tuple(leases))
 
     @property
     def _now(self) -> float:
@@ -234,9 +214,7 @@ class Recorder:
         self._sent += 1
         self._numbers[id(request)] = self._sent, request
         sharder, timeout = is_sharders(process, request), request.timeout or 0.0
-        self.add(
-            Sent(self._now, self._sent, process.name, sharder, request.method, kind, name, timeout, what)
-        )
+        self.add(Sent, self._sent, process.name, sharder, request.method, kind, name, timeout, what)
 
     def _asked(self, request: HttpRequest) -> tuple[str, str, str] | None:
         """The kind and the name that the request is about, and both in words; None if it does not matter."""
@@ -266,14 +244,14 @@ class Recorder:
         if id(request) in self._numbers:
             number, _ = self._numbers[id(request)]
             self._answered.add(number)
-            self.add(Answered(self._now, number, status, why))
+            self.add(Answered, number, status, why)
 
     def _stored(self, store: Store, resource: GroupResource) -> None:
         sender = None if self._world.delivery.unremembered else self._world.sender.get()
         number = 0 if sender is None else self._numbers.get(id(sender[1]), (0, None))[0]
         for which, event in self._world.delivery.changes(store, resource):
             if entry := self._entry(which, event, number):
-                self.add(entry)
+                self.entries.append(entry)
 
     def _entry(self, resource: GroupResource, event: Event, number: int) -> Entry | None:
         """What is recorded of a change that the request of this number made."""

@@ -22,7 +22,7 @@ from kubeshard_lab.simulation.checker import check
 from kubeshard_lab.simulation.cluster import SimulatedCluster, simulate
 from kubeshard_lab.simulation.faults.injection import AIMED, KINDS, Conditions, Injection, apply_to
 from kubeshard_lab.simulation.faults.users import mended_again
-from kubeshard_lab.simulation.history import Recorder
+from kubeshard_lab.simulation.history import Calm, Finished, Inflicted, Recorder
 from kubeshard_lab.simulation.oracles import Crashes, SimulationResult
 from kubeshard_lab.simulation.properties import OVERLAP, STALE_WRITE
 from kubeshard_lab.simulation.ring_oracles import RingOracles
@@ -125,9 +125,9 @@ async def _play(script: Script, workload: Workload, conditions: Conditions) -> N
 
     async def inflict(number: int, fault: TimedFault) -> None:
         injection = Injection(workload, conditions, stream(fault.draws), fault.stretch, number)
-        workload.recorder.inflicted(number, fault.kind)
+        workload.recorder.add(Inflicted, number, fault.kind)
         await KINDS[fault.kind](injection)
-        workload.recorder.inflicted(number, fault.kind, over=True)
+        workload.recorder.add(Inflicted, number, fault.kind, True)
         counts[f"effects: {fault.kind}"] += injection.effects
 
     around: list[asyncio.Task[None]] = []
@@ -148,9 +148,9 @@ async def _play(script: Script, workload: Workload, conditions: Conditions) -> N
         counts["virtual seconds"] = int(loop.time())
         if isinstance(workload, Things):
             await mended_again(workload)
-        workload.recorder.calm()
+        workload.recorder.add(Calm)
         await workload.end()
-        workload.recorder.finished()
+        workload.recorder.add(Finished)
     finally:
         for task in (*around, *inflicted):
             task.cancel()

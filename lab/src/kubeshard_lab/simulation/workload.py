@@ -24,7 +24,7 @@ from kubeshard.shard.settings import SharderSettings
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
 from kubeshard.sharding.names import SHORTEST_DRAIN_TIMEOUT
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
-from kubeshard_lab.simulation.history import Recorder
+from kubeshard_lab.simulation.history import Began, Ended, Recorder, Started
 from kubeshard_lab.simulation.oracles import Oracles, SimulationResult
 from kubeshard_lab.simulation.processes import Process, name_of
 from kubeshard_lab.simulation.properties import LEFT_FOR, NOT_OWNED, NOT_SETTLED
@@ -131,7 +131,7 @@ class Workload(ABC):
     def another(self, name: str) -> str:
         self._started[name] += 1
         process = f"{name}~{self._started[name]}"
-        self.recorder.started(process)
+        self.recorder.add(Started, process)
         return process
 
     def live(self, prefix: str) -> list[Process]:
@@ -193,12 +193,12 @@ class Things(Workload):
     def working(self, process: str, meta: ObjectMeta) -> Iterator[None]:
         """A reconcile of the object, as it was with this metadata, lasts as long as the block."""
         self.oracles.begins(process, meta)
-        self.recorder.began(process, meta.name, meta.uid)
+        self.recorder.add(Began, process, meta.name, meta.uid)
         try:
             yield
         finally:
             self.oracles.ends(process, meta)
-            self.recorder.ended(process, meta.name, meta.uid)
+            self.recorder.add(Ended, process, meta.name, meta.uid)
 
     def hangs(self, process: str, name: str) -> bool:
         """Whether a reconcile of the object does not end."""

@@ -68,43 +68,31 @@ _DRAINED = '{namespace=~"$project",drain="true"}'
 
 
 def _over_time() -> Iterator[Chart]:
-    yield Chart(
-        "Websites by shard",
-        "The hash ring gives each shard about the same number.",
-        "short",
-        [(f"count by (shard) ({_SHARD})", "{{shard}}")],
-        wide=True,
-    )
-    yield Chart(
-        "Websites by phase",
-        "Ready, Pending, Error or Terminating.",
-        "short",
-        [
-            (
-                f"sum by (phase) (max by (namespace, website, phase) (kube_website_status_phase{_CHOSEN}))",
-                "{{phase}}",
-            )
-        ],
-    )
-    yield Chart(
-        "Websites by theme",
-        "A changed Theme makes the operator reconcile all of its Websites.",
-        "short",
-        [
-            (
-                f"count by (theme) (max by (namespace, website, theme) (kube_website_info{_CHOSEN}))",
-                "{{theme}}",
-            )
-        ],
-    )
-    yield Chart(
-        "Websites by project",
-        "A project is a namespace.",
-        "short",
-        [
-            (
-                f"count by (namespace) (max by (namespace, website) (kube_website_info{_CHOSEN}))",
-                "{{namespace}}",
-            )
-        ],
-    )
+    one, info = "max by (namespace, website", f"(kube_website_info{_CHOSEN})"
+    for title, about, query, label in (
+        (
+            "Websites by shard",
+            "The hash ring gives each shard about the same number.",
+            f"count by (shard) ({_SHARD})",
+            "shard",
+        ),
+        (
+            "Websites by phase",
+            "Ready, Pending, Error or Terminating.",
+            f"sum by (phase) ({one}, phase) (kube_website_status_phase{_CHOSEN}))",
+            "phase",
+        ),
+        (
+            "Websites by theme",
+            "A changed Theme makes the operator reconcile all of its Websites.",
+            f"count by (theme) ({one}, theme) {info})",
+            "theme",
+        ),
+        (
+            "Websites by project",
+            "A project is a namespace.",
+            f"count by (namespace) ({one}) {info})",
+            "namespace",
+        ),
+    ):
+        yield Chart(title, about, "short", [(query, f"{{{{{label}}}}}")], wide=label == "shard")

@@ -1,6 +1,6 @@
 """The webhosting operator as a process: a shard of its ring, its sharder, both, or a singleton with leader election.
 
-RBAC: `rbac` in `manifests.py`; a process that may be the sharder also needs those of `kubeshard.sharder.in_manager`.
+RBAC: what `kubeshard rbac kubeshard_lab.examples.webhosting.operator` prints.
 """
 
 from __future__ import annotations

@@ -192,15 +192,8 @@ def _processes(recorded: Recorded, windows: Windows) -> Iterator[Markup]:
 
 
 def _process(each: Process) -> list[str]:
-    return [
-        each.name,
-        seconds(each.cpu),
-        digits(each.cores),
-        digits(each.cores_at_most),
-        size(each.memory),
-        size(each.memory_at_most),
-        count(each.restarts),
-    ]
+    cores, memory = (each.cores, each.cores_at_most), (each.memory, each.memory_at_most)
+    return [each.name, seconds(each.cpu), *map(digits, cores), *map(size, memory), count(each.restarts)]
 
 
 def _incidents(recorded: Recorded) -> Iterator[Markup]:

@@ -50,11 +50,11 @@ class Windows:
     @property
     def times(self) -> Values:
         """The middle of each window, in seconds since `begin`."""
-        return [(start + end) / 2 - self.begin for start, end in self._pairs()]
+        return [(start + end) / 2 - self.begin for start, end in pairwise(self.edges)]
 
     @property
     def lengths(self) -> Values:
-        return [end - start for start, end in self._pairs()]
+        return [end - start for start, end in pairwise(self.edges)]
 
     def index(self, time: float) -> int | None:
         """The window in which this time is; None outside of all."""
@@ -70,9 +70,6 @@ class Windows:
             common = min(end, self.edges[number + 1]) - max(start, self.edges[number])
             if common > 0:
                 yield number, common
-
-    def _pairs(self) -> Iterator[tuple[float, float]]:
-        return pairwise(self.edges)
 
 
 class Sample(NamedTuple):

@@ -16,11 +16,13 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kubeshard.core.objects import Key
+from kubeshard.core.errors import ApiError
+from kubeshard.core.objects import Form, Key
+from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import (
     HttpRequest,
     HttpResponse,
@@ -28,7 +30,8 @@ from kubeshard.runtime.transport import (
     TransportError,
     TransportTimeout,
 )
-from kubeshard_lab.simulation.cluster import SimulatedCluster
+from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
+from kubeshard_lab.simulation.history import Hit
 from kubeshard_lab.simulation.processes import (
     Network,
     Process,
@@ -45,13 +48,13 @@ Applies = Callable[[Process, HttpRequest], bool]
 
 
 Edit = Callable[[Process, HttpRequest, bytes], Iterator[bytes]]
-"""What a reader gets for a chunk (of a watch: complete lines). May raise StreamEnds, TransportError."""
+"""What a reader gets for a chunk (of a watch: complete lines). May raise TransportError."""
 
 _REASONS = {403: "Forbidden", 500: "InternalError", 503: "ServiceUnavailable"}
 
 
 class Conditions:
-    """Each misfortune's probability, drawn from its own stream. `silent`: processes whose watches are stalled."""
+    """Each misfortune's probability, drawn from its own stream."""
 
     def __init__(self, world: SimulatedCluster, seed: int) -> None:
         self.over = asyncio.Event()
@@ -62,11 +65,9 @@ class Conditions:
         self.chances = dict.fromkeys(
             ("429", "500", "503", "late", "lost", "write 429", "write 500", "list reset"), 0.0
         )
-        self.silent: dict[str, asyncio.Event] = {}
-        self.children_late: asyncio.Event | None = None
         self.rules: list[Rule] = []
-        self.quiet: dict[str, tuple[Applies, asyncio.Event]] = {}
-        """Watches that deliver nothing until the event is set, by what happens to them."""
+        self.quiet: list[tuple[str, Applies, asyncio.Event]] = []
+        """What happens to which watches, which deliver nothing until the event is set."""
         self.edits: dict[str, Edit] = {}
         """What happens to the chunks of lists and watches."""
         self.ending: dict[str, Applies] = {}
@@ -173,10 +174,6 @@ class Rule:
     """Only what is sent there; "": to all clusters."""
 
 
-class StreamEnds(Exception):
-    """Raised by an edit that ends a stream."""
-
-
 class _Silenced(StreamAround):
     def __init__(
         self,
@@ -191,7 +188,6 @@ class _Silenced(StreamAround):
         self._process = process
         self._request = request
         self._opened = conditions.now
-        self._children = "/configmaps?" in request.target
 
     async def chunks(self) -> AsyncIterator[bytes]:
         conditions, heard = self._conditions, self._opened
@@ -200,30 +196,18 @@ class _Silenced(StreamAround):
                 conditions.counts[f"happened: {what}"] += 1
                 return
         async for chunk in self._inner.chunks():
-            if silence := conditions.silent.get(self._process.name):
-                conditions.counts["happened: silent"] += 1
-                await silence.wait()
-            for what, (applies, silence) in tuple(conditions.quiet.items()):
+            for what, applies, silence in tuple(conditions.quiet):
                 if applies(self._process, self._request):
                     conditions.counts[f"happened: {what}"] += 1
                     await silence.wait()
-            if self._children and (late := conditions.children_late):
-                conditions.counts["happened: children late"] += 1
-                await late.wait()
             if self._opened <= conditions.dropped.get(self._process.name, -1.0):
                 conditions.counts["happened: half-open"] += 1
                 patience = self._request.idle_timeout or math.inf
                 await asyncio.sleep(max(0.0, heard + patience - conditions.now))
                 raise TransportTimeout("no byte for too long")
             heard = conditions.now
-            if not conditions.edits:
-                yield chunk
-                continue
-            try:
-                for piece in self._edited(chunk, tuple(conditions.edits.values())):
-                    yield piece
-            except StreamEnds:
-                return
+            for piece in self._edited(chunk, tuple(conditions.edits.values())):
+                yield piece
 
     def _edited(self, chunk: bytes, edits: Sequence[Edit]) -> Iterator[bytes]:
         if not edits:
@@ -273,7 +257,7 @@ class Injection:
             return None
         self.effects += 1
         process = self.rng.choice(live)
-        self.workload.recorder.hit(self._number, process.name)
+        self.workload.recorder.add(Hit, self._number, process.name)
         return process
 
     def retire(self, name: str) -> None:
@@ -285,6 +269,16 @@ class Injection:
 
     def object(self) -> str:
         return f"t{self.rng.randrange(self.workload.count)}"
+
+    async def patch(self, name: str, change: Any, target: type[Thing] | Form[Any] = Thing) -> None:
+        """Patches a Thing, as a user does; it counts as an effect if the API server lets it."""
+        with suppress(ApiError):
+            await self.admin_of(name).patch(target, name, self.world.home_of(name), MergePatch(change))
+            self.effects += 1
+
+    def other_value(self) -> dict[str, int]:
+        """A specification that no Thing has."""
+        return {"v": self.rng.randrange(10**6, 10**9)}
 
     @asynccontextmanager
     async def happening(self, *what: str) -> AsyncIterator[None]:
@@ -342,13 +336,16 @@ class Injection:
     async def quiet(self, what: str, applies: Applies) -> AsyncIterator[None]:
         """These watches deliver nothing during the block, and what they missed after it."""
         silence = asyncio.Event()
-        self.conditions.quiet[what] = applies, silence
+        self.conditions.quiet.append(here := (what, applies, silence))
         try:
             yield
         finally:
             silence.set()
-            if self.conditions.quiet.get(what) == (applies, silence):
-                del self.conditions.quiet[what]
+            self.conditions.quiet.remove(here)
+
+    def silent(self, process: Process) -> AbstractAsyncContextManager[None]:
+        """The watches of the process deliver nothing during the block."""
+        return self.quiet("silent", lambda of, _: of is process)
 
     async def until(self, condition: Callable[[], bool], within: float, *, outlasting: bool = False) -> bool:
         """At most so many seconds, or until all faults are over, unless `outlasting` them. Whether it holds."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from kubeshard.listwatch.reflector import READ_DEADLINE
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_lab.simulation.faults.injection import Injection, fault, fault_of
@@ -103,23 +101,19 @@ async def watches_silent(on: Injection) -> None:
     """The watches of a process deliver nothing for a while."""
     live = on.workload.live(on.rng.choice("ssx"))
     if process := on.rng.choice(live) if live else None:
-        silence = on.conditions.silent[process.name] = asyncio.Event()
-        async with on.happening("silent"):
+        async with on.happening("silent"), on.silent(process):
             await on.lasts(3, 80)
-        silence.set()
-        on.conditions.silent.pop(process.name, None)
+
+
+def _watches_children(process: Process, request: HttpRequest) -> bool:
+    return "/configmaps?" in request.target
 
 
 @fault
 async def children_late(on: Injection) -> None:
     """The watches of children deliver nothing for a while."""
-    conditions, late = on.conditions, asyncio.Event()
-    conditions.children_late = late
-    async with on.happening("children late"):
+    async with on.happening("children late"), on.quiet("children late", _watches_children):
         await on.lasts(3, 80)
-    late.set()
-    if conditions.children_late is late:
-        conditions.children_late = None
 
 
 def _second_watch(process: Process, request: HttpRequest) -> bool:

@@ -123,13 +123,11 @@ async def webhook_stale(on: Injection) -> None:
     """The webhook of one sharder is asked, which hears of nothing meanwhile."""
     caller, live = on.world.caller, on.workload.live("x")
     process = on.rng.choice(live) if live else None
-    if process is None or process.name in on.conditions.silent:
+    if process is None:
         return
-    silence = on.conditions.silent[process.name] = asyncio.Event()
     caller.preferred, before = process.name, caller.asked[process.name]
-    await recreated(on)
-    await on.lasts(5, 60)
+    async with on.silent(process):
+        await recreated(on)
+        await on.lasts(5, 60)
     on.effects += caller.asked[process.name] - before
     caller.preferred = ""
-    silence.set()
-    on.conditions.silent.pop(process.name, None)

@@ -58,14 +58,7 @@ async def label(on: Injection) -> None:
     """A user writes the name of another shard, live or not, into the shard label, or takes it away."""
     key = shard_label(on.world.ring)
     value = on.rng.choice([*sorted(on.workload.living("s")), "nobody", None])
-    with suppress(ApiError):
-        await on.admin_of(name := on.object()).patch(
-            Thing,
-            name,
-            on.world.home_of(name),
-            MergePatch({"metadata": {"labels": {key: value}}}),
-        )
-        on.effects += 1
+    await on.patch(on.object(), {"metadata": {"labels": {key: value}}})
 
 
 @fault_by("labels")
@@ -86,10 +79,7 @@ async def put_without_labels(on: Injection) -> None:
 @fault_by("labels")
 async def drain(on: Injection) -> None:
     """A user sets the drain label."""
-    patch = MergePatch({"metadata": {"labels": {drain_label(on.world.ring): "true"}}})
-    with suppress(ApiError):
-        await on.admin_of(name := on.object()).patch(Thing, name, on.world.home_of(name), patch)
-        on.effects += 1
+    await on.patch(on.object(), {"metadata": {"labels": {drain_label(on.world.ring): "true"}}})
 
 
 async def recreated(on: Injection) -> int:
@@ -285,34 +275,17 @@ async def hot(on: Injection) -> None:
     """An object is changed twenty times a second."""
     name, over = on.object(), on.conditions.now + on.rng.uniform(2, 15)
     while on.conditions.now < over and not on.conditions.over.is_set():
-        with suppress(ApiError):
-            await on.admin_of(name).patch(
-                Thing,
-                name,
-                on.world.home_of(name),
-                MergePatch({"spec": {"v": on.rng.randrange(10**6, 10**9)}}),
-            )
-            on.effects += 1
+        await on.patch(name, {"spec": on.other_value()})
         await asyncio.sleep(0.05)
 
 
 @fault
 async def undecodable(on: Injection) -> None:
     """An object cannot be decoded for a while."""
-    name = on.object()
-    with suppress(ApiError):
-        await on.admin_of(name).patch(
-            metadata_only(Thing), name, on.world.home_of(name), MergePatch({"spec": "a text"})
-        )
-        on.effects += 1
+    name, form = on.object(), metadata_only(Thing)
+    await on.patch(name, {"spec": "a text"}, form)
     await on.lasts(1, 40)
-    with suppress(ApiError):
-        await on.admin_of(name).patch(
-            metadata_only(Thing),
-            name,
-            on.world.home_of(name),
-            MergePatch({"spec": {"v": on.rng.randrange(10**6, 10**9)}}),
-        )
+    await on.patch(name, {"spec": on.other_value()}, form)
 
 
 HEARD_AGAIN = 10.0

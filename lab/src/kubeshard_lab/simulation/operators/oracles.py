@@ -29,7 +29,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard_apiserver.history import Event
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.deliveries import LEASES
-from kubeshard_lab.simulation.history import Recorder
+from kubeshard_lab.simulation.history import Began, Ended, Recorder
 from kubeshard_lab.simulation.operators.families import Families, controller_uid
 from kubeshard_lab.simulation.operators.recording import Requested
 from kubeshard_lab.simulation.operators.shape import Shape
@@ -159,7 +159,7 @@ class OperatorOracles(Oracles):
         key = Key(key.namespace, key.name)
         there = self._world.objects(*resource).get(key)
         family = self._families.name(resource, there) if there else key.name
-        self.recorder.began(process, family, obj.metadata.uid)
+        self.recorder.add(Began, process, family, obj.metadata.uid)
         job = Job(controller, obj.metadata.uid)
         if exclusive:
             self._judge_overlap(process, job, str(key), family)
@@ -181,7 +181,7 @@ class OperatorOracles(Oracles):
         finally:
             _RUN.reset(token)
             self._at_work[job].remove(process)
-            self.recorder.ended(process, family, obj.metadata.uid)
+            self.recorder.add(Ended, process, family, obj.metadata.uid)
 
     def _judge_reads(self, process: str, controller: str, key: Key, meta: ObjectMeta, family: str) -> None:
         wrote = self._wrote.get((process, controller, meta.uid), 0)
