@@ -231,6 +231,28 @@ async def test_a_process_whose_health_cannot_be_told_is_unfit() -> None:
         assert "its health check failed: KeyError" in await held.lost()
 
 
+@virtual_time
+async def test_however_close_to_its_time_the_renewer_wakes_up_it_asks_before_it_renews(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read_slowly(clock: VirtualClock) -> float:
+        clock.suspend(0.001)
+        return boottime(clock)
+
+    boottime = VirtualClock.boottime
+    for early in range(1, 10):
+        process = Process(LeaseServer())
+        async with process.held() as held:
+            await asyncio.sleep(2 - early / 1000)
+            process.sick = "stuck"
+            with monkeypatch.context() as slow:
+                slow.setattr(VirtualClock, "boottime", read_slowly)
+                process.server.edit(labels={"team": "a"})  # which the watch reports
+                await asyncio.sleep(0.1)
+            assert len(process.server.writes) == 1
+            held.stopped_cleanly()
+
+
 # -- other holders of the Lease
 
 

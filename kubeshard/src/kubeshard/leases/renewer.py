@@ -207,8 +207,11 @@ class LeaseRenewer:
         machine = self._machine
         self._metrics.holding(self._claim.name, False)
         while True:
-            unfit = await self._unfit() if machine.renews(self._clock.boottime()) else None
-            action = machine.next(self._clock.boottime(), self._clock.wall(), unfit)
+            now, unfit = self._clock.boottime(), None
+            if machine.renews(now):
+                unfit = await self._unfit()
+                now = self._clock.boottime()
+            action = machine.next(now, self._clock.wall(), unfit)
             match action:
                 case Done():
                     return
