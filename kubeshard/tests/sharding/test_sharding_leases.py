@@ -525,6 +525,19 @@ def test_time_in_which_nothing_was_heard_counts_only_if_it_was_short(silence: fl
     assert end + seen.times.to_uncertain == pytest.approx(expires)
 
 
+def test_what_is_heard_after_a_list_that_took_long_ends_a_silence_since_that_was_asked_for() -> None:
+    states = ShardStates()
+    states.observe(at_version(100), now=0.0)
+    _heard_until(states, 4.0)
+    states.confirm(5.0, 9.9, "110")
+    assert not states.sees(12.0)
+    states.heard(15.0)
+    assert states.sees(15.0)
+    seen = states.shard(A, 15.0)
+    assert seen is not None
+    assert seen.times.to_uncertain == 30.0
+
+
 @pytest.mark.parametrize("sign", ["a list", "a Lease", "no Lease"])
 def test_a_restore_that_shows_somewhere_has_undone_what_was_seen_of_every_lease(sign: str) -> None:
     states, b = ShardStates(), Key("ns", "b")

@@ -341,8 +341,11 @@ class ShardStates:
 
     def heard(self, now: float) -> None:
         """A watch delivered something. Reads and writes of single Leases tell nothing about the others."""
-        if self._heard is None or now - max(self._heard, self._arrived) <= STALE_AFTER:
-            self._heard = now
+        if self._heard is not None and now - self._heard > STALE_AFTER:
+            if now - self._arrived > STALE_AFTER:
+                return
+            self.count_anew(now)  # the list that arrived since is as old as the request for it
+        self._heard = now
 
     def confirm(self, asked: float, arrived: float, resource_version: str = "") -> None:
         """A complete list at this version was read from the server and fed to `observe`, and what it lacks to `forget`.
