@@ -25,6 +25,7 @@ from kubeshard.sharding.names import (
     RING_LABEL,
     SHARDER_IDENTITY,
     STATE_LABEL,
+    UNREACHABLE_ANNOTATION,
     UNRELEASED_ANNOTATION,
     WATCHDOG_ANNOTATION,
 )
@@ -259,12 +260,14 @@ def test_what_the_shard_cannot_release_is_on_its_lease_while_it_holds_it() -> No
     assert not claim.renewed_lease(lasting, WALL).metadata.annotation(UNRELEASED_ANNOTATION)
 
 
-def test_that_a_shard_stops_is_on_its_lease_until_a_successor_writes_it() -> None:
+@pytest.mark.parametrize("what", [LEAVING_ANNOTATION, UNREACHABLE_ANNOTATION])
+def test_what_is_true_of_one_process_only_is_not_on_the_lease_of_its_successor(what: str) -> None:
     former, successor = Shard().claim, Shard().claim
-    former.says = {LEAVING_ANNOTATION: "true"}
+    former.says = {what: "true"}
     left = former.renewed_lease(lease(), WALL)
-    assert left.metadata.annotation(LEAVING_ANNOTATION) == "true"
-    assert not successor.renewed_lease(left, WALL).metadata.annotation(LEAVING_ANNOTATION)
+    assert left.metadata.annotation(what) == "true"
+    for found in left, former.released(left, WALL):
+        assert not successor.renewed_lease(found, WALL).metadata.annotation(what)
 
 
 def test_what_the_shard_works_on_is_on_its_lease_until_a_successor_says_otherwise() -> None:

@@ -77,6 +77,7 @@ from kubeshard.sharding.names import (
     REPORTED_SUFFIX,
     RING_LABEL,
     SHARDER_IDENTITY,
+    UNREACHABLE_ANNOTATION,
     UNRELEASED_ANNOTATION,
     WATCHDOG_ANNOTATION,
 )
@@ -88,6 +89,9 @@ RETURNING_ANNOTATION = "alpha.sharding.timebertt.dev/returning"
 name (`reclaim`): if the process ends before that, its successor must do it.
 """
 
+
+_UNSAID = {LEAVING_ANNOTATION: "", UNREACHABLE_ANNOTATION: ""}
+"""What is true of one process only: on the Lease of the next one if that says it, too."""
 
 _UNDELIVERED = (
     "the former process of this shard has ended: waiting until nothing that it sent can take effect"
@@ -239,9 +243,10 @@ class ShardClaim(Claim):
         return ended_by_watchdog(seconds) if seconds else "unknown: it had no watchdog"
 
     def metadata(self, found: ObjectMeta, *, held: bool) -> ObjectMeta:
-        annotations = {**(found.annotations or {}), LEAVING_ANNOTATION: "", **(self.says if held else {})}
-        if not annotations[LEAVING_ANNOTATION]:
-            del annotations[LEAVING_ANNOTATION]
+        annotations = {**(found.annotations or {}), **_UNSAID, **(self.says if held else {})}
+        for each in _UNSAID:
+            if not annotations[each]:
+                del annotations[each]
         if held:
             annotations[INCARNATION_ANNOTATION] = str(self._shard.incarnation)
         else:  # a successor in Go would keep it, and does not sign its acknowledgements
