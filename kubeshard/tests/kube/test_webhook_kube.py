@@ -72,6 +72,9 @@ class View:
     def named(self, ring: str, shard: str) -> list[Lease]:
         return []
 
+    def signs(self, ring: str, shard: str) -> bool:
+        return False
+
 
 def owner(namespace: str, name: str, *shards: str) -> str:
     return HashRing(shards or ("a", "b")).owner(f"/ConfigMap/{namespace}/{name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -156,6 +156,9 @@ class SmallRing:
     def named(self, ring: str, shard: str) -> list[Lease]:
         return self.leases.get(shard, [])
 
+    def signs(self, ring: str, shard: str) -> bool:
+        return False
+
     def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, PossibleOwners]:
         return self.kinds
 
@@ -170,6 +173,11 @@ class SmallRing:
             Namespace(metadata=ObjectMeta(name=name, labels=labels))
             for name, labels in self.namespaces.items()
         ]
+
+
+def a_proof(stands: Callable[[], bool] = lambda: True) -> Any:
+    """That a shard is dead."""
+    return SimpleNamespace(stands=stands)
 
 
 def ring_machine(ring: Ring, failures: Limiter | None = None, *, probes: bool = False) -> RingMachine:

@@ -57,6 +57,7 @@ class View:
         self.shards: tuple[str, ...] = shards or ("a", "b", "c")
         self.is_fresh = fresh
         self.leases: dict[str, list[Lease]] = {}
+        self.signing: Collection[str] = ()
         self.kinds: Mapping[GroupResource, PossibleOwners] = {
             CONFIG_MAPS: {GroupKind("webhosting.timebertt.dev", "Website"): OwnerKind(WEBSITES, True, True)}
         }
@@ -72,6 +73,9 @@ class View:
 
     def named(self, ring: str, shard: str) -> list[Lease]:
         return self.leases.get(shard, [])
+
+    def signs(self, ring: str, shard: str) -> bool:
+        return ring == "operator" and shard in self.signing
 
     def rings(self, registry: CollectorRegistry | None = None) -> Rings:
         rings = Rings(
@@ -120,12 +124,13 @@ def ask(
     **request: Any,
 ) -> dict[str, Any]:
     """Returns the `response` as the API server gets it."""
+    view = view or View()
+    view.signing = signing
     handler = handler or ShardAdmission(
-        (view or View()).rings(registry),
+        view.rings(registry),
         SystemClock(),
         sharders=frozenset({SHARDER}),
         shard_users={"operator": shard_users},
-        signs=lambda ring, shard: ring == "operator" and shard in signing,
     )
     body = {
         "apiVersion": "admission.k8s.io/v1",
@@ -618,7 +623,9 @@ def test_what_is_no_acknowledgement_is_put_back(options: dict[str, Any]) -> None
 def test_where_a_shard_has_been_seen_as_the_pod_of_its_name_only_the_shards_pod_acknowledges(
     manager: str,
 ) -> None:
-    handler = ShardAdmission(alive().rings(), SystemClock(), signs=lambda ring, shard: manager == shard)
+    view = alive()
+    view.signing = {manager}
+    handler = ShardAdmission(view.rings(), SystemClock())
 
     def acknowledged(**options: str) -> bool:
         response = update(
@@ -878,9 +885,9 @@ GUARDS: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         _refusing("with drain label, by a tool that names itself"),
     ),
     "the shard signs": (
-        ShardAdmission,
-        "_is_from",
-        _knowing(_signs=lambda ring, shard: False),
+        View,
+        "signs",
+        lambda self, ring, shard: False,
         _refusing("with drain label, by anyone but a shard that signs"),
     ),
     "nothing else is changed": (

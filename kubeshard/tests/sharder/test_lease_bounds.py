@@ -123,7 +123,7 @@ def test_of_a_namespace_so_many_leases_are_kept_whatever_becomes_of_them(
             if keeps:
                 there[key] = sort
         assert len(leases.sorts) == len(there)
-        leases.only(lambda key: key.namespace == "ops")
+        leases.only({key for key in there if key.namespace == "ops"})
         assert len(leases.sorts) == sum(key.namespace == "ops" for key in there)
 
 

@@ -29,6 +29,8 @@ from kubeshard.sharding.ring import NO_RESOURCE, Ring
 from kubeshard.sharding.shard_states import ShardState
 from kubeshard.webhook.review import decode_review
 
+RINGS: Any = SimpleNamespace(get=lambda name: name)
+"""Every ring exists."""
 OBJECTS = ["controllerring", "group", "resource"]
 WANTED = {
     "assignments_total": ("counter", OBJECTS),
@@ -67,7 +69,7 @@ def samples() -> dict[str, list[tuple[str, dict[str, str], float]]]:
     )
     leases = [_lease("a", "ready"), _lease("b", "nonsense"), _lease("c", None)]
     cache: Any = SimpleNamespace(list=lambda kind, *_, **__: [ring] if kind is ControllerRing else leases)
-    registry.register(StateCollector(cache, lambda ring: ring))
+    registry.register(StateCollector(cache, RINGS))
     request = decode_review(REVIEW, "/webhooks/sharder/controllerring/ring").request
     ShardAdmission(small.rings, small.clock)(request)
     found: dict[str, list[tuple[str, dict[str, str], float]]] = {}
@@ -114,7 +116,7 @@ async def test_what_is_known_of_requests_can_be_scraped_before_the_caches_are_fi
     cache.declare(ControllerRing)
     cache.declare(Lease, SHARD_LEASES)
     registry = CollectorRegistry()
-    registry.register(StateCollector(cache, lambda ring: ring))
+    registry.register(StateCollector(cache, RINGS))
     assert b"controller_sharding_controllerring_status_shards" in generate_latest(registry)
 
 
@@ -210,7 +212,7 @@ async def test_the_samples_of_many_shards_are_made_a_few_at_a_time() -> None:
         list=lambda kind, *_, **__: [] if kind is ControllerRing else Counted(leases)
     )
     task = asyncio.create_task(others())
-    page = await render(StateCollector(cache, lambda ring: ring).collect())
+    page = await render(StateCollector(cache, RINGS).collect())
     task.cancel()
     assert page.count(b"shard_state{") == 1000 * len(ShardState)
     assert 0 < most <= SAMPLES

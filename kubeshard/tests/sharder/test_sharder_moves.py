@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from small_api import SmallApi, ok, status
-from small_ring import SmallRing, held
+from small_ring import SmallRing, a_proof, held
 
 from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
 from kubeshard.core.errors import Throttled, Unauthorized
@@ -20,11 +20,11 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
-from kubeshard.sharder.lease_observer import Still
 from kubeshard.sharder.moves import THROTTLING, TRIES, Known, Mover
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, TAKEN
 from kubeshard.sharding.planner import Action, plan
+from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring import OnDeletion, Ring
 from kubeshard.sharding.ring_machine import Do, Job, MoveResult
 from kubeshard.sharding.ring_resources import RingEntry
@@ -64,10 +64,10 @@ class World:
         self.failures.append((job.meta.name, type(error)))
         self._failed(job, error)
 
-    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still | None:
+    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Proof | None:
         self.asked.append(shard)
         self.since.append(since)
-        return (lambda: self.dead) if self.dead else None
+        return a_proof(lambda: self.dead) if self.dead else None
 
     async def job(self, name: str = "foo") -> Job:
         """Returns the decision about an object in its current state."""
@@ -445,9 +445,9 @@ async def test_a_proof_that_fell_while_credentials_were_renewed_stops_the_patch(
     job = await world.job()
     stands = iter([False])
 
-    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
+    async def dead(ring: Ring, shard: str, since: float) -> Proof | None:
         world.asked.append(shard)
-        return (lambda: next(stands)) if len(world.asked) == 1 else None
+        return a_proof(lambda: next(stands)) if len(world.asked) == 1 else None
 
     world.proofs.proven = dead
     assert await world.mover.carry_out(job) is MoveResult.WAITING
@@ -462,9 +462,9 @@ async def test_a_proof_of_death_begins_after_the_object_was_read() -> None:
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     since: list[float] = []
 
-    async def dead(ring: str, shard: str, read: float) -> Still | None:
+    async def dead(ring: str, shard: str, read: float) -> Proof | None:
         since.append(read)
-        return lambda: True
+        return a_proof()
 
     world.proofs.proven = dead
     job = (await world.job())._replace(read=0.0)
@@ -481,9 +481,9 @@ async def test_a_target_that_left_while_the_proof_was_awaited_gets_nothing() -> 
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job = await world.job()
 
-    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
+    async def dead(ring: Ring, shard: str, since: float) -> Proof | None:
         world.small.shards = ("shard-0", "shard-2")
-        return lambda: True
+        return a_proof()
 
     world.proofs.proven = dead
     assert await world.mover.carry_out(job) is MoveResult.MOVED
@@ -504,9 +504,9 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
     )
     events: list[tuple[str, float]] = []
 
-    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
+    async def dead(ring: Ring, shard: str, since: float) -> Proof | None:
         events.append(("proof", clock.monotonic()))
-        return lambda: True
+        return a_proof()
 
     def record(request: HttpRequest) -> HttpResponse | None:
         events.append((request.method, clock.monotonic()))
@@ -565,9 +565,9 @@ async def test_a_namespace_that_changed_while_the_proof_was_awaited_keeps_its_ob
     world = World()
     world.small.become(SECRETS_ONLY, selector=LabelSelector(match_labels={"space": "default"}))
 
-    async def proof(ring: Ring, shard: str, since: float) -> Still | None:
+    async def proof(ring: Ring, shard: str, since: float) -> Proof | None:
         world.small.namespaces["default"] = {"space": "other"}
-        return lambda: True
+        return a_proof()
 
     world.proofs.proven = proof
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})

@@ -13,19 +13,19 @@ from urllib.parse import parse_qs
 import pytest
 from prometheus_client import generate_latest
 from small_api import SmallApi, ok, status
-from small_ring import SmallRing
+from small_ring import SmallRing, a_proof
 
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
-from kubeshard.sharder.lease_observer import Still
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.planner import NOT_SHARDED
+from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring import OnDeletion, Ring
 from kubeshard.sharding.ring_machine import Job
 from kubeshard.sharding.ring_resources import OwnerKind
@@ -103,8 +103,8 @@ class World:
         found = {why: self.number("objects_not_sharded", reason=why, **of) for why in NOT_SHARDED}
         return {why: number for why, number in found.items() if number}
 
-    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still:
-        return lambda: True
+    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Proof:
+        return a_proof()
 
     def number(self, name: str, **labels: str) -> float | None:
         """The value of one of the ring's metrics."""

@@ -18,12 +18,13 @@ from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
-from kubeshard.sharder.lease_observer import SHARD_LEASES, Still
+from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.planner import plan
+from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_machine import Job, MoveResult, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
@@ -293,7 +294,7 @@ async def _scanned(sync: ResourceSync, scope: ScanScope) -> ScanResult:
     return ScanResult()
 
 
-async def _never_asked(ring: Ring, shard: str, since: float) -> Still | None:
+async def _never_asked(ring: Ring, shard: str, since: float) -> Proof | None:
     raise AssertionError
 
 

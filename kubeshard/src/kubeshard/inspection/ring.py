@@ -173,7 +173,7 @@ async def see(client: Client, cluster: ClusterSnapshot, name: str) -> SeenRing:
 
 
 class _Members:
-    """`kubeshard.sharder.rings.Shards` at one moment."""
+    """`kubeshard.sharding.ring.Shards` at one moment."""
 
     def __init__(self, cluster: ClusterSnapshot) -> None:
         self._cluster = cluster
@@ -186,3 +186,6 @@ class _Members:
 
     def named(self, ring: str, shard: str) -> list[Lease]:
         return self._cluster.states.named(ring, shard)
+
+    def signs(self, ring: str, shard: str) -> bool:
+        return self._cluster.states.signs(ring, shard)

@@ -59,7 +59,7 @@ Metrics: `metrics`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -124,7 +124,7 @@ class ShardAdmission:
 
     `sharders` are the user names of sharders: this one, and others during a migration. `shard_users` are the
     configured user names of shards, by ring; they are used if shards are not named after
-    their pods. `signs` returns whether a shard (ring, name) names itself as field manager of its acknowledgements.
+    their pods.
     """
 
     def __init__(
@@ -134,13 +134,11 @@ class ShardAdmission:
         *,
         sharders: Collection[str] = (),
         shard_users: Mapping[str, Collection[str]] | None = None,
-        signs: Callable[[str, str], bool] = lambda ring, shard: False,
     ) -> None:
         self._rings = rings
         self._clock = clock
         self._sharders = sharders
         self._shard_users = shard_users or {}
-        self._signs = signs
         self._served: WeakKeyDictionary[Ring, _Served] = WeakKeyDictionary()
         self._nowhere = rings.inputs.metrics.of("")
         self._notices = Notices(clock, every=_LOG_INTERVAL)
@@ -273,7 +271,8 @@ class ShardAdmission:
             return request.user.username in users
         if self._of(ring).pods:
             return False
-        return request.field_manager == shard or not (request.field_manager or self._signs(ring.name, shard))
+        signs = self._rings.inputs.shards.signs
+        return request.field_manager == shard or not (request.field_manager or signs(ring.name, shard))
 
     def _restore(
         self, request: AdmissionRequest, ring: Ring, view: RingView, old: ObjectMeta

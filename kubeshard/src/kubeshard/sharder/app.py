@@ -81,19 +81,13 @@ def build_sharder(
     )
     observer.declare(cache)
     rings.declare(cache)
-    registry.register(StateCollector(cache, rings.get))
+    registry.register(StateCollector(cache, rings))
     address = config.webhook.server.address
     certificates = _certificates(config, sharder) if address else None
     servers = []
     if address and certificates:
         host, port = address
-        admission = ShardAdmission(
-            rings,
-            clock,
-            sharders=config.sharders,
-            shard_users=config.shard_users,
-            signs=observer.states.signs,
-        )
+        admission = ShardAdmission(rings, clock, sharders=config.sharders, shard_users=config.shard_users)
 
         async def prepared() -> None:
             await cache.synced()

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Protocol
@@ -65,6 +65,7 @@ from kubeshard.manager.membership import HealthGate, RightLost, holding
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import Runnable, RunnableWork, Stop, WorkGroup
 from kubeshard.runtime.backoff import Backoff, BackoffPolicy
+from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart
 from kubeshard.runtime.notices import Notices
@@ -220,7 +221,7 @@ class InManagerSharder:
         self._observer.declare(cache)
         self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
         self._note = {} if declared is None or objects_in else {DECLARED_RING_ANNOTATION: _manifest(declared)}
-        metrics.registry.register(StateCollector(cache, self._rings.get))
+        metrics.registry.register(StateCollector(cache, self._rings))
         self._findings = _LoggedFindings(self._observer, events, self._about)
         self._patience, self._notices = Patience(), Notices()
         self._fence = LeaderFence()
@@ -258,7 +259,7 @@ class InManagerSharder:
 
     async def _campaign(self, gates: Sequence[Gate]) -> None:
         """Leads whenever it is elected, until it is stopped."""
-        await self._source.known(self._clock.monotonic)
+        await self._source.known(self._clock)
         await until_filled([self._cache.declare(Lease, SHARD_LEASES)])
         async with self._assignor.ready(self._rings):
             while not self._stopping.is_set():
@@ -387,14 +388,14 @@ class _RingSource:
             self._informer = cache.declare(ControllerRing, only, optional=True)
             self._informer.add_handler(self._heard)
 
-    async def known(self, now: Callable[[], float]) -> None:
+    async def known(self, clock: Clock) -> None:
         """Returns when it is known whether there is a ControllerRing; waits without a limit."""
         informer, notices = self._informer, Notices()
         while informer is not None and not informer.has_synced and is_served(informer):
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE_FOR_LOGS):
                     await until_filled([informer])
-            found = sync_problem(informer, now())
+            found = sync_problem(informer, clock.monotonic())
             if found and found.cause != "not served" and notices.due(self.name, found.cause):
                 _log.warning(
                     "Cannot read the ControllerRing; this instance does not assign objects until it can",

@@ -32,7 +32,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -218,9 +218,9 @@ class KeptLeases:
             if not self._counts[place]:
                 del self._counts[place]
 
-    def only(self, there: Callable[[Key], bool]) -> None:
+    def only(self, there: Collection[Key]) -> None:
         """The others do not exist any more, whatever was missed."""
-        for key in [key for key in self.sorts if not there(Key(*key))]:
+        for key in self.sorts.keys() - there:
             self.forget(key)
 
 
@@ -339,13 +339,14 @@ class LeaseObserver:
         for key in sorted(self.states.keys() - listed):
             self.forget(key, stream.resource_version, asked)
         if len(self._kept.sorts) > len(listed):
-            self._kept.only(lambda key: key in listed or key in self.states or self._has(key))
+            cached = {key for key in map(Key._make, self._kept.sorts) if self._is_cached(key)}
+            self._kept.only(listed | self.states.keys() | cached)
         if self._kept.left_out:
             self._kept.listed(asked)
         self._left.clear()
         self.states.confirm(asked, self._clock.monotonic(), stream.resource_version)
 
-    def _has(self, key: Key) -> bool:
+    def _is_cached(self, key: Key) -> bool:
         return self._informer is not None and self._informer.store.metadata(key) is not None
 
     async def read_shard(self, ring: str, shard: str, client: Client) -> list[Lease]:
@@ -410,10 +411,6 @@ class LeaseObserver:
 def _nobody(change: ShardChange) -> None: ...
 
 
-Still = Callable[[], bool]
-"""Whether a proof is still valid."""
-
-
 class DeadShardProofs:
     """Reads shards' Leases on demand, for `sharding.proofs`."""
 
@@ -424,9 +421,9 @@ class DeadShardProofs:
         self._proofs = Proofs(observer.states, clock)
         self._reading: dict[Proof, asyncio.Task[None]] = {}
 
-    async def proven(self, ring: RingOfShards, shard: str, since: float) -> Still | None:
+    async def proven(self, ring: RingOfShards, shard: str, since: float) -> Proof | None:
         """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
-        Calling the proof returns whether it is still valid. Raises ApiError if the read fails: it does not
+        The proof says later whether it still `stands`. Raises ApiError if the read fails: it does not
         wait or retry, so the caller has to back off from a server that throttles.
         """
         proof = self._proofs.asked(ring, shard, since)
@@ -436,7 +433,7 @@ class DeadShardProofs:
             reading.add_done_callback(partial(self._ended, proof))
         if reading is not None:
             await asyncio.shield(reading)
-        return proof.stands if proof.dead else None
+        return proof if proof.dead else None
 
     def forget(self, ring: str) -> None:
         """The ring was deleted, or this process lost leadership."""

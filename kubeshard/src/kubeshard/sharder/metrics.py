@@ -34,6 +34,7 @@ from kubeshard.manager.fast_metrics import Counts, Durations, Levels, Number, wi
 from kubeshard.metrics.declared import declared
 from kubeshard.metrics.families import gauge
 from kubeshard.sharder.lease_observer import SHARD_LEASES
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus
 from kubeshard.sharding.buckets import BUCKETS
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
@@ -155,13 +156,13 @@ class RingMetrics:
 
 
 class StateCollector(Collector):
-    """ControllerRings and shards from the caches: none before the caches have synced. `ring` returns the ring of a
-    name; Leases of others are left out, because anybody may label them.
+    """ControllerRings and shards from the caches: none before the caches have synced. Leases of others than these rings
+    are left out, because anybody may label them.
     """
 
-    def __init__(self, cache: Cache, ring: Callable[[str], object | None]) -> None:
+    def __init__(self, cache: Cache, rings: Rings) -> None:
         self._cache = cache
-        self._ring = ring
+        self._rings = rings
 
     def collect(self) -> Iterator[Metric]:
         rings: Sequence[ControllerRing] = ()
@@ -172,12 +173,12 @@ class StateCollector(Collector):
         with suppress(CacheBehind, UndeclaredKind):
             leases = self._cache.list(Lease, ALL, scope=SHARD_LEASES)
         yield from _ring_metrics(rings)
-        yield from _shard_metrics(leases, self._ring)
+        yield from _shard_metrics(leases, self._rings)
 
     def describe(self) -> Iterator[Metric]:
         """Returns the names without reading the caches."""
         yield from _ring_metrics(())
-        yield from _shard_metrics((), self._ring)
+        yield from _shard_metrics((), self._rings)
 
 
 def _ring_metrics(rings: Iterable[ControllerRing]) -> Iterator[Metric]:
@@ -199,11 +200,11 @@ def _ring_metrics(rings: Iterable[ControllerRing]) -> Iterator[Metric]:
     yield of("status_available_shards", lambda ring: (ring.status or none).available_shards)
 
 
-def _shard_metrics(leases: Iterable[Lease], ring: Callable[[str], object | None]) -> Iterator[Metric]:
+def _shard_metrics(leases: Iterable[Lease], rings: Rings) -> Iterator[Metric]:
     info, state = f"{PREFIX}_shard_info", f"{PREFIX}_shard_state"
 
     def shards() -> Iterator[Lease]:
-        return (lease for lease in leases if ring(lease.metadata.label(RING_LABEL)) is not None)
+        return (lease for lease in leases if rings.get(lease.metadata.label(RING_LABEL)) is not None)
 
     def infos() -> Iterator[Sample]:
         for lease in shards():

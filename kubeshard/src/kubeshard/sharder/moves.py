@@ -52,11 +52,12 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
-from kubeshard.sharder.lease_observer import DeadShardProofs, Still
+from kubeshard.sharder.lease_observer import DeadShardProofs
 from kubeshard.sharder.owners import OwnerReads, read_metadata
 from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharding.names import DRAIN_VALUE, TAKEN
 from kubeshard.sharding.planner import Action, RingView, plan
+from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring_machine import ANY_OWNER, Do, Job, MoveResult
 from kubeshard.sharding.scans import ScanScope
 
@@ -415,22 +416,22 @@ class Mover:
             job.sync.refused(job.entry.resource, job.decision)
             return MoveResult.WAITING
         await self._writes.turn()
-        still: Still | None = None
+        proof: Proof | None = None
         if source and source not in view.available:
             assert job.read is not None
-            still = await self._proofs.proven(job.sync.ring, source, job.read)
-            if still is None:
+            proof = await self._proofs.proven(job.sync.ring, source, job.read)
+            if proof is None:
                 job.sync.refused(job.entry.resource, job.decision)
                 return MoveResult.WAITING
         elif source and not await self._follows(job, view):
             return MoveResult.WAITING
         if by_version:
-            answer = await self._patch(job, lambda job: _move_by_version(job, view), still)
+            answer = await self._patch(job, lambda job: _move_by_version(job, view), proof)
             shard = answer.label(view.shard_label)
-        elif still and job.meta.label(view.drain_label) != TAKEN:
-            return await self._patch(job, lambda job: _mark_as_taken(job, view), still)
+        elif proof and job.meta.label(view.drain_label) != TAKEN:
+            return await self._patch(job, lambda job: _mark_as_taken(job, view), proof)
         else:
-            answer = await self._patch(job, lambda job: _move_by_label(job, view), still)
+            answer = await self._patch(job, lambda job: _move_by_label(job, view), proof)
             shard = answer.label(view.shard_label)
         if shard != job.decision.target:
             raise ApiError(f"the API server stored shard {shard!r} instead of {job.decision.target!r}")
@@ -469,7 +470,7 @@ class Mover:
         return shard is None or shard == job.decision.target
 
     async def _patch(
-        self, job: Job, patch: Callable[[Job], MergePatch | JsonPatch], still: Still | None = None
+        self, job: Job, patch: Callable[[Job], MergePatch | JsonPatch], proof: Proof | None = None
     ) -> ObjectMeta:
         """Sends the patch while the object is locked, for the newest state if that leads to the same decision. Raises
         _Changed if it does not, if the proof is of before, and after a conflict.
@@ -480,7 +481,7 @@ class Mover:
             again = self._decided(now, now.meta)
             if again is not now and (again is None or again.decision != now.decision):
                 raise _Outdated
-            if still is not None and not still():
+            if proof is not None and not proof.stands():
                 raise _Outdated
 
         now, locks, place = job, self._locks, job.place
@@ -492,7 +493,7 @@ class Mover:
         try:
             if lock is not None and lock.known.newer_than(job.meta):
                 again = self._decided(job._replace(read=lock.known.read), lock.known.meta)
-                if still is not None or again is None or again.decision != job.decision:
+                if proof is not None or again is None or again.decision != job.decision:
                     raise _Changed(lock.known)
                 now = again
             form, name, namespace = metadata_only(now.kind), now.meta.name, now.meta.namespace

@@ -277,10 +277,10 @@ class RangeCoordination:
     async def _proof(self, ring: Ring, shard: str, since: float) -> bool | ApiError:
         """A read that fails proves nothing; it is asked again."""
         try:
-            stands = await self._proofs.proven(ring, shard, since)
+            proof = await self._proofs.proven(ring, shard, since)
         except ApiError as error:
             return error
-        return stands is not None and stands()
+        return proof is not None and proof.stands()
 
 
 class _Members:

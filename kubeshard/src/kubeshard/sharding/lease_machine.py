@@ -50,7 +50,7 @@ is labelled, does not matter here. No event loop is needed, and no time passes b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heapify, heappop, heappush
@@ -150,6 +150,12 @@ class LeasesOfRing(Protocol):
     def metrics(self) -> LeaseCounts: ...
 
 
+class RingsOfLeases(Protocol):
+    """The existing ones by name: the `Rings`."""
+
+    def get(self, name: str, /) -> LeasesOfRing | None: ...
+
+
 class Why(Enum):
     """Why a Lease is taken."""
 
@@ -238,19 +244,17 @@ Steps = Generator[Command, Any, None]
 
 
 class LeaseMachine:
-    """See the module. `states`: what is seen of the Leases. `ring`: the ring of a name, None if there is none. Not
-    thread-safe.
-    """
+    """See the module. `states`: what is seen of the Leases. Not thread-safe."""
 
     def __init__(
         self,
         states: ShardStates,
-        ring: Callable[[str], LeasesOfRing | None],
+        rings: RingsOfLeases,
         clock: Clock,
         mass_failure_grace: float = 0.0,
     ) -> None:
         self.states = states
-        self.ring = ring
+        self.rings = rings
         self._clock = clock
         self._grace = mass_failure_grace
         self._looks: dict[Key, float] = {}
@@ -358,7 +362,7 @@ class LeaseMachine:
         are no part of that.
         """
         shard = self._shard(key)
-        ring = None if shard is None else self.ring(shard.ring)
+        ring = None if shard is None else self.rings.get(shard.ring)
         if shard is None or shard.deleted or ring is None:
             self._unlabelled.pop(key, None)
             self._labels.pop(key, None)
@@ -428,7 +432,7 @@ class LeaseMachine:
         except (ApiError, TimeoutError) as error:
             changed = isinstance(error, Conflict)
             self._unlabelled[key] = shard.state, RELABEL_CHANGED if changed else RELABEL
-            if not changed and (ring := self.ring(shard.ring)) is not None:
+            if not changed and (ring := self.rings.get(shard.ring)) is not None:
                 self._rejected(ring, shard, error)
         else:
             self._unlabelled.pop(key, None)
@@ -450,7 +454,7 @@ class LeaseMachine:
         if first < now - silence:  # it was about a process before the last renewal
             first = now
         self._reported[shard.key] = first, now
-        ring = self.ring(shard.ring)
+        ring = self.rings.get(shard.ring)
         if ring is None or now - first < CONFIRMED or now < self._next_report.get(ring, now):
             return False
         self._next_report[ring] = now + SPACED
@@ -466,7 +470,7 @@ class LeaseMachine:
 
     def _returned(self, shard: Shard) -> None:
         """With this shard, it may no longer be true that many fail."""
-        ring = self.ring(shard.ring)
+        ring = self.rings.get(shard.ring)
         if ring is not None and self._is_open(ring):
             self._judge(ring)
 
@@ -477,7 +481,7 @@ class LeaseMachine:
         """Whether the Lease must not be taken over yet, because nothing was heard, or it is one of many. All are read
         again first: the view that makes them look dead may be this process's own problem.
         """
-        ring = self.ring(shard.ring)
+        ring = self.rings.get(shard.ring)
         if ring is None:
             return True  # it was deleted a moment ago
         if not self.states.sees(self._clock.monotonic()):
@@ -529,7 +533,7 @@ class LeaseMachine:
         else:
             return current.times.to_expired
         yield Take(current, self._taken(current, whole, why), why)
-        if (ring := self.ring(shard.ring)) is not None:
+        if (ring := self.rings.get(shard.ring)) is not None:
             self._judge(ring).taken(current, self._clock.monotonic())
             ring.metrics.add("takeovers")
         return duration
@@ -538,7 +542,7 @@ class LeaseMachine:
         """Takes the Lease of a shard that does not release what it has, if it has to be evicted. Returns the seconds
         until it counts as dead; 0 if it was not evicted.
         """
-        ring = self.ring(shard.ring)
+        ring = self.rings.get(shard.ring)
         if ring is None or not self._is_overdue(ring, shard):
             return 0.0
         whole = yield Read(shard.key)
@@ -575,7 +579,7 @@ class LeaseMachine:
         )
         number = str(spec.lease_transitions)
         annotations = dict(metadata.annotations or {})
-        ring = self.ring(shard.ring)
+        ring = self.rings.get(shard.ring)
         match why:
             case Why.EVICTED:
                 annotations[EVICTED_ANNOTATION] = number
@@ -593,7 +597,7 @@ class LeaseMachine:
         """Confirms that a shard has ended whose Lease was taken, if its ring wants that and it can be said. Returns the
         seconds until the next look; 0 if there is nothing to wait for.
         """
-        ring = self.ring(shard.ring)
+        ring = self.rings.get(shard.ring)
         if ring is None or ring.confirmations is None:
             return 0.0
         if is_confirmed(shard.lease):

@@ -67,6 +67,10 @@ class Shards(Protocol):
         """The Leases of a shard, also those that were deleted while they were held."""
         ...
 
+    def signs(self, ring: str, shard: str) -> bool:
+        """Whether the shard names itself as field manager of its acknowledgements."""
+        ...
+
 
 class Followed(Protocol):
     """What is followed of each ring that exists: its Leases, in these namespaces or, for None, in all. The subscriber
