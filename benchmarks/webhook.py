@@ -66,7 +66,6 @@ def rings(shards: int) -> Rings:
         RingInputs(
             shards=known,
             kinds=kinds,
-            namespace=lambda _: None,
             metrics=SharderMetrics(CollectorRegistry()),
             clock=SystemClock(),
             default_selector=LabelSelector(),

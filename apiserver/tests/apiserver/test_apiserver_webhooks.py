@@ -47,7 +47,6 @@ def rings() -> Rings:
         RingInputs(
             shards=shards,
             kinds=kinds,
-            namespace=lambda _: None,
             metrics=SharderMetrics(CollectorRegistry()),
             clock=SystemClock(),
             default_selector=LabelSelector(),

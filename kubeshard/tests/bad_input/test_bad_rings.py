@@ -27,7 +27,7 @@ from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.conditions import MAX_MESSAGE, RingReport, findings
 from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACES_ANNOTATION, webhook_path
-from kubeshard.sharding.ring import RingInputs
+from kubeshard.sharding.ring import Namespaces, RingInputs
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import Availability, ShardStates
 from kubeshard.webhook.review import decode_review
@@ -106,7 +106,7 @@ def rings_in(
         RingInputs(
             shards=shards,
             kinds=kinds,
-            namespace=namespaces.get,
+            namespaces=Namespaces(namespaces),
             metrics=SharderMetrics(registry or CollectorRegistry()),
             clock=SystemClock(),
             default_selector=WebhookConfig().namespace_selector,

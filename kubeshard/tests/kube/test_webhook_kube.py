@@ -52,7 +52,6 @@ class View:
             RingInputs(
                 shards=self,
                 kinds=self,
-                namespace=lambda _: None,
                 metrics=SharderMetrics(CollectorRegistry()),
                 clock=SystemClock(),
                 default_selector=LabelSelector(),

@@ -27,7 +27,7 @@ from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.planner import RingView
-from kubeshard.sharding.ring import OnDeletion, Ring, RingInputs
+from kubeshard.sharding.ring import Namespaces, OnDeletion, Ring, RingInputs
 from kubeshard.sharding.ring_machine import RingMachine
 from kubeshard.sharding.ring_resources import PossibleOwners, RingResources
 from kubeshard.sharding.shard_states import Availability, ShardChange
@@ -65,13 +65,12 @@ class SmallRing:
             RingInputs(
                 shards=self,
                 kinds=self,
-                namespace=self._namespace,
                 metrics=SharderMetrics(self.registry),
                 clock=self.clock,
                 default_selector=LabelSelector(),
                 on_deletion=on_deletion,
                 system_namespaces=system_namespaces,
-                namespaces=self._all_namespaces,
+                namespaces=_Namespaces(self),
             )
         )
         spec = ControllerRingSpec(resources=resources, namespace_selector=selector)
@@ -162,16 +161,21 @@ class SmallRing:
     def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, PossibleOwners]:
         return self.kinds
 
-    def _namespace(self, name: str) -> Namespace | None:
-        labels = self.namespaces.get(name)
+
+class _Namespaces(Namespaces):
+    def __init__(self, small: SmallRing) -> None:
+        self._small = small
+
+    def get(self, name: str) -> Namespace | None:
+        labels = self._small.namespaces.get(name)
         return None if labels is None else Namespace(metadata=ObjectMeta(name=name, labels=labels))
 
-    def _all_namespaces(self) -> list[Namespace] | None:
-        if not self.knows_all:
+    def all(self) -> list[Namespace] | None:
+        if not self._small.knows_all:
             return None
         return [
             Namespace(metadata=ObjectMeta(name=name, labels=labels))
-            for name, labels in self.namespaces.items()
+            for name, labels in self._small.namespaces.items()
         ]
 
 

@@ -79,10 +79,9 @@ class View:
 
     def rings(self, registry: CollectorRegistry | None = None) -> Rings:
         rings = Rings(
-            RingInputs(
+            RingInputs(  # no namespace: the API server knew it, and has applied the ring's selector
                 shards=self,
                 kinds=self,
-                namespace=lambda _: None,  # the API server knew it, and has applied the ring's selector
                 metrics=SharderMetrics(registry or CollectorRegistry()),
                 clock=SystemClock(),
                 default_selector=LabelSelector(match_labels={"nobody": "has"}),

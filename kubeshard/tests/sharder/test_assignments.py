@@ -32,7 +32,7 @@ class World:
         self.observer.follow("ring")
         self.small = SmallRing(clock=self.clock)
         self.small.availability = self.observer.states.availability  # type: ignore[method-assign]
-        self.observer.subscribe(self.small.rings.shard_changed)
+        self.observer.rings = self.small.rings
         self.observer.states.fresh = lambda now: True  # type: ignore[method-assign]
         self.assignments = small_assignments(
             self.small, self.observer, self._scan, lambda _: asyncio.sleep(3600)

@@ -81,7 +81,6 @@ async def test_each_object_is_labelled_with_the_bucket_of_the_main_object_that_i
             RingInputs(
                 shards=ShardStates(),
                 kinds=kinds,
-                namespace=lambda name: None,
                 metrics=SharderMetrics(CollectorRegistry()),
                 clock=client.clock,
                 default_selector=LabelSelector(),

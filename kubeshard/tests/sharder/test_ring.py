@@ -537,7 +537,7 @@ async def test_the_wait_for_a_shard_without_a_lease_begins_anew_whenever_it_was_
     observer.follow("ring")
     lease = Lease(metadata=ObjectMeta(name="b", namespace="ops", labels={RING_LABEL: "ring"}))
     assert not small.ring.has_ended("b")
-    observer.subscribe(small.rings.shard_changed)
+    observer.rings = small.rings
     # Nobody asks for a view, as in a replica that does not lead.
     small.leases["b"] = [lease]
     observer.observe(lease)

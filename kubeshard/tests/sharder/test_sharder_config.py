@@ -429,12 +429,16 @@ def test_a_mended_mistake_takes_its_condition_away_and_leaves_others() -> None:
 
 
 def test_listeners_hear_of_news_only() -> None:
+    class News:
+        def tell(self, ring: str) -> None:
+            heard.append(ring)
+
     heard: list[str] = []
-    report = RingReport(lambda: heard.append("news"))
+    report = RingReport("ring", News())
     for _ in range(3):
         report.permitted(GroupResource("", "secrets"), "watch", False)
         report.waiting({"a": Objects.of(["x"])}, {}, {}, {})
-    assert heard == ["news", "news"]
+    assert heard == ["ring", "ring"]
     report.permitted(GroupResource("", "secrets"), "watch", True)
     assert len(heard) == 3
 

@@ -47,7 +47,8 @@ class World:
         rings: Any = SimpleNamespace(
             get=lambda name: ring if name in self.rings else None, leases=Topic(), changes=Topic()
         )
-        self.observer.subscribe(rings.leases.tell)
+        rings.shard_changed = rings.leases.tell
+        self.observer.rings = rings
         self.controller = ShardLeases(rings, self.observer, self.clock)
         self.events: list[str] = []
         self.ctx: Any = SimpleNamespace(
@@ -247,7 +248,8 @@ async def test_a_deleted_lease_is_re_created_as_taken_after_twice_its_duration()
     world.shard()
     await world.see()
     del world.api.objects[PATH]
-    world.observer.subscribe(changes.append)
+    rings: Any = SimpleNamespace(shard_changed=changes.append)
+    world.observer.rings = rings
     world.observer.forget(A)
     wait = await world.tend()
     assert wait == 30.0

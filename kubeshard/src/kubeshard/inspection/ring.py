@@ -24,7 +24,7 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.names import RETURNING
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
-from kubeshard.sharding.ring import Ring, RingInputs
+from kubeshard.sharding.ring import Namespaces, Ring, RingInputs
 from kubeshard.sharding.ring_resources import ControllerUnknown, RingEntry
 from kubeshard.sharding.shard_states import Availability
 
@@ -127,14 +127,13 @@ async def see(client: Client, cluster: ClusterSnapshot, name: str) -> SeenRing:
         RingInputs(
             shards=_Members(cluster),
             kinds=learner,
-            namespace=cluster.namespaces.get,
+            namespaces=Namespaces(cluster.namespaces),
             metrics=SharderMetrics(CollectorRegistry()),
             clock=client.world.clock,
             default_selector=default_selector(webhook),
             system_namespaces=SharderConfig().system_namespaces,
             chains=chains,
         ),
-        lambda _: None,
     )
     kinds, unresolved = {}, {}
     for entry in ring.resources.entries:

@@ -21,7 +21,6 @@ from prometheus_client import CollectorRegistry
 from kubeshard.cache.cache import Cache
 from kubeshard.client.client import Client
 from kubeshard.client.connecting import connected
-from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import Key
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.metrics_access import self_signed
@@ -62,24 +61,23 @@ def build_sharder(
     observer = LeaseObserver(sharder, clock)
     cache = Cache(sharder, transforms=observer.transforms)
     assignor = LabelAssignor(sharder, cache, config.controller.sharder, service=True)
-    namespaces, ring_objects = cache.declare(Namespace), cache.declare(ControllerRing)
+    ring_objects = cache.declare(ControllerRing)
     rings = Rings(
         RingInputs(
             shards=observer.states,
             kinds=assignor.kinds,
-            namespace=assignor.namespace,
             metrics=metrics,
             clock=clock,
             default_selector=config.webhook.config.namespace_selector,
             system_namespaces=config.system_namespaces,
-            namespaces=lambda: tuple(namespaces.store.objects()) if namespaces.has_synced else None,
+            namespaces=assignor.namespaces,
             leases=observer,
             chains=assignor.chains,
             drain_timeout=config.controller.sharder.drain_timeout,
             on_deletion="clean up",
         )
     )
-    observer.declare(cache)
+    observer.declare(cache, rings)
     rings.declare(cache)
     registry.register(StateCollector(cache, rings))
     address = config.webhook.server.address

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple
@@ -52,7 +52,7 @@ from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, ResourceSync, Sta
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharding.api import SharedRanges
 from kubeshard.sharding.buckets import BUCKETS
-from kubeshard.sharding.ring import Ring
+from kubeshard.sharding.ring import Namespaces, Ring
 from kubeshard.sharding.ring_machine import Do, Job, RingMachine
 from kubeshard.sharding.scans import FAILED, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
@@ -91,20 +91,16 @@ class LabelAssignor:
         self.chains = OwnerChains(objects, self.kinds)
         self._apart = Cache(objects, cluster=cluster) if cluster else None
         self._cache = self._apart or cache
-        self._namespaces = self._cache.declare(Namespace)
+        self.namespaces = _CachedNamespaces(self._cache, all_known=service)
         self._config = config
         self._service = service
-
-    def namespace(self, name: str) -> Namespace | None:
-        """The store is read for every object; for those that it lacks the cache, which raises until it has synced."""
-        return self._namespaces.store.get(Key("", name)) or self._cache.get(Namespace, name)
 
     @asynccontextmanager
     async def ready(self, rings: Rings) -> AsyncIterator[None]:
         """Enters when decisions are possible, and keeps them so."""
         rings.declare_namespaces(self._cache)
         async with self._apart.running() if self._apart else nullcontext(), asyncio.TaskGroup() as tasks:
-            await until_filled([self._namespaces])
+            await until_filled([self.namespaces.informer])
             learning = tasks.create_task(self.kinds.keep_learning(rings), name="ring kinds")
             await self.kinds.tried()
             yield
@@ -118,6 +114,22 @@ class LabelAssignor:
         """
         kinds, cache, config, service = self.kinds, self._cache, self._config, self._service
         await Assignments(rings, observer, kinds, objects, leases, cache, config, service=service).run()
+
+
+class _CachedNamespaces(Namespaces):
+    """`all_known`: whether the cache has all of them."""
+
+    def __init__(self, cache: Cache, *, all_known: bool) -> None:
+        self.informer = cache.declare(Namespace)
+        self._cache = cache
+        self._all_known = all_known
+
+    def get(self, name: str) -> Namespace | None:
+        """The store is read for every object; for those that it lacks the cache, which raises until it has synced."""
+        return self.informer.store.get(Key("", name)) or self._cache.get(Namespace, name)
+
+    def all(self) -> Collection[Namespace] | None:
+        return tuple(self.informer.store.objects()) if self._all_known and self.informer.has_synced else None
 
 
 class _Coordinated(NamedTuple):

@@ -53,7 +53,7 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.event_series import ObjectReference, reference
 from kubeshard.controller.syncing import is_served, sync_problem, until_filled
-from kubeshard.core.builtin import ConfigMap, Lease, Namespace
+from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.conditions import Condition
 from kubeshard.core.encoding import encode
 from kubeshard.core.objects import ObjectMeta
@@ -87,7 +87,7 @@ from kubeshard.sharding.names import (
     SHARDER_LABEL,
     assignment_name,
 )
-from kubeshard.sharding.ring import Chains, OwnerKinds, Ring, RingInputs
+from kubeshard.sharding.ring import Chains, Namespaces, OwnerKinds, Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import MAX_SHARDS
 
@@ -111,8 +111,8 @@ class Assignor(Protocol):
     def kinds(self) -> OwnerKinds: ...
     @property
     def chains(self) -> Chains | None: ...
-
-    def namespace(self, name: str) -> Namespace | None: ...
+    @property
+    def namespaces(self) -> Namespaces: ...
 
     def ready(self, rings: Rings) -> AbstractAsyncContextManager[None]:
         """Enters when decisions are possible, and keeps them so."""
@@ -208,7 +208,7 @@ class InManagerSharder:
             RingInputs(
                 shards=self._observer.states,
                 kinds=self._assignor.kinds,
-                namespace=self._assignor.namespace,
+                namespaces=self._assignor.namespaces,
                 metrics=counts,
                 clock=self._clock,
                 default_selector=default_selector(),
@@ -218,7 +218,7 @@ class InManagerSharder:
                 on_deletion="pause",
             )
         )
-        self._observer.declare(cache)
+        self._observer.declare(cache, self._rings)
         self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
         self._note = {} if declared is None or objects_in else {DECLARED_RING_ANNOTATION: _manifest(declared)}
         metrics.registry.register(StateCollector(cache, self._rings))

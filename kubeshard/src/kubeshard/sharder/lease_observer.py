@@ -32,7 +32,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -53,6 +53,7 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.names import (
     CLUSTERS_ANNOTATION,
@@ -246,7 +247,8 @@ class LeaseObserver:
         self.states = ShardStates()
         self._client = client
         self._clock = clock
-        self._subscriber: Callable[[ShardChange], None] = _nobody
+        self.rings: Rings | None = None
+        """Are told of each change once the record has it, and tell others."""
         self._informer: Informer[Lease] | None = None
         self._followed: set[str] = set()
         """The rings that exist."""
@@ -263,14 +265,11 @@ class LeaseObserver:
         """Those of a cache that has shard Leases."""
         return {Lease.KIND.group_kind: self._kept}
 
-    def declare(self, cache: Cache) -> None:
+    def declare(self, cache: Cache, rings: Rings) -> None:
         """The cache has the `transforms`."""
+        self.rings = rings
         self._informer = cache.declare(Lease, SHARD_LEASES)
         self._informer.add_handler(self._heard)
-
-    def subscribe(self, subscriber: Callable[[ShardChange], None]) -> None:
-        """Calls `subscriber` with every change, at once: the rings of the process, which tell others."""
-        self._subscriber = subscriber
 
     def shards(self, ring: str) -> list[Shard]:
         """All known shards of the ring, including those with a deleted Lease."""
@@ -404,11 +403,8 @@ class LeaseObserver:
             self._tell(self.states.observe(lease, now))
 
     def _tell(self, change: ShardChange | None) -> None:
-        if change is not None:
-            self._subscriber(change)
-
-
-def _nobody(change: ShardChange) -> None: ...
+        if change is not None and self.rings is not None:
+            self.rings.shard_changed(change)
 
 
 class DeadShardProofs:

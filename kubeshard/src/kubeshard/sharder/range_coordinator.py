@@ -53,7 +53,7 @@ from kubeshard.sharding.names import (
     SYNC_PERIOD,
     assignment_name,
 )
-from kubeshard.sharding.ring import Ring
+from kubeshard.sharding.ring import Namespaces, Ring
 from kubeshard.sharding.shard_states import ShardChange
 
 OVERDUE_AGAIN = 10.0
@@ -78,6 +78,7 @@ class RangeAssignor:
         places: Places = everywhere,
     ) -> None:
         self._places = places
+        self.namespaces = Namespaces()
         self.kinds = ResourceKinds(objects)
         self.chains = OwnerChains(objects, self.kinds)
         self._sync_period = sync_period
@@ -86,9 +87,6 @@ class RangeAssignor:
         self._namespace = namespace
         named = FieldSelector.equals("metadata.name", assignment_name(ring))
         self._informer = cache.declare(ConfigMap, Scope(frozenset({namespace}), fields=named))
-
-    def namespace(self, name: str) -> None:
-        return None
 
     @asynccontextmanager
     async def ready(self, rings: Rings) -> AsyncIterator[None]:

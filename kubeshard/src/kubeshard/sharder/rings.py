@@ -85,8 +85,6 @@ class Rings:
 
     def __init__(self, inputs: RingInputs) -> None:
         self.inputs = inputs
-        if inputs.leases is not None:
-            inputs.leases.subscribe(self.shard_changed)
         self.changes = Topic[str]()
         """The name of each ring that was added, deleted, or got a new spec or confirms other system namespaces."""
         self.news = Topic[str]()
@@ -146,7 +144,7 @@ class Rings:
                 return
         else:
             self._end(resource.name)
-            self._rings[resource.name] = ring = Ring(resource, self.inputs, self._changed)
+            self._rings[resource.name] = ring = Ring(resource, self.inputs, self.news)
             self._file(ring)
             self._follow(resource)
             self.selections += 1
@@ -184,9 +182,6 @@ class Rings:
                 filed.pop(ring.name, None)
                 if not filed:
                     del self._by_label[label]
-
-    def _changed(self, ring: Ring) -> None:
-        self.news.tell(ring.name)
 
     def _namespace_changed(self, delta: Delta[Namespace]) -> None:
         seen = (delta.old, delta.new) if isinstance(delta, Updated) else (delta.object,)

@@ -211,7 +211,7 @@ class _Resource:
 
     def labels_of(self, namespace: str) -> Mapping[str, str] | None:
         """Those of a known namespace; None for another one, and for ""."""
-        known = self._rings.inputs.namespace(namespace) if namespace else None
+        known = self._rings.inputs.namespaces.get(namespace) if namespace else None
         return None if known is None else known.metadata.labels or {}
 
     def perhaps_selecting(self, syncs: Container[ResourceSync], namespace: str) -> Sequence[ResourceSync]:

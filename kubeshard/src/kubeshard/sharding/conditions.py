@@ -7,8 +7,8 @@ refused or not permitted, is not `Ready`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol, TypeVar
 
 from kubeshard.core.conditions import Condition, for_people
 from kubeshard.core.kinds import GroupResource
@@ -75,13 +75,20 @@ ASSIGNMENT_STUCK_AFTER = 60.0
 """The same for an object without a live shard."""
 
 
+class News(Protocol):
+    """Who is told which rings have news for people."""
+
+    def tell(self, ring: str, /) -> None: ...
+
+
 class RingReport:
-    """Findings about one ring. `changed` is called when its conditions may be out of date: also when an attribute gets
+    """Findings about one ring. `news` is told when its conditions may be out of date: also when an attribute gets
     another value.
     """
 
-    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
-        self._changed = changed
+    def __init__(self, ring: str = "", news: News | None = None) -> None:
+        self._ring = ring
+        self._news = news
         self.unresolved: dict[GroupResource, str] = {}
         """Why a resource could not be found or read."""
         self.missing_verbs: dict[GroupResource, dict[str, tuple[str, ...]]] = {}
@@ -122,7 +129,8 @@ class RingReport:
             known[name] = value
         elif known[name] != value:
             known[name] = value
-            self._changed()
+            if self._news is not None:
+                self._news.tell(self._ring)
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """The ring has these resources only."""
@@ -132,7 +140,7 @@ class RingReport:
 
     def end(self) -> None:
         """The report is no longer read."""
-        self._changed = lambda: None
+        self._news = None
 
     def resolved(self, resource: GroupResource, problem: str = "") -> None:
         """A resource could be found and read, or why not."""

@@ -17,8 +17,8 @@ effect.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from kubeshard.core.builtin import Lease, Namespace
@@ -27,7 +27,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharding.api import ControllerRing, SharedRanges
-from kubeshard.sharding.conditions import CLEANED_UP, RingReport
+from kubeshard.sharding.conditions import CLEANED_UP, News, RingReport
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import (
     CLEAN_UP_FINALIZER,
@@ -73,15 +73,25 @@ class Shards(Protocol):
 
 
 class Followed(Protocol):
-    """What is followed of each ring that exists: its Leases, in these namespaces or, for None, in all. The subscriber
-    hears of each change.
-    """
-
-    def subscribe(self, subscriber: Callable[[ShardChange], None]) -> None: ...
+    """What is followed of each ring that exists: its Leases, in these namespaces or, for None, in all."""
 
     def follow(self, ring: str, namespaces: frozenset[str] | None = None) -> None: ...
 
     def leave(self, ring: str) -> None: ...
+
+
+class Namespaces:
+    """Those with the objects of rings: the known ones of one moment, or of a cache, in a subclass."""
+
+    def __init__(self, known: Mapping[str, Namespace] | None = None) -> None:
+        self._known = known or {}
+
+    def get(self, name: str) -> Namespace | None:
+        return self._known.get(name)
+
+    def all(self) -> Collection[Namespace] | None:
+        """All namespaces; None if it is not known whether these are all."""
+        return None
 
 
 class Metrics(Protocol):
@@ -146,15 +156,13 @@ class RingInputs:
 
     shards: Shards
     kinds: OwnerKinds
-    namespace: Callable[[str], Namespace | None]
     metrics: Metrics
     clock: Clock
     default_selector: LabelSelector
     """The selector for rings without a namespace selector."""
     system_namespaces: tuple[str, ...] = ()
     """Namespaces that have to be confirmed."""
-    namespaces: Callable[[], Collection[Namespace] | None] = lambda: None
-    """All namespaces; None if it is not known whether these are all."""
+    namespaces: Namespaces = field(default_factory=Namespaces)
     chains: Chains | None = None
     """Without it, an object that another controlled one controls is not placed."""
     leases: Followed | None = None
@@ -168,14 +176,14 @@ class RingInputs:
 
 
 class Ring:
-    """See the module. `changed` is called when people may be told something else: of its shards, or a new finding."""
+    """See the module. `news`: who is told when people may be told something else, of its shards, or a new finding."""
 
-    def __init__(self, resource: ControllerRing, inputs: RingInputs, changed: Callable[[Ring], None]) -> None:
+    def __init__(self, resource: ControllerRing, inputs: RingInputs, news: News | None = None) -> None:
         self.name = resource.name
         self.resource = resource
         self.resources = RingResources(resource.spec.resources)
-        self.report = RingReport(lambda: changed(self))
-        self._changed = changed
+        self.report = RingReport(self.name, news)
+        self._news = news
         self._leading: Leading | None = None
         self.metrics = inputs.metrics.of(resource.name)
         self.clock = inputs.clock
@@ -298,7 +306,7 @@ class Ring:
         """The names of the namespaces that the ring selects, if they are at most `most`, out of at least `of`. None if
         not, or if there may be others.
         """
-        namespaces = self._inputs.namespaces()
+        namespaces = self._inputs.namespaces.all()
         if namespaces is None or len(namespaces) < of:
             return None
         if self._few is None or self._few[0] != most:
@@ -318,7 +326,7 @@ class Ring:
 
     def knows_namespace(self, namespace: str) -> bool:
         """Whether the labels of the namespace are known; "" is for cluster-scoped objects."""
-        return not namespace or self._inputs.namespace(namespace) is not None
+        return not namespace or self._inputs.namespaces.get(namespace) is not None
 
     async def look_up(self, entry: RingEntry, meta: ObjectMeta) -> None:
         """After Action.LOOK_UP: reads what is missing for a decision about the object. Raises ApiError."""
@@ -369,7 +377,8 @@ class Ring:
         shard = change.key.name
         if change.news:
             self._shards = self._shards._replace(until=-math.inf)
-            self._changed(self)
+            if self._news is not None:
+                self._news.tell(self.name)
         if change.presence and self.confirmations is not None and self._inputs.shards.named(self.name, shard):
             self.confirmations.there(shard)
         if self._leading is not None:
@@ -485,11 +494,11 @@ class Ring:
         selector = self._selector
         if selector is None:
             return ()
-        selected = _Selected(self._inputs.namespace, selector)
+        selected = _Selected(self._inputs.namespaces, selector)
         self.report.unconfirmed_namespaces = tuple(name for name in without if name in selected)
         if not selector:
             return _AllBut(without) if without else None
-        return _Selected(self._inputs.namespace, selector, without)
+        return _Selected(self._inputs.namespaces, selector, without)
 
     def _unconfirmed(self) -> tuple[str, ...]:
         """System namespaces that the ring does not shard, even if its selector selects them."""
@@ -523,18 +532,18 @@ class _Selected:
 
     def __init__(
         self,
-        namespace: Callable[[str], Namespace | None],
+        namespaces: Namespaces,
         selector: Selector,
         excluded: tuple[str, ...] = (),
     ) -> None:
-        self._namespace = namespace
+        self._namespaces = namespaces
         self._excluded = excluded
         self._selector = selector
         self._last: Namespace | None = None
         self._matches = False
 
     def __contains__(self, name: object) -> bool:
-        namespace = self._namespace(str(name))
+        namespace = self._namespaces.get(str(name))
         if namespace is None:
             return False
         if namespace is not self._last:
