@@ -563,6 +563,21 @@ def test_a_candidate_that_got_no_answer_for_longer_than_the_right_lasts_counts_a
     assert until_it_writes(m, lambda _: lease("other"), now)[0] == pytest.approx(taken)
 
 
+def test_slow_answers_are_no_silence_after_which_a_candidate_would_count_anew_for_ever() -> None:
+    m, now, slow = machine(lambda low, high: high), 100.0, 4.0
+    while not isinstance(action := m.next(now, WALL), Replace):
+        if isinstance(action, Wait):
+            now = action.until
+            continue
+        assert isinstance(action, Get)
+        now += min(slow, action.timeout)
+        if slow <= action.timeout:
+            m.found(lease("other"), now)
+        else:
+            m.failed("no response", now)
+        assert now < 130.0
+
+
 def test_a_candidate_counts_anew_after_a_restore_that_has_put_the_same_record_there_again() -> None:
     m = machine()
     reads(m, lease("other", rv="15"), 100.0)

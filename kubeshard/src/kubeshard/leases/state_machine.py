@@ -476,7 +476,8 @@ class LeaseStateMachine:
             self.state = State.REFUSED
         else:
             self.state = State.WAITING
-            self._due = min(now + self._candidates_pause(), until)
+            # From the request on: slow answers would else be further apart than `found` lets count.
+            self._due = min(max(now, self._asked_at + self._candidates_pause()), until)
 
     def _lease_to_write(self, wall: float) -> Lease:
         if not self.holds:
