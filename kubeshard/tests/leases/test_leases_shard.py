@@ -199,7 +199,7 @@ async def test_a_blocked_main_loop_can_neither_keep_the_lease_nor_write_after_it
     assert world.thread is LoopThread
     client = Client(ClusterConfig("https://api"), world=world)
     lease = ShardLease(ME, client, timing=scaled(4))
-    async with lease.held(lambda: None) as held:
+    async with lease.held() as held:
         assert connected == ["MainThread", "shard-lease"]
         assert held.holds()
         time.sleep(2.7)  # noqa: ASYNC251 - the blocked loop is the point

@@ -370,14 +370,13 @@ class ShardLease:
     @asynccontextmanager
     async def held(
         self,
-        health: Callable[[], str | None] | None = lambda: None,
+        health: Callable[[], str | None] = lambda: None,
         rewound: Callable[[], None] = lambda: None,
         refused: Callable[[str], None] = lambda why: None,
     ) -> AsyncIterator[HeldShardLease]:
         """Enters when the Lease is ours. It is renewed while `health` returns None, and not while this loop, in which
-        that is called, is blocked; with None for it, whatever this loop does. `rewound` is called from the renewer's
-        thread when the Lease shows that etcd was restored from a backup, and `refused` when the API server refuses a
-        request for it.
+        that is called, is blocked. `rewound` is called from the renewer's thread when the Lease shows that etcd was
+        restored from a backup, and `refused` when the API server refuses a request for it.
 
         Raises ConfigurationError for a Lease whose holder is not a shard of this name, and in process 1 of a
         container, where the kernel's watchdog has no effect.
