@@ -45,7 +45,7 @@ class Inbox(Generic[T]):
 
     async def take(self, within: float = math.inf) -> Collection[T]:
         """All that was told since the last time, in the order in which it was told first. Waits for something, so many
-        seconds at most; others have their turn in any case.
+        seconds at most; if these are none, others have their turn nevertheless.
         """
         if within > 0:
             await set_within(self._news, within)
