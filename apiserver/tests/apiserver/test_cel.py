@@ -91,6 +91,8 @@ def test_what_cannot_be_evaluated_is_an_error_in_words(expression, message):
         ("self.", "Syntax error"),
         ("self.foo()", "undeclared reference to 'foo'"),
         ("math.sqrt(4.0) == 2.0", "undeclared reference to 'math'"),
+        ("self.name.matches('[')", "invalid matches argument"),
+        ("self.name in ['a', 1]", "expected type 'string' but found 'int'"),
     ],
 )
 def test_what_cannot_be_meant_is_found_when_compiling(expression, message):

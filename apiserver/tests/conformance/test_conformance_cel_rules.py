@@ -433,6 +433,26 @@ async def test_what_a_rule_may_say(things, said, field, reason, message):
             "'.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n"
             " | self.x >\n | ........^",
         ),
+        *(
+            (
+                text,
+                f"compilation failed: ERROR: <input>:1:{text.index(at) + 1}: {said}\n"
+                f" | {text}\n | {'.' * text.index(at)}^",
+            )
+            for text, at, said in (
+                ("'a'.matches('(?=a)')", "'(", "invalid matches argument"),
+                ("self.x == 1 || duration('1d') == duration('24h')", "'1d", "invalid duration argument"),
+                ("timestamp('2020-01-01').getHours() == 0", "'2", "invalid timestamp argument"),
+                ("'a' in ['a', self.x]", ".x", "expected type 'string' but found 'int'"),
+                (
+                    "{'a': [1], 'b': ['c']}.size() == 2",
+                    "['c",
+                    "expected type 'list(int)' but found 'list(string)'",
+                ),
+                ("[1, 2.0, null].size() == 3", "2.0", "expected type 'int' but found 'double'"),
+            )
+        ),
+        ("'a'.find('[') == ''", "program instantiation failed: error parsing regexp: missing closing ]: `[`"),
     ],
 )
 async def test_a_rule_that_does_not_compile_is_refused(things, text, told):
@@ -448,6 +468,22 @@ async def test_a_rule_that_does_not_compile_is_refused(things, text, told):
 
 def quoted(text):
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace(">", "\\u003e") + '"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'%s %d'.format(['a', 1]) == 'a 1'",
+        "[?optional.of('a'), 'b'].size() == 2",
+        "[[], ['a']].size() == 2",
+        "['a', self.x == 1 ? 'b' : 'c'].size() == 2",
+        "duration('1h30m') > duration('-1.5s')",
+        "timestamp('2020-01-01T00:00:00.5+01:00').getHours() == 0",
+        "'a'.matches('^[a-z]$')",
+    ],
+)
+async def test_literals_that_are_right_are_accepted(things, text):
+    assert (await things.defining(ruled(fields(x=INTEGER), rule(text)))).status == 201
 
 
 @pytest.mark.parametrize(

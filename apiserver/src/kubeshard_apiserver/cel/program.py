@@ -1,8 +1,9 @@
 """Expressions: compiled with the names of the available variables, and evaluated with their values.
 
-Guaranteed: compilation finds unknown names, syntax errors and operands whose types cannot match; errors are worded as
-on the real server. Values are JSON-serializable and are not modified. Not guaranteed: errors that can be found only
-with a schema, such as an unknown field, because a variable may have any value.
+Guaranteed: compilation finds unknown names, syntax errors, operands whose types cannot match, and literals that can
+never be right (`literals`); errors are worded as on the real server. Values are JSON-serializable and are not modified.
+Not guaranteed: errors that can be found only with a schema, such as an unknown field, because a variable may have any
+value.
 
 The real server's compiler differs in three ways, for which errors are reworded: it reports them in the order in which
 they appear in the expression; it names an unknown variable without the selected members; and for a method without a
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.version import how_to_install
 from kubeshard_apiserver.cel.library import EXTENSIONS, Functions, functions, with_optionals
+from kubeshard_apiserver.cel.literals import Wrong, wrong_literals
 from kubeshard_apiserver.schema.numbers import go_values
 
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*?)(?=\nERROR: <input>:|\Z)", re.S)
@@ -148,10 +150,32 @@ def checked(env: Any, expression: str) -> tuple[Any, str]:
     """Returns the compiled expression and the type of its result. Raises CelError."""
     try:
         compiled = env.compile(with_optionals(expression))
-        return compiled, _type_name(compiled.return_type())
     except RuntimeError as problem:
         words = _compiler_words(_CODE.sub("", str(problem)), expression)
         raise CelError(f"compilation failed: {words}") from None
+    if wrong := wrong_literals(compiled.serialize(), _can_be_called):
+        raise CelError(_shown(wrong, expression))
+    return compiled, _type_name(compiled.return_type())
+
+
+def _shown(wrong: list[Wrong], expression: str) -> str:
+    lines = expression.split("\n")
+    problems = [
+        _Problem(before.count("\n") + 1, len(before) - before.rfind("\n"), message)
+        for offset, message in wrong
+        if offset is not None
+        for before in (expression[:offset],)
+    ]
+    if not problems:
+        return wrong[0].message
+    return "compilation failed: " + "\n".join(problem.shown(lines) for problem in problems)
+
+
+@lru_cache(maxsize=1024)
+def _can_be_called(function: str, text: str) -> bool:
+    cel = library()
+    called = cel.NewEnv(variables={}).compile(f"{function}({json.dumps(text, ensure_ascii=False)})").eval()
+    return bool(called.type() != cel.Type.ERROR)
 
 
 def _declaration(cel: Any, name: str, overloads: Functions) -> Any:
