@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import re
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, get_args
 
 Type = Literal["counter", "gauge", "histogram"]
 Side = Literal["sharder", "shard", "both"]
+_TYPES: Mapping[str, Type] = {each: each for each in get_args(Type)}
 
 
 class Definition(NamedTuple):
@@ -31,8 +34,14 @@ class Definition(NamedTuple):
         return next((unit for unit in ("seconds", "bytes") if base.endswith(f"_{unit}")), "")
 
 
-def table(side: Side, *rows: tuple[str, Type, str, str]) -> tuple[Definition, ...]:
-    """Definitions from rows of name, type, labels and meaning. The labels are one string of words."""
-    return tuple(
-        Definition(name, type_, tuple(labels.split()), side, about) for name, type_, labels, about in rows
-    )
+def table(side: Side, text: str) -> tuple[Definition, ...]:
+    """Definitions from a text: for each metric a line `NAME: TYPE by LABEL LABEL ...`, and indented lines that say what
+    it means. Raises KeyError for another type.
+    """
+    found = []
+    for block in re.split(r"\n(?=\S)", text.strip()):
+        head, about = block.split("\n", 1)
+        name, _, kind = head.partition(": ")
+        type_, _, labels = kind.partition(" by ")
+        found.append(Definition(name, _TYPES[type_], tuple(labels.split()), side, " ".join(about.split())))
+    return tuple(found)
