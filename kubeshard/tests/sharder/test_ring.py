@@ -26,6 +26,7 @@ from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.rings import Inbox
 from kubeshard.sharder.webhook_config import in_sync, webhook_configuration
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
@@ -607,3 +608,13 @@ def test_of_too_many_namespaces_any_may_be_meant() -> None:
     names.add("7")
     names.add("one more")
     assert names.take("never added")
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_wait_for_another_clock_that_rounds_to_nothing_on_the_loops_takes_time() -> None:
+    """Otherwise, on virtual time, whoever waits for that clock asks it again forever."""
+    await asyncio.sleep(1000)
+    before = asyncio.get_running_loop().time()
+    assert not await Inbox[str]().take(1e-13)
+    assert asyncio.get_running_loop().time() > before

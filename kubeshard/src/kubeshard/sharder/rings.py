@@ -20,6 +20,7 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta, Updated
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import Key
+from kubeshard.runtime.alarm import SHORTEST_SLEEP
 from kubeshard.runtime.loop import set_within
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.ring import Ring, RingInputs
@@ -48,7 +49,9 @@ class Inbox(Generic[T]):
         seconds at most; if these are none, others have their turn nevertheless.
         """
         if within > 0:
-            await set_within(self._news, within)
+            await set_within(
+                self._news, max(within, SHORTEST_SLEEP)
+            )  # another clock may tell when it is over
         else:
             await asyncio.sleep(0)
         self._news.clear()
