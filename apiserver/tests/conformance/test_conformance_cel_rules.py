@@ -347,6 +347,40 @@ async def test_a_rule_that_did_not_hold_before_does_not_stop_an_update_elsewhere
     }
 
 
+MISFITS = fields(
+    number=INTEGER,
+    numbers={"type": "array", "maxItems": 3, "items": INTEGER},
+    map={"type": "object", "maxProperties": 3, "additionalProperties": INTEGER},
+    name={**STRING, "maxLength": 5},
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "failing"),
+    [
+        ({"number": 1.0}, "self.number > 0"),
+        ({"numbers": [1, 2.0]}, "self.numbers.all(each, each > 0)"),
+        ({"map": {"a": 1.0}}, "self.map['a'] + 1 > 0"),
+    ],
+    ids=str,
+)
+async def test_a_value_that_does_not_fit_fails_the_rules_that_compute_with_it_and_no_others(
+    things, spec, failing
+):
+    others = (
+        rule("!has(self.name) || self.name == 'a'"),
+        rule("!has(self.numbers) || self.numbers.size() < 3"),
+    )
+    asked = rule(f"!has(self.name) || {failing}")
+    await things.define(ruled(MISFITS, *others, asked))
+    assert (await things.create(spec)).status == 201
+    refused = await things.create({**spec, "name": "a"}, "b")
+    message = (
+        f'Invalid value: "object": invalid data, expected int, got float64 evaluating rule: {asked["rule"]}'
+    )
+    assert refused.causes == {("spec", INVALID, message)}
+
+
 async def test_rules_of_the_status_are_asked_when_it_is_written(things):
     schema = fields(spec=fields(max=INTEGER), status=fields(now=INTEGER))
     schema = ruled(

@@ -32,8 +32,12 @@ Conversion = Callable[[Any], Any]
 """Converts a value. Raises ValueError if the schema does not allow it."""
 
 
-def conversion(schema: Schema, *, is_root: bool = False) -> Conversion:
-    convert = _conversion(schema, is_root=is_root)
+def conversion(schema: Schema, *, is_root: bool = False, strict: bool = False) -> Conversion:
+    """Unless it is `strict`, a value inside another one may be something else than its schema says, as far as the
+    schema is checked: 1.0 is an integer, and a list is a string with a format. It becomes null, so that only the rules
+    that use it fail.
+    """
+    convert = _conversion(schema, is_root=is_root, strict=strict)
     nullable = bool(schema.get("nullable"))
 
     def checked(value: Any) -> Any:
@@ -46,33 +50,45 @@ def conversion(schema: Schema, *, is_root: bool = False) -> Conversion:
     return checked
 
 
-def _conversion(schema: Schema, *, is_root: bool) -> Conversion:
+def _inner(schema: Schema, *, strict: bool) -> Conversion:
+    convert = conversion(schema, strict=strict)
+
+    def tried(value: Any) -> Any:
+        try:
+            return convert(value)
+        except ValueError:
+            return None
+
+    return convert if strict else tried
+
+
+def _conversion(schema: Schema, *, is_root: bool, strict: bool) -> Conversion:
     if schema.get("x-kubernetes-int-or-string"):
         return _as_it_is
     match schema.get("type"):
         case "object":
-            return _object(schema, is_root=is_root)
+            return _object(schema, is_root=is_root, strict=strict)
         case "array":
             items = schema.get("items")
-            convert = conversion(items) if isinstance(items, Mapping) else _as_it_is
-            return _of_type(list, lambda value: [convert(item) for item in value])
+            convert = _inner(items, strict=strict) if isinstance(items, Mapping) else _as_it_is
+            return _of_type("array", list, lambda value: [convert(item) for item in value])
         case "number":
-            return _of_type((int, float), float)
+            return _of_type("number", (int, float), float)
         case "integer":
-            return _of_type(int, _as_it_is)
+            return _of_type("int", int, _as_it_is)
         case "string":
-            return _of_type(str, _FORMATTED.get(schema.get("format") or "", _as_it_is))
+            return _of_type("string", str, _FORMATTED.get(schema.get("format") or "", _as_it_is))
     return _as_it_is
 
 
-def _object(schema: Schema, *, is_root: bool) -> Conversion:
+def _object(schema: Schema, *, is_root: bool, strict: bool) -> Conversion:
     additional = schema.get("additionalProperties")
     if isinstance(additional, Mapping):
-        convert = conversion(additional)
-        return _of_type(dict, lambda value: {name: convert(member) for name, member in value.items()})
+        convert = _inner(additional, strict=strict)
+        return _of_type("map", dict, lambda value: {name: convert(member) for name, member in value.items()})
     # Fields that are not in the schema cannot be used in expressions, but they count when objects are compared.
     fields = {
-        name: (names_in_expressions(name) or (name,), conversion(inner))
+        name: (names_in_expressions(name) or (name,), _inner(inner, strict=strict))
         for name, inner in members(schema, is_root=is_root).items()
     }
 
@@ -87,16 +103,26 @@ def _object(schema: Schema, *, is_root: bool) -> Conversion:
                 converted[name] = member
         return converted
 
-    return _of_type(dict, convert_fields)
+    return _of_type("map", dict, convert_fields)
 
 
-def _of_type(kinds: type | tuple[type, ...], convert: Conversion) -> Conversion:
+def _of_type(name: str, kinds: type | tuple[type, ...], convert: Conversion) -> Conversion:
     def checked(value: Any) -> Any:
         if not isinstance(value, kinds):
-            raise ValueError(f"invalid data, got {type(value).__name__}")
+            raise ValueError(f"invalid data, expected {name}, got {_IN_GO.get(type(value), 'nil')}")
         return convert(value)
 
     return checked
+
+
+_IN_GO = {
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    str: "string",
+    list: "[]interface {}",
+    dict: "map[string]interface {}",
+}
 
 
 def _as_it_is(value: Any) -> Any:
@@ -247,6 +273,7 @@ class _Node:
             _compiled(said, schema) for said in schema.get(RULES) or () if said.get("rule", "").strip()
         ]
         self.conversion: Conversion = conversion(schema, is_root=is_root)
+        self._is_root = is_root
         items, additional = schema.get("items"), schema.get("additionalProperties")
         self.items = _node(items) if isinstance(items, Mapping) else None
         self.additional = _node(additional) if isinstance(additional, Mapping) else None
@@ -315,13 +342,22 @@ class _Node:
                 holds = rule.program.evaluate(variables)
                 holds = holds[0] if rule.optional and isinstance(holds, list) else holds
             except CelError as error:
-                errors.append(invalid_value(place, self.type, _failure(str(error), rule)))
+                told = self._misfit(value) if str(error).startswith("no such overload") else ""
+                errors.append(invalid_value(place, self.type, _failure(told or str(error), rule)))
                 if _OVER_BUDGET in str(error):
                     raise OverBudget from None
                 continue
             if holds is True or (not rule.uses_old and pair[1] is not NOTHING and same(*pair)):
                 continue
             errors.append(self._violation(rule, value, variables, path))
+
+    def _misfit(self, value: Any) -> str:
+        """What is wrong with the first value inside this one that is null to the rules because it does not fit."""
+        try:
+            conversion(self.schema, is_root=self._is_root, strict=True)(value)
+        except ValueError as error:
+            return str(error)
+        return ""
 
     def _violation(self, rule: _Rule, value: Any, variables: Mapping[str, Any], path: str) -> FieldError:
         detail = _said(rule, variables)
