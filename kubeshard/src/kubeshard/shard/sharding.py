@@ -153,7 +153,7 @@ class Sharding(ArgumentHints):
         self._delivery = _delivery_of(delivery, objects_in)
         self._declares = self._delivery.declared(self._declares, self._terms.says)
         self._prepared: _Prepared | None = None
-        self._objects: Cache | None = None
+        self._read = _Read()
         """Of the cluster with the ring's objects."""
         self._writes = _Writes()
         self._held: HeldShardLease | None = None
@@ -350,7 +350,7 @@ class Sharding(ArgumentHints):
                 health=health,
                 looks_for_ring=self._looks_for_ring,
                 ranges=self._delivery.divided,
-                places=self._places,
+                read=self._read,
                 config=SharderControllerConfig(
                     sync_period=Duration(self._sharder.sync_period),
                     concurrent_moves=self._sharder.concurrent_moves,
@@ -359,12 +359,6 @@ class Sharding(ArgumentHints):
                 ),
             ),
         )
-
-    def _places(self, kind: Kind) -> Collection[str]:
-        """Where this process reads objects of the kind, and so do all instances; everywhere, if it reads none."""
-        informers = self._objects.informers_of(kind) if self._objects is not None else ()
-        scopes = [replace(informer.scope, hashes=None) for informer in informers]
-        return {place for scope in scopes for place in scope.parts(kind)} or (ALL_NAMESPACES,)
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any] | None:
         """A controller of the ring as a shard runs it, or None in a process that is not a shard. Others are returned
@@ -420,7 +414,7 @@ class Sharding(ArgumentHints):
         """Holds the Lease during the block, in which objects are delivered. See `ShardLease.held` and `Share.working`.
         A process that is not a shard needs no Lease. What `replaces` names comes first.
         """
-        self._objects = caches.get(self.objects_in)
+        self._read.cache = caches.get(self.objects_in)
         async with self._after_the_former() as shared:
             self._shared = shared
             if (share := self._ready.share) is None:
@@ -593,6 +587,18 @@ def refuse_shares(resources: RingResources, controllers: Sequence[Controller[Any
 
 async def _lose_with(held: HeldLease, shared: HeldLease) -> None:
     held.lose(await shared.lost())
+
+
+class _Read:
+    """What this process reads of the ring's objects, and so do all instances."""
+
+    cache: Cache | None = None
+
+    def places(self, kind: Kind) -> Collection[str]:
+        """The namespaces with those of the kind; everywhere, if it reads none."""
+        informers = self.cache.informers_of(kind) if self.cache is not None else ()
+        scopes = [replace(informer.scope, hashes=None) for informer in informers]
+        return {place for scope in scopes for place in scope.parts(kind)} or (ALL_NAMESPACES,)
 
 
 class _NothingToLose:

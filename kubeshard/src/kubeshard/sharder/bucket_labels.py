@@ -21,8 +21,9 @@ resources, if annotations name owners.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
+from typing import Protocol
 
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.client.client import Client
@@ -53,17 +54,25 @@ _ELSEWHERE, _PART = "?", "bucket labels"
 _log = get_logger("kubeshard.sharder")
 
 
-Places = Callable[[Kind], Collection[str]]
-"""The namespaces in which shards work on objects of the kind."""
+class Read(Protocol):
+    """What shards read."""
+
+    def places(self, kind: Kind) -> Collection[str]:
+        """The namespaces in which they see objects of the kind."""
+        ...
 
 
-def everywhere(kind: Kind) -> Collection[str]:
-    return (ALL_NAMESPACES,)
+class Everywhere:
+    def places(self, kind: Kind) -> Collection[str]:
+        return (ALL_NAMESPACES,)
+
+
+EVERYWHERE = Everywhere()
 
 
 class BucketLabels:
     """Of one ring, for one term. `client` is for the objects' cluster, and writes only while this process leads.
-    `places` are listed.
+    Only objects that shards `read` are listed.
     """
 
     def __init__(
@@ -75,10 +84,10 @@ class BucketLabels:
         chains: OwnerChains,
         client: Client,
         sync_period: float,
-        places: Places = everywhere,
+        read: Read = EVERYWHERE,
     ) -> None:
         self._ring = ring
-        self._places = places
+        self._read = read
         self._buckets = buckets
         self._rings = rings
         self._kinds = kinds
@@ -115,7 +124,7 @@ class BucketLabels:
             # While it is not known which kinds control these objects, anything seems to.
             if kind is None or view is None or not where.by_label(kind) or not entry.owners <= kinds.keys():
                 continue
-            places = self._places(kind)
+            places = self._read.places(kind)
             labelling = _Labelling(self._chains, self._kinds, self._client, where, view, entry, kind, places)
             try:
                 labelled = await labelling.run()

@@ -70,7 +70,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignments import LabelAssignor
-from kubeshard.sharder.bucket_labels import Places, everywhere
+from kubeshard.sharder.bucket_labels import EVERYWHERE, Read
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
@@ -158,8 +158,8 @@ class InManagerSharder:
     """A candidate (`kubeshard.manager.runnable.Work`), run once. `declared` is the ring if there is no ControllerRing;
     None means that there is nothing to do then. `looks_for_ring` False: `declared` is always used. `client` is for the
     cluster with Leases and ControllerRing, `objects` for the one with the ring's objects and their Namespaces, called
-    `objects_in` in logs. `ranges`: how objects are divided in a ring by ranges, and None in one by labels;
-    `places`: where its shards see objects of a kind.
+    `objects_in` in logs. `ranges`: how objects are divided in a ring by ranges, and None in one by labels; `read`: what
+    its shards read.
     """
 
     name = "sharder"
@@ -178,7 +178,7 @@ class InManagerSharder:
         health: HealthGate,
         looks_for_ring: bool = True,
         ranges: Buckets | None = None,
-        places: Places = everywhere,
+        read: Read = EVERYWHERE,
         config: SharderControllerConfig | None = None,
     ) -> None:
         self._config = config or SharderControllerConfig()
@@ -200,7 +200,7 @@ class InManagerSharder:
             self._about = reference(Lease.KIND, ObjectMeta(name=election.name, namespace=namespace))
         else:
             period = self._config.sync_period
-            self._assignor = RangeAssignor(ring, ranges, namespace, self._objects, cache, period, places)
+            self._assignor = RangeAssignor(ring, ranges, namespace, self._objects, cache, period, read)
             self._about = reference(
                 ConfigMap.KIND, ObjectMeta(name=assignment_name(ring), namespace=namespace)
             )

@@ -29,7 +29,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.bucket_labels import BucketLabels, Places, everywhere
+from kubeshard.sharder.bucket_labels import EVERYWHERE, BucketLabels, Read
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_observer import DeadShardProofs, LeaseObserver
 from kubeshard.sharder.owners import OwnerChains
@@ -75,9 +75,9 @@ class RangeAssignor:
         objects: Client,
         cache: Cache,
         sync_period: float = SYNC_PERIOD,
-        places: Places = everywhere,
+        read: Read = EVERYWHERE,
     ) -> None:
-        self._places = places
+        self._read = read
         self.namespaces = Namespaces()
         self.kinds = ResourceKinds(objects)
         self.chains = OwnerChains(objects, self.kinds)
@@ -98,7 +98,7 @@ class RangeAssignor:
     ) -> None:
         ring, buckets, namespace = self._ring, self._buckets, self._namespace
         labels = BucketLabels(
-            ring, buckets, rings, self.kinds, self.chains, objects, self._sync_period, self._places
+            ring, buckets, rings, self.kinds, self.chains, objects, self._sync_period, self._read
         )
         await RangeCoordination(
             ring, buckets, namespace, rings, observer, leases, self._informer, labels, first=first
