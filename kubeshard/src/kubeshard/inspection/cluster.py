@@ -122,7 +122,8 @@ class ClusterSnapshot:
             " (`kubeshard manifests sharder` prints it)"
         )
         return Unanswerable(
-            f"there is no ring: neither a ControllerRing{why}, nor an operator with a sharder inside"
+            f"there is no ring: neither a ControllerRing{why}, nor an operator with a sharder inside; one with"
+            ' Sharding(..., mode="both") makes its ring when it starts'
         )
 
     def is_declared(self, ring: str) -> bool:

@@ -432,8 +432,7 @@ class _Doctor:
                 if trouble.severity == "unknown":
                     self.unchecked.append(Unchecked(part, f"{trouble.problem}: {trouble.remedy}"))
                     continue
-                problem = f"ring {name}: {trouble.problem}"
-                yield Finding(part, trouble.severity, problem, trouble.command, trouble.fixes)
+                yield Finding(part, trouble.severity, trouble.problem, trouble.command, trouble.fixes)
 
         await self._part(f"ring {name}", state)
         if ring is not None and ring.ranges is not None:
