@@ -48,6 +48,13 @@ kubeshard run {package}.main --shard-name second{no_webhooks}
 """
 """The part of the README on several shards on one machine."""
 
+_ONE_WORKS = """
+Of several instances, one works, and the others wait: `leader_election` in `main.py`. For all to share the work, write
+`{sharding}` in its place, import `Sharding` from `kubeshard`, and render
+`manifests/operator.yaml` again, as below. A project that was created with `--sharding` begins like that.
+"""
+"""The same part without shards."""
+
 _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 
 
@@ -204,18 +211,16 @@ def _values(project: str, kind: str, group: str, sharding: bool, webhook: bool) 
     lower, package = kind.lower(), project.replace("-", "_")
     names = ["ConfigMap", "Controller", *([] if sharding else ["LeaderElection"]), "Manager", "Settings"]
     names += [*(["Sharding"] if sharding else []), "Watch", "run", "when"]
+    shards = f'sharding=Sharding("{project}", mode="both", delivery="ranges")'
+    no_webhooks = " --no-webhooks" if webhook else ""
     return {
         "names_of_main": ", ".join(names),
         "import_webhooks": f"from {package}.webhooks import webhooks\n" if webhook else "",
         "servers": "\n        servers=[webhooks]," if webhook else "",
-        "right": (
-            f'sharding=Sharding("{project}", mode="both", delivery="ranges")'
-            if sharding
-            else f'leader_election=LeaderElection(name="{project}")'
-        ),
-        "two_shards": _TWO_SHARDS.format(package=package, no_webhooks=" --no-webhooks" if webhook else "")
+        "right": shards if sharding else f'leader_election=LeaderElection(name="{project}")',
+        "several": _TWO_SHARDS.format(package=package, no_webhooks=no_webhooks)
         if sharding
-        else "",
+        else _ONE_WORKS.format(sharding=shards),
         "module": f"{lower}_" if keyword.iskeyword(lower) else lower,
         "webhook": "webhook" if webhook else "",
         "project": project,
