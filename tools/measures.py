@@ -39,11 +39,10 @@ from kubeshard.sharder import (
     admission,
     lease_controller,
     lease_observer,
-    moves,
     unassigned,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import coordinator, planner, shard_states, take_overs, waiting
+from kubeshard.sharding import coordinator, planner, ring_machine, shard_states, take_overs, waiting
 from kubeshard.sharding.assignment import Assignment
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_machine import Job
@@ -101,7 +100,9 @@ def _forgotten(
     return states._put(key, record, None, now) if record else None
 
 
-def _without_version(job: Job, view: RingView) -> MergePatch:
+def _without_version(job: Job) -> MergePatch:
+    view = job.view
+    assert view is not None
     labels = {view.shard_label: job.decision.target, view.drain_label: None}
     return MergePatch({"metadata": {"labels": labels}})
 
@@ -267,7 +268,7 @@ MEASURES = (
         ("scale",),
         (
             (waiting.PendingDrains, "unsure", lambda *_: False),
-            (moves.Mover, "_follows", _at_once),
+            (ring_machine, "follows", lambda *_: True),
         ),
     ),
     Measure(
@@ -349,7 +350,7 @@ MEASURES = (
         "a sharder moves an object only as it has seen it",
         "taken alive",
         ("failover_late",),
-        ((moves, "_move_by_version", _without_version),),
+        ((ring_machine, "move_by_version", _without_version),),
     ),
     Measure(
         "taking back",
@@ -394,7 +395,7 @@ MEASURES = (
         "a child leaves a live shard only if a read shows its owner where it goes",
         "parted",
         ("watches_silent", "replace"),
-        ((moves.Mover, "_follows", _at_once),),
+        ((ring_machine, "follows", lambda *_: True),),
         sharder="both",
     ),
     Measure(

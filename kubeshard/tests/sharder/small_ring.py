@@ -22,13 +22,13 @@ from kubeshard.sharder.assignments import JITTER, LONGEST_RETRY, Assignments
 from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.moves import Known, ObjectLock, ObjectLocks
+from kubeshard.sharder.moves import ObjectLock, ObjectLocks
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring import Namespaces, OnDeletion, Ring, RingInputs
-from kubeshard.sharding.ring_machine import RingMachine
+from kubeshard.sharding.ring_machine import Known, RingMachine
 from kubeshard.sharding.ring_resources import PossibleOwners, RingResources
 from kubeshard.sharding.shard_states import Availability, ShardChange
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf

@@ -7,7 +7,8 @@ import asyncio
 from small_ring import held
 
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.sharder.moves import Known, ObjectLocks
+from kubeshard.sharder.moves import ObjectLocks
+from kubeshard.sharding.ring_machine import Known
 from kubeshard_lab.virtual_time import virtual_time
 
 

@@ -12,20 +12,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_ring import SmallRing, ring_machine
 
-from kubeshard.core.errors import Forbidden, Unavailable
+from kubeshard.core.errors import Conflict, Forbidden, NotFound, Unavailable
 from kubeshard.core.kinds import Kind
-from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.sharder.ring_controller import CLEAN_UP_CHECKED
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import RingGroupResource, RingResource
+from kubeshard.sharding.names import TAKEN
 from kubeshard.sharding.planner import Action
 from kubeshard.sharding.ring_machine import (
     CONTROLLED_FIRST,
+    LOOKED_AT_AGAIN,
+    TRIES_BY_VERSION,
+    Changed,
     Do,
     Job,
+    Known,
     MoveResult,
+    Outdated,
+    ProveDead,
     ResourceMachine,
     RingMachine,
+    Step,
+    Steps,
+    Tell,
+    Write,
+    drain_by_version,
+    mark_as_taken,
+    move_by_label,
+    move_by_version,
 )
 from kubeshard.sharding.scans import FAILED, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, SOON
@@ -70,12 +85,43 @@ class Story:
         machine.schedule.done(priority, work, ScanResult(), self.now, self.now)
         return work
 
-    def seen(self, name: str, **labels: str) -> Job | None:
-        """The watch shows a Secret, which is not new."""
-        meta = ObjectMeta(
-            name=name, namespace="default", uid=name, labels=labels, creation_timestamp="2020-01-01T00:00:00Z"
+    def secret(self, name: str, version: int = 1, **labels: str) -> ObjectMeta:
+        """One that is not new. `shard`, `drain`: its labels."""
+        view = self.small.view
+        names = {"shard": view.shard_label, "drain": view.drain_label}
+        return ObjectMeta(
+            name=name,
+            namespace="default",
+            uid=name,
+            resource_version=str(version),
+            labels={names[label]: value for label, value in labels.items()},
+            creation_timestamp="2020-01-01T00:00:00Z",
         )
-        return self.secrets.unplaced(SECRET, meta)
+
+    def seen(self, name: str, **labels: str) -> Job | None:
+        """A list of unassigned Secrets shows one."""
+        return self.secrets.seen(SECRET, self.secret(name, **labels), changed=False)
+
+    def released(self, name: str) -> None:
+        """The watch shows that a Secret has lost its shard."""
+        assert self.secrets.seen(SECRET, self.secret(name), changed=True) is None
+
+    def listed(self, *objects: ObjectMeta, scope: ScanScope = ScanScope.ALL) -> list[Job]:
+        """A scan shows these Secrets."""
+        scan = self.secrets.scan(scope)
+        (reading,) = scan.begin(SECRET)
+        return list(reading.decide([PartialObject(metadata=meta) for meta in objects], self.now))
+
+    def does(self, steps: Steps, *outcomes: object) -> tuple[list[Step], MoveResult | None]:
+        """Does the steps, of which this becomes. Returns them, and what they come to."""
+        done = [next(steps)]
+        try:
+            for outcome in outcomes:
+                wrong = isinstance(outcome, Exception)
+                done.append(steps.throw(outcome) if wrong else steps.send(outcome))
+        except StopIteration as end:
+            return done, end.value
+        return done, None
 
 
 def test_when_a_shard_is_lost_its_objects_are_looked_for_at_once_and_after_3_10_and_30_seconds() -> None:
@@ -137,7 +183,7 @@ def test_an_object_that_loses_its_shard_is_given_to_another_one_after_a_second()
     story = Story("a", "b")
     job = story.seen("x")
     assert job is not None
-    assert story.secrets.delayed(job)
+    story.released("x")
     assert story.secrets.wake_at == story.now + ASSIGNMENT_DELAY
     story.passes(ASSIGNMENT_DELAY)
     assert story.secrets.due() == [(Do.PLACE, job)]
@@ -147,8 +193,8 @@ def test_an_object_that_its_shard_has_taken_back_is_looked_at_and_not_given_away
     story = Story("a", "b")
     job = story.seen("x")
     assert job is not None
-    story.secrets.delayed(job)
-    assert story.seen("x", **{story.small.view.shard_label: "a"}) is None
+    story.released("x")
+    assert story.seen("x", shard="a") is None
     story.passes(ASSIGNMENT_DELAY)
     assert story.secrets.due() == [(Do.LOOK, job)]
 
@@ -157,7 +203,7 @@ def test_with_one_shard_nothing_waits_because_nobody_else_can_want_it() -> None:
     story = Story("a")
     job = story.seen("x")
     assert job is not None
-    assert not story.secrets.delayed(job)
+    assert story.secrets.seen(SECRET, job.meta, changed=True) == job
     assert story.secrets.wake_at == math.inf
 
 
@@ -230,6 +276,119 @@ def test_an_object_that_the_webhook_missed_is_the_one_of_the_dry_runs_until_its_
     assert not story.small.ring.report.webhook_unreached
 
 
+def moved(job: Job) -> ObjectMeta:
+    """The answer to a write."""
+    assert job.view is not None
+    return ObjectMeta(name=job.meta.name, labels={job.view.shard_label: job.decision.target})
+
+
+def test_an_object_of_a_dead_shard_is_given_to_another_one_after_a_proof_by_one_patch() -> None:
+    story = Story("a", "b")
+    (job,) = story.listed(story.secret("x", shard="dead"), scope=ScanScope.MISPLACED)
+    steps, result = story.does(story.ring.carry_out(job), A_PROOF, moved(job))
+    assert [type(step) for step in steps] == [ProveDead, Write]
+    write = steps[-1]
+    assert isinstance(write, Write)
+    assert (write.proof, write.at_once, result) == (A_PROOF, True, MoveResult.MOVED)
+    write.check()
+
+
+def test_an_object_whose_shard_may_live_stays_and_is_looked_at_again_after_five_seconds() -> None:
+    story = Story("a", "b")
+    story.scanned(story.secrets, ScanPriority.NORMAL)
+    job = story.seen("x", shard="silent")
+    assert job is not None
+    (question,), result = story.does(story.secrets.place(job), None)
+    assert (type(question), result) == (ProveDead, MoveResult.WAITING)
+    assert job.decision.key in story.config_maps.draining_owners, "another sharder may move it"
+    story.passes(LOOKED_AT_AGAIN)
+    assert story.scanned(story.secrets, ScanPriority.URGENT).scope is ScanScope.MISPLACED
+
+
+def test_what_is_on_another_shard_is_drained_and_what_it_controls_waits_for_that() -> None:
+    story = Story("a", "b")
+    right = story.seen("x")
+    assert right is not None
+    wrong = "b" if right.decision.target == "a" else "a"
+    (job,) = story.listed(story.secret("x", shard=wrong))
+    (write,), result = story.does(story.ring.carry_out(job), story.secret("x", 2, shard=wrong, drain="true"))
+    assert isinstance(write, Write)
+    assert (write.patch(job), result) == (drain_by_version(job), MoveResult.DRAINED)
+    assert job.decision.key in story.config_maps.draining_owners
+    assert story.listed(story.secret("x", 2, shard=wrong, drain="true")) == [], "its shard has to release it"
+
+
+def test_a_write_that_is_not_right_any_more_is_not_sent_and_decided_about_again() -> None:
+    story = Story("a", "b")
+    job = story.seen("x")
+    assert job is not None
+    steps = story.ring.carry_out(job)
+    write = next(steps)
+    assert isinstance(write, Write)
+    story.given_shards("c")
+    with pytest.raises(Outdated):
+        write.check()
+    again = steps.send(Changed())
+    assert isinstance(again, Write)
+    assert again.job.decision.target == "c"
+    again.check()
+
+
+def test_an_object_that_somebody_has_placed_meanwhile_is_left_alone() -> None:
+    story = Story("a", "b")
+    job = story.seen("x")
+    assert job is not None
+    known = Known(story.secret("x", 2, shard=job.decision.target), story.now)
+    steps, result = story.does(story.ring.carry_out(job), Changed(known, Conflict("somebody was faster")))
+    assert (len(steps), result) == (1, MoveResult.NOTHING)
+
+
+def test_an_object_that_is_written_all_the_time_is_marked_before_it_is_taken_by_its_label() -> None:
+    story = Story("a", "b")
+    (job,) = story.listed(story.secret("x", shard="dead"), scope=ScanScope.MISPLACED)
+    steps, patches = story.ring.carry_out(job), list[object]()
+    step = next(steps)
+    for version in range(2, 2 + TRIES_BY_VERSION):
+        assert isinstance(step, ProveDead)
+        patches.append(steps.send(A_PROOF).patch)  # type: ignore[union-attr]
+        known = Known(story.secret("x", version, shard="dead"), story.now)
+        step = steps.send(Changed(known, Conflict("somebody was faster")))
+    marked = steps.send(A_PROOF)
+    step = steps.send(story.secret("x", 9, shard="dead", drain=TAKEN))
+    taken = steps.send(A_PROOF)
+    assert patches == [move_by_version] * TRIES_BY_VERSION
+    assert isinstance(marked, Write)
+    assert isinstance(taken, Write)
+    assert (marked.patch, taken.patch) == (mark_as_taken, move_by_label)
+
+
+def test_what_goes_wrong_is_told_and_tried_again_and_an_object_that_is_gone_is_done() -> None:
+    story = Story("a", "b")
+    for error, expected in ((Unavailable("no"), MoveResult.FAILED), (NotFound("gone"), MoveResult.NOTHING)):
+        job = story.seen(type(error).__name__)
+        assert job is not None
+        told = [None] if expected is MoveResult.FAILED else []
+        steps, result = story.does(story.ring.carry_out(job), error, *told)
+        assert ([type(step) for step in steps[1:]], result) == ([Tell] * len(told), expected)
+        assert job.key not in {
+            key for key, ended in story.secrets.handled._ended.items() if ended == math.inf
+        }
+    assert len(story.secrets.retries) == 1
+
+
+def test_what_a_job_deals_with_is_not_written_by_a_scan_as_well() -> None:
+    story = Story("a", "b")
+    job = story.seen("x", shard="dead")
+    assert job is not None
+    steps = story.ring.carry_out(job)
+    next(steps)
+    assert story.listed(job.meta, scope=ScanScope.MISPLACED) == []
+    steps.close()
+    assert [each.key for each in story.listed(job.meta, scope=ScanScope.MISPLACED)] == [job.key]
+
+
+A_PROOF: Any = SimpleNamespace(stands=lambda: True)
+
 STEPS = ("released", "taken back", "refused", "due", "moved", "failed", "crashed")
 
 
@@ -252,7 +411,7 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(at_once: int, steps: l
         key, job = Key("default", f"x{number}"), story.seen(f"x{number}")
         assert job is not None
         if what == "released":
-            story.secrets.delayed(job)
+            story.released(f"x{number}")
         elif what == "taken back":
             story.secrets.delays.left(key)
         elif what == "refused":
@@ -262,7 +421,7 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(at_once: int, steps: l
         elif key in under_way:
             do, done = under_way.pop(key)
             if do is not Do.TRY_AGAIN:
-                story.secrets.placed()
+                story.secrets._placed()
             elif what == "failed":
                 story.ring.failed(done, Unavailable("a brownout"))
                 story.secrets.tried(done, MoveResult.FAILED)
@@ -277,7 +436,7 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(at_once: int, steps: l
         story.now = max(story.now, at)
         for do, done in story.secrets.due():
             if isinstance(done, Job):
-                story.secrets.tried(done, MoveResult.MOVED) if do is Do.TRY_AGAIN else story.secrets.placed()
+                story.secrets.tried(done, MoveResult.MOVED) if do is Do.TRY_AGAIN else story.secrets._placed()
     assert (len(story.secrets.delays), len(story.secrets.retries)) == (0, 0)
 
 
@@ -330,7 +489,7 @@ def _more_refused(story: Story) -> list[float]:
 def _lost(story: Story) -> list[float]:
     job = story.seen("x")
     assert job is not None
-    story.secrets.delayed(job)
+    story.released("x")
     return _waits(story.secrets, story, story.secrets.due)
 
 
@@ -417,7 +576,7 @@ def test_an_object_whose_assignment_never_began_is_scanned_again_after_a_crash()
     story.scanned(story.secrets, ScanPriority.NORMAL)
     job = story.seen("x")
     assert job is not None
-    assert story.secrets.delayed(job)
+    story.released("x")
     story.passes(ASSIGNMENT_DELAY)
     assert story.secrets.due() == [(Do.PLACE, job)]
     assert story.secrets.handled.since(job.key, story.now)

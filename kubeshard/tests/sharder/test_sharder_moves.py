@@ -20,13 +20,14 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
-from kubeshard.sharder.moves import THROTTLING, TRIES, Known, Mover
+from kubeshard.sharder.moves import THROTTLING, Mover
+from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, TAKEN
 from kubeshard.sharding.planner import Action, plan
 from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring import OnDeletion, Ring
-from kubeshard.sharding.ring_machine import Do, Job, MoveResult
+from kubeshard.sharding.ring_machine import TRIES, Do, Job, Known, MoveResult
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng, virtual_world
@@ -78,6 +79,9 @@ class World:
         decision = plan(self.small.view, ENTRY, TypeMeta("v1", "Secret"), meta)
         return Job(self.small.ring_sync, ENTRY, SECRET, meta, decision)
 
+    async def carry_out(self, job: Job, mover: Mover | None = None) -> MoveResult:
+        return await carried_out(job.sync.carry_out(job), (mover or self.mover).do)
+
     def count(self, name: str) -> float:
         labels = {"controllerring": "ring", "group": "", "resource": "secrets"}
         return self.registry.get_sample_value(f"controller_sharding_{name}_total", labels) or 0.0
@@ -109,7 +113,7 @@ class World:
 async def test_a_move_is_one_patch_guarded_by_uid_and_version() -> None:
     world = World()
     before = world.api.put(SECRETS, "foo", labels={SHARD: "gone", DRAIN: "true", "app": "x"})
-    assert await world.mover.carry_out(await world.job()) is MoveResult.MOVED
+    assert await world.carry_out(await world.job()) is MoveResult.MOVED
     assert world.api.labels(FOO) == {SHARD: "shard-1", "app": "x"}
     (patch,) = world.api.writes()
     assert patch[2] == {
@@ -126,7 +130,7 @@ async def test_a_move_is_one_patch_guarded_by_uid_and_version() -> None:
 async def test_a_drain_is_the_references_patch() -> None:
     world = World()
     before = world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"})
-    assert await world.mover.carry_out(await world.job()) is MoveResult.DRAINED
+    assert await world.carry_out(await world.job()) is MoveResult.DRAINED
     (patch,) = world.api.writes()
     version = before["metadata"]["resourceVersion"]
     assert patch[2] == {"metadata": {"resourceVersion": version, "labels": {DRAIN: "true"}}}
@@ -137,7 +141,7 @@ async def test_a_drain_is_the_references_patch() -> None:
 async def test_an_unassigned_object_needs_no_death_certificate() -> None:
     world = World()
     world.api.put(SECRETS, "foo")
-    assert await world.mover.carry_out(await world.job()) is MoveResult.MOVED
+    assert await world.carry_out(await world.job()) is MoveResult.MOVED
     assert world.asked == []
 
 
@@ -146,7 +150,7 @@ async def test_nothing_is_taken_from_a_shard_that_may_live() -> None:
     world = World()
     world.dead = False
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
-    assert await world.mover.carry_out(await world.job()) is MoveResult.WAITING
+    assert await world.carry_out(await world.job()) is MoveResult.WAITING
     assert world.asked == ["gone"]
     assert world.api.writes() == []
 
@@ -159,7 +163,7 @@ async def test_a_shard_that_came_back_while_the_job_waited_keeps_its_object() ->
     job = await world.job()
     assert job.decision.action is Action.MOVE
     world.small.shards = ("shard-0", "shard-1", "shard-2", "shard-9")
-    assert await world.mover.carry_out(job) is not MoveResult.MOVED
+    assert await world.carry_out(job) is not MoveResult.MOVED
     assert world.api.labels(FOO)[SHARD] == "shard-9"
 
 
@@ -169,7 +173,7 @@ async def test_nothing_is_moved_to_a_shard_that_left_while_the_job_waited() -> N
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.small.shards = ("shard-0", "shard-2")
-    assert await world.mover.carry_out(job) is MoveResult.MOVED
+    assert await world.carry_out(job) is MoveResult.MOVED
     assert world.api.labels(FOO)[SHARD] in ("shard-0", "shard-2")
 
 
@@ -181,7 +185,7 @@ async def test_a_sharder_that_leads_no_longer_leaves_the_job_to_others() -> None
     client = world.client.fenced(LeaderFence())
     mover = Mover(client, ResourceKinds(client), world.proofs, clock=VirtualClock(), rng=SeededRng(1))
     before = len(world.api.requests)
-    assert await mover.carry_out(job) is MoveResult.WAITING
+    assert await world.carry_out(job, mover) is MoveResult.WAITING
     assert (len(world.api.requests), world.failures) == (before, [])
 
 
@@ -192,7 +196,7 @@ async def test_a_deleted_object_is_done() -> None:
     world.api.put(SECRETS, "foo")
     job = await world.job()
     del world.api.objects[FOO]
-    assert await world.mover.carry_out(job) is MoveResult.NOTHING
+    assert await world.carry_out(job) is MoveResult.NOTHING
     assert world.failures == []
 
 
@@ -202,7 +206,7 @@ async def test_a_conflict_leads_to_a_new_decision_on_the_object_as_it_is() -> No
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.api.relabel(FOO, **{SHARD: "shard-0"})
-    assert await world.mover.carry_out(job) is MoveResult.DRAINED
+    assert await world.carry_out(job) is MoveResult.DRAINED
     assert world.api.labels(FOO) == {SHARD: "shard-0", DRAIN: "true"}
 
 
@@ -212,7 +216,7 @@ async def test_a_conflict_with_the_webhooks_assignment_ends_quietly() -> None:
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.api.relabel(FOO, **{SHARD: "shard-1"})
-    assert await world.mover.carry_out(job) is MoveResult.NOTHING
+    assert await world.carry_out(job) is MoveResult.NOTHING
     assert world.count("movements") == 0
 
 
@@ -225,7 +229,7 @@ async def test_an_object_written_all_the_time_is_moved_by_a_test_of_its_label(
     world = World()
     world.api.put(SECRETS, "foo", labels=labels)
     world.conflict_by(4)
-    assert await world.mover.carry_out(await world.job()) is MoveResult.MOVED
+    assert await world.carry_out(await world.job()) is MoveResult.MOVED
     assert world.api.labels(FOO)[SHARD] == "shard-1"
     assert DRAIN not in world.api.labels(FOO)
     assert len(world.api.writes()) == (5 if labels and SHARD in labels else 4)
@@ -236,7 +240,7 @@ async def test_an_object_without_labels_written_all_the_time_is_not_overwritten(
     world = World()
     world.api.put(SECRETS, "foo", labels={"app": "x"})
     world.conflict_by(4, **{SHARD: "shard-2"})
-    await world.mover.carry_out(await world.job())
+    await world.carry_out(await world.job())
     assert world.api.labels(FOO)[SHARD] == "shard-2"
 
 
@@ -254,7 +258,7 @@ async def test_what_another_sharder_has_assigned_meanwhile_is_not_overwritten_ho
             number, lambda: world.api.put(SECRETS, "foo", labels=labels, touched=world.api.version)
         )
     world.before_patch(4, lambda: world.api.relabel(FOO, **{SHARD: "shard-2"}))
-    await world.mover.carry_out(job)
+    await world.carry_out(job)
     assert world.api.labels(FOO)[SHARD] == "shard-2"
 
 
@@ -271,7 +275,7 @@ async def test_an_object_that_was_created_again_under_its_name_is_another_one() 
 
     world.before_patch(4, create_again)
     world.conflict_by(3)
-    assert await world.mover.carry_out(job) is MoveResult.NOTHING
+    assert await world.carry_out(job) is MoveResult.NOTHING
     assert world.api.labels(FOO) == {"app": "x"}
 
 
@@ -280,7 +284,7 @@ async def test_a_hot_object_is_drained_by_a_test_of_its_label() -> None:
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"})
     world.conflict_by(4)
-    assert await world.mover.carry_out(await world.job()) is MoveResult.DRAINED
+    assert await world.carry_out(await world.job()) is MoveResult.DRAINED
     assert world.api.labels(FOO)[DRAIN] == "true"
 
 
@@ -299,7 +303,7 @@ async def test_a_refused_object_is_counted_and_handed_on(answer: HttpResponse, e
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.api.faults.append(lambda request: answer if request.method == "PATCH" else None)
-    assert await world.mover.carry_out(job) is MoveResult.FAILED
+    assert await world.carry_out(job) is MoveResult.FAILED
     assert [(name, kind.__name__) for name, kind in world.failures] == [("foo", error)]
     assert world.count("movements") == 0
 
@@ -313,7 +317,7 @@ async def test_an_expired_credential_costs_one_more_patch_and_not_the_wait_for_a
     world.api.faults.append(
         lambda request: status(401, "Unauthorized") if request.method == "PATCH" else None
     )
-    assert await world.mover.carry_out(job) is MoveResult.MOVED
+    assert await world.carry_out(job) is MoveResult.MOVED
     assert (world.failures, len(world.api.writes())) == ([], 2)
 
 
@@ -325,7 +329,7 @@ async def test_credentials_that_are_refused_again_are_left_to_the_retries() -> N
     world.api.faults.append(
         lambda request: status(401, "Unauthorized") if request.method == "PATCH" else None
     )
-    assert await world.mover.carry_out(job) is MoveResult.FAILED
+    assert await world.carry_out(job) is MoveResult.FAILED
     assert (world.failures, len(world.api.writes())) == ([("foo", Unauthorized)], 2)
 
 
@@ -342,11 +346,11 @@ async def test_children_wait_for_an_owner_without_a_shard_until_it_is_seen_that_
     drains.end(hashring)
     sync = world.small.sync("secrets")
     handled = sync.handled
-    await world.mover.do(sync, Do.LOOK, job)
+    await carried_out(sync.steps(Do.LOOK, job), world.mover.do)
     assert drains.unsure(key, hashring)
     assert handled.since(job.key, -1.0) is None  # nothing was done about it: a scan that is under way does
     world.api.relabel(FOO, **{SHARD: "shard-1"})
-    await world.mover.do(sync, Do.LOOK, job)
+    await carried_out(sync.steps(Do.LOOK, job), world.mover.do)
     assert not drains.unsure(key, hashring)
     assert handled.since(job.key, -1.0) is not None
 
@@ -357,7 +361,7 @@ async def test_nothing_is_taken_from_a_shard_whose_end_the_ring_has_not_seen() -
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job = await world.job()
     world.ring.has_ended = lambda shard: False
-    assert await world.mover.carry_out(job) is MoveResult.WAITING
+    assert await world.carry_out(job) is MoveResult.WAITING
     assert (world.asked, world.api.writes()) == ([], [])
 
 
@@ -373,7 +377,7 @@ async def test_a_movement_is_counted_only_when_the_answer_names_the_target() -> 
         return ok(unchanged) if request.method == "PATCH" else None
 
     world.api.faults.append(swallow)
-    assert await world.mover.carry_out(job) is MoveResult.FAILED
+    assert await world.carry_out(job) is MoveResult.FAILED
     assert world.count("movements") == 0
 
 
@@ -383,7 +387,7 @@ async def test_without_a_ring_nothing_is_written() -> None:
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.small.delete()
-    assert await world.mover.carry_out(job) is MoveResult.NOTHING
+    assert await world.carry_out(job) is MoveResult.NOTHING
     assert world.api.writes() == []
 
 
@@ -407,7 +411,7 @@ async def test_a_throttled_move_is_decided_and_proven_anew_before_it_is_sent_aga
         return THROTTLED
 
     world.api.faults.append(throttle)
-    assert await world.mover.carry_out(job) is MoveResult.WAITING
+    assert await world.carry_out(job) is MoveResult.WAITING
     assert world.asked == ["gone", "gone"]
     assert len(world.api.writes()) == 1
     assert VirtualClock().monotonic() >= 4.0
@@ -421,7 +425,7 @@ async def test_a_throttled_move_succeeds_when_the_server_has_room_again() -> Non
     job = await world.job()
     refusals = iter([THROTTLED] * 8)
     world.api.faults.append(lambda request: next(refusals, None) if request.method == "PATCH" else None)
-    assert await world.mover.carry_out(job) is MoveResult.MOVED
+    assert await world.carry_out(job) is MoveResult.MOVED
     assert world.failures == []
 
 
@@ -432,7 +436,7 @@ async def test_an_object_that_is_throttled_for_long_fails_alone_and_is_left_to_t
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.api.faults.append(lambda request: THROTTLED if request.method == "PATCH" else None)
-    assert await world.mover.carry_out(job) is MoveResult.FAILED
+    assert await world.carry_out(job) is MoveResult.FAILED
     assert world.failures == [("foo", Throttled)]
 
 
@@ -450,7 +454,7 @@ async def test_a_proof_that_fell_while_credentials_were_renewed_stops_the_patch(
         return a_proof(lambda: next(stands)) if len(world.asked) == 1 else None
 
     world.proofs.proven = dead
-    assert await world.mover.carry_out(job) is MoveResult.WAITING
+    assert await world.carry_out(job) is MoveResult.WAITING
     assert world.api.writes() == []
     assert world.asked == ["gone", "gone"]
 
@@ -470,7 +474,7 @@ async def test_a_proof_of_death_begins_after_the_object_was_read() -> None:
     job = (await world.job())._replace(read=0.0)
     await asyncio.sleep(7.0)
     world.conflict_by(1)
-    assert await world.mover.carry_out(job) is MoveResult.MOVED
+    assert await world.carry_out(job) is MoveResult.MOVED
     assert since == [0.0, 7.0]
 
 
@@ -486,7 +490,7 @@ async def test_a_target_that_left_while_the_proof_was_awaited_gets_nothing() -> 
         return a_proof()
 
     world.proofs.proven = dead
-    assert await world.mover.carry_out(job) is MoveResult.MOVED
+    assert await world.carry_out(job) is MoveResult.MOVED
     assert world.api.labels(FOO)[SHARD] in ("shard-0", "shard-2")
     assert len(world.api.writes()) == 1
 
@@ -519,7 +523,7 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
     jobs = [await world.job("foo"), await world.job("bar")]
     world.api.faults.append(record)
     for job in jobs:
-        assert await mover.carry_out(job) is MoveResult.MOVED
+        assert await world.carry_out(job, mover) is MoveResult.MOVED
     assert events == [("proof", 0.0), ("PATCH", 0.0), ("proof", 10.0), ("PATCH", 10.0)]
 
 
@@ -530,7 +534,7 @@ async def test_a_job_whose_resource_left_the_ring_writes_nothing() -> None:
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.small.become(RingResource(resource="configmaps"))
-    assert await world.mover.carry_out(job) is MoveResult.NOTHING
+    assert await world.carry_out(job) is MoveResult.NOTHING
     assert world.api.writes() == []
 
 
@@ -541,7 +545,7 @@ async def test_a_job_whose_namespace_is_selected_no_longer_writes_nothing() -> N
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.small.become(SECRETS_ONLY, selector=LabelSelector(match_labels={"space": "other"}))
-    assert await world.mover.carry_out(job) is MoveResult.NOTHING
+    assert await world.carry_out(job) is MoveResult.NOTHING
     assert world.api.writes() == []
 
 
@@ -555,7 +559,7 @@ async def test_a_namespace_that_changed_before_the_ring_was_told_keeps_its_objec
     job = (await world.job())._replace(view=world.small.view)
     world.small.namespaces["default"] = {"space": "other"}
     assert world.small.view is job.view
-    assert await world.mover.carry_out(job) is MoveResult.NOTHING
+    assert await world.carry_out(job) is MoveResult.NOTHING
     assert world.api.writes() == []
 
 
@@ -571,7 +575,7 @@ async def test_a_namespace_that_changed_while_the_proof_was_awaited_keeps_its_ob
 
     world.proofs.proven = proof
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
-    assert await world.mover.carry_out(await world.job()) is MoveResult.NOTHING
+    assert await world.carry_out(await world.job()) is MoveResult.NOTHING
     assert world.api.writes() == []
 
 
@@ -591,7 +595,7 @@ async def test_in_a_ring_that_is_being_deleted_an_object_that_nobody_controls_is
     decision = plan(world.small.view, entry, TypeMeta("v1", "Secret"), meta)
     assert (decision.action, decision.key) == (Action.MOVE, "")
     job = Job(world.small.ring_sync, entry, SECRET, meta, decision)
-    assert await world.mover.carry_out(job) is MoveResult.MOVED
+    assert await world.carry_out(job) is MoveResult.MOVED
     assert SHARD not in world.api.labels(FOO)
 
 
@@ -612,7 +616,7 @@ async def test_an_object_whose_resource_became_a_main_one_is_drained_and_not_mov
     )
     assert job.decision.action is Action.MOVE
     world.small.become(SECRETS_ONLY)
-    assert await world.mover.carry_out(job) is MoveResult.DRAINED
+    assert await world.carry_out(job) is MoveResult.DRAINED
     assert world.api.labels(FOO) == {SHARD: "shard-0", DRAIN: "true"}
 
 
@@ -624,7 +628,7 @@ async def test_an_object_whose_resource_became_a_controlled_one_waits_for_a_scan
     job = await world.job()
     assert job.decision.action is Action.DRAIN
     world.small.become(CONTROLLED)
-    assert await world.mover.carry_out(job) is MoveResult.WAITING
+    assert await world.carry_out(job) is MoveResult.WAITING
     assert world.api.writes() == []
 
 
@@ -647,7 +651,7 @@ async def test_a_hot_object_of_a_dead_shard_is_marked_before_it_is_taken(instead
         return None
 
     world.api.faults.append(let_go_of)
-    assert await world.mover.carry_out(await world.job()) is MoveResult.WAITING
+    assert await world.carry_out(await world.job()) is MoveResult.WAITING
     labels = {SHARD: "gone", "touched": world.api.labels(FOO)["touched"], DRAIN: instead}
     assert world.api.labels(FOO) == {key: value for key, value in labels.items() if value}
 
@@ -673,7 +677,7 @@ async def test_jobs_of_several_rings_for_one_object_do_not_conflict() -> None:
     world.api.put(SECRETS, "foo")
     jobs = [await world.job(), await other.job()]
     async with held(world.mover._locks, jobs[0].place, "a third one", Known(jobs[0].meta, 0.0)):
-        moving = asyncio.gather(*map(world.mover.carry_out, jobs))
+        moving = asyncio.gather(*map(world.carry_out, jobs))
         await asyncio.sleep(1.0)
     assert await moving == [MoveResult.MOVED, MoveResult.MOVED]
     assert world.api.labels(FOO) == {SHARD: "shard-1", other.label: "only"}
@@ -687,9 +691,9 @@ async def test_a_ring_that_is_throttled_does_not_hold_up_another_one_at_the_same
     world.api.put(SECRETS, "foo")
     jobs = [await world.job(), await other.job()]
     world.api.faults.append(lambda request: THROTTLED if SHARD.encode() in (request.body or b"") else None)
-    throttled = asyncio.create_task(world.mover.carry_out(jobs[0]))
+    throttled = asyncio.create_task(world.carry_out(jobs[0]))
     await asyncio.sleep(0.1)
-    assert await world.mover.carry_out(jobs[1]) is MoveResult.MOVED
+    assert await world.carry_out(jobs[1]) is MoveResult.MOVED
     assert not throttled.done()
     throttled.cancel()
 
@@ -701,7 +705,7 @@ async def test_an_object_that_another_ring_wrote_meanwhile_needs_a_new_proof_of_
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job, clock = await world.job(), VirtualClock()
     async with held(world.mover._locks, job.place, "other", Known(job.meta, clock.monotonic())) as lock:
-        moving = asyncio.create_task(world.mover.carry_out(job))
+        moving = asyncio.create_task(world.carry_out(job))
         await asyncio.sleep(1.0)
         world.api.relabel(FOO, other="only")
         written = clock.monotonic()
@@ -731,7 +735,7 @@ async def test_an_object_that_other_rings_write_all_the_time_is_moved_in_the_end
 
     writing = asyncio.create_task(others())
     await asyncio.sleep(0)
-    assert await world.mover.carry_out(job) is MoveResult.MOVED
+    assert await world.carry_out(job) is MoveResult.MOVED
     await writing
     assert world.failures == []
 
@@ -742,7 +746,7 @@ async def test_an_object_that_its_shard_reclaimed_while_the_job_waited_for_the_l
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job, clock = await world.job(), VirtualClock()
     async with held(world.mover._locks, job.place, "other", Known(job.meta, clock.monotonic())) as lock:
-        moving = asyncio.create_task(world.mover.carry_out(job))
+        moving = asyncio.create_task(world.carry_out(job))
         await asyncio.sleep(1.0)
         world.dead = False
         world.api.relabel(FOO, other="only")

@@ -20,14 +20,15 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
+from kubeshard.sharder.scanner import STALLED, Scanner
+from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.planner import NOT_SHARDED
 from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring import OnDeletion, Ring
-from kubeshard.sharding.ring_machine import Job
+from kubeshard.sharding.ring_machine import MANY_NAMESPACES, Job
 from kubeshard.sharding.ring_resources import OwnerKind
 from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, Objects
@@ -364,7 +365,7 @@ async def test_an_object_that_a_scan_finds_without_a_shard_waits_as_long_as_one_
     await asyncio.sleep(0.2)
     ((what, job),) = sync.due()
     assert isinstance(job, Job)
-    await w.mover.do(sync, what, job)
+    await carried_out(sync.steps(what, job), w.mover.do)
     assert w.api.labels(secret) == {SHARD: "shard-1"}
 
 
@@ -853,7 +854,7 @@ async def test_a_scan_in_which_nothing_goes_on_is_given_up_and_reported() -> Non
     w = World("a")
     w.secret("foo")
     hanging = asyncio.get_running_loop().create_future()
-    w.resync._mover = SimpleNamespace(carry_out=lambda _: asyncio.wait([hanging]))  # type: ignore[assignment]
+    w.resync._mover = SimpleNamespace(do=lambda _: asyncio.wait([hanging]))  # type: ignore[assignment]
     async with asyncio.timeout(STALLED + 1.0):
         assert (await w.scan("secrets")).failed
     assert "no progress" in w.report.unresolved[GroupResource("", "secrets")]

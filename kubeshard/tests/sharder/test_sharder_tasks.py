@@ -20,7 +20,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync
+from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, carried_out
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.planner import plan
@@ -180,7 +180,7 @@ class Refusals:
         view = of.ring.view
         assert view is not None
         decision = plan(view, ENTRY, TypeMeta("v1", "Secret"), meta)
-        return await self._mover.carry_out(Job(of, ENTRY, SECRET, meta, decision))
+        return await carried_out(of.carry_out(Job(of, ENTRY, SECRET, meta, decision)), self._mover.do)
 
     def _ask(self, scope: ScanScope, at: float) -> None:
         self.scans.append((scope, at))

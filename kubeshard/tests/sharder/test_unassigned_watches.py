@@ -18,19 +18,18 @@ from kubeshard.core.errors import ApiError, Forbidden, Gone, NotFound, Throttled
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.core.selectors import LabelSelector, Selector
-from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
-from kubeshard.sharder.tasks import ResourceSync
+from kubeshard.sharder.tasks import ResourceSync, carried_out
 from kubeshard.sharder.unassigned import APART, SYNCS_A_TURN, UnassignedWatches
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import RingView
-from kubeshard.sharding.ring_machine import Do, Job, MoveResult
+from kubeshard.sharding.ring_machine import Do, Job, MoveResult, Step
 from kubeshard.sharding.scans import ScanPriority, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
-from kubeshard_lab.virtual_world import SeededRng, virtual_world
+from kubeshard_lab.virtual_world import virtual_world
 
 
 def unassigned_watches(
@@ -130,21 +129,20 @@ async def test_an_object_is_left_to_a_scan_which_reads_the_leases_if_they_may_ha
 ) -> None:
     small = SmallRing("a", clock=VirtualClock())
     small.is_fresh = fresh
-    sync, moved, scans = small.sync("secrets"), list[Job](), list[ScanScope]()
+    sync, scans = small.sync("secrets"), list[ScanScope]()
     sync.began[ScanPriority.NORMAL] = 0.0  # no scan of all is due
     sync.request = lambda scope, now: scans.append(scope)  # type: ignore[method-assign]
-
-    async def carry_out(job: Job, *, again: bool = False) -> MoveResult:
-        moved.append(job)
-        return MoveResult.MOVED
-
-    unused: Any = SimpleNamespace(impatient=lambda: SimpleNamespace(with_timeout=lambda _: None))
-    mover = Mover(unused, unused, unused, clock=small.clock, rng=SeededRng(1))
-    mover.carry_out = carry_out  # type: ignore[method-assign]
-    job = sync.unplaced(Kind("", "v1", "Secret", "secrets"), ObjectMeta(name="token", namespace="team"))
+    meta = ObjectMeta(name="token", namespace="default", uid="uid", resource_version="1")
+    job = sync.seen(Kind("", "v1", "Secret", "secrets"), meta, changed=True)
     assert job is not None
-    await mover.place(sync, job)
-    assert len(moved) == fresh
+    steps = list[Step]()
+
+    async def do(step: Step) -> ObjectMeta:
+        steps.append(step)
+        return ObjectMeta(labels={small.view.shard_label: "a"})
+
+    assert await carried_out(sync.place(job), do) is (MoveResult.MOVED if fresh else MoveResult.WAITING)
+    assert len(steps) == fresh
     assert scans == ([] if fresh else [ScanScope.MISPLACED])
 
 
@@ -193,7 +191,7 @@ class Many:
         )
         client.with_retry = lambda _: client
         kinds: Any = SimpleNamespace(kind=kind)
-        mover: Any = SimpleNamespace(place=self._place)
+        mover: Any = SimpleNamespace(do=self._do)
         permissions: Any = SimpleNamespace(granted=lambda *_: None)
         self.watches = unassigned_watches(
             client, kinds, mover, permissions, self.small.rings, concurrent_moves=5
@@ -217,10 +215,12 @@ class Many:
             del self.selectors[self.events.index(queue)]
             self.events.remove(queue)
 
-    async def _place(self, sync: ResourceSync, job: Job) -> None:
-        if job.sync.ring.name in self.hang:
+    async def _do(self, step: Step) -> None:
+        """Nobody does the writes."""
+        ring = step.job.sync.ring.name
+        if ring in self.hang:
             await asyncio.sleep(3600.0)
-        self.moved.append((job.sync.ring.name, job.meta.name))
+        self.moved.append((ring, step.job.meta.name))
 
     def appears(self, namespace: str, name: str, **labels: str) -> None:
         meta = ObjectMeta(name=name, namespace=namespace, resource_version="8", labels=labels)
@@ -334,14 +334,14 @@ async def test_moves_of_one_ring_that_hang_do_not_delay_the_shared_watch_of_othe
 async def test_a_ring_on_which_decisions_crash_costs_the_other_rings_of_a_shared_watch_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    many, decide = Many(50), ResourceSync.unplaced
+    many, decide = Many(50), ResourceSync.seen
 
-    def crashes(sync: ResourceSync, kind: Kind, meta: ObjectMeta) -> Job | None:
+    def crashes(sync: ResourceSync, kind: Kind, meta: ObjectMeta, *, changed: bool) -> Job | None:
         if sync is many.syncs[7]:
             raise ZeroDivisionError
-        return decide(sync, kind, meta)
+        return decide(sync, kind, meta, changed=changed)
 
-    monkeypatch.setattr(ResourceSync, "unplaced", crashes)
+    monkeypatch.setattr(ResourceSync, "seen", crashes)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
@@ -361,7 +361,7 @@ async def test_an_object_that_concerns_a_thousand_rings_leaves_the_loop_to_other
     considered, most, total = 0, 0, 0
     done = asyncio.Event()
 
-    def note(*_: object) -> None:
+    def note(*_: object, **__: object) -> None:
         nonlocal considered, total
         considered, total = considered + 1, total + 1
         if total == 1000:
@@ -373,7 +373,7 @@ async def test_an_object_that_concerns_a_thousand_rings_leaves_the_loop_to_other
             most, considered = max(most, considered), 0
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(ResourceSync, "unplaced", note)
+    monkeypatch.setattr(ResourceSync, "seen", note)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
@@ -420,13 +420,11 @@ async def test_an_object_that_has_lost_its_shard_holds_back_what_it_controls_unt
     sync.pending_drains.end(hashring)
     meta = ObjectMeta(name="old", namespace="default", creation_timestamp="2020-01-01T00:00:00Z")
     assert not sync.pending_drains.unsure(key, hashring)
-    job = sync.unplaced(Kind("", "v1", "Secret", "secrets"), meta)
-    assert job is not None
-    assert sync.delayed(job)
+    assert sync.seen(Kind("", "v1", "Secret", "secrets"), meta, changed=True) is None
     assert sync.pending_drains.unsure(key, hashring)
     sync.delays.left(Key("default", "old"))  # to be read: who gave it a shard may have chosen another one
     assert Key("default", "old") not in sync.delays
     await asyncio.sleep(ASSIGNMENT_DELAY)
-    assert (Do.LOOK, job) in sync.due()
+    assert Do.LOOK in {what for what, _ in sync.due()}
     sync.pending_drains.placed(key)
     assert not sync.pending_drains.unsure(key, hashring)

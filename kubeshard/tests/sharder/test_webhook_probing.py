@@ -10,6 +10,7 @@ from small_ring import SmallRing, ring_machine
 from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta, PartialObject
 from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.planner import plan
 from kubeshard.sharding.ring_machine import Do, Job
 from kubeshard.sharding.waiting import ENOUGH, LATER, SOON
@@ -59,7 +60,7 @@ class World:
                     continue
                 assert what is Do.PROBE
                 assert isinstance(job, Job)
-                await self.mover.do(sync, what, job)
+                await carried_out(sync.steps(what, job), self.mover.do)
 
     @property
     def unreached(self) -> bool:

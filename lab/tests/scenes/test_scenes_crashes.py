@@ -19,7 +19,7 @@ from kubeshard.sharder.scanner import NamespaceScans, Scanner
 from kubeshard.sharder.tasks import ResourceSync
 from kubeshard.sharder.unassigned import _Watch
 from kubeshard.sharding.api import RingResource
-from kubeshard.sharding.ring_machine import Job
+from kubeshard.sharding.ring_machine import Write
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch, definition
 from kubeshard_lab.virtual_time import virtual_time
 
@@ -40,8 +40,8 @@ def sync_of(args: tuple[Any, ...]) -> str:
     for arg in args:
         if isinstance(arg, ResourceSync):
             return arg.entry.resource.resource
-        if isinstance(arg, Job):
-            return arg.entry.resource.resource
+        if isinstance(arg, Write):
+            return arg.job.entry.resource.resource
         if isinstance(arg, _Watch):
             return arg._resource.name.resource
     return "others"
@@ -52,7 +52,7 @@ def sync_of(args: tuple[Any, ...]) -> str:
     [
         (Assignments, "_scan", "scan"),
         *further(
-            (Mover, "_carry_out", ""),
+            (Mover, "_write", ""),
             (Scanner, "scan", "scan"),
             (_Watch, "put", "watch"),
             (NamespaceScans, "_scan_namespace", "scan new namespaces"),

@@ -48,7 +48,14 @@ from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharder.range_coordinator import RangeAssignor
 from kubeshard.sharder.rings import Inbox, Rings, reading
 from kubeshard.sharder.scanner import NamespaceScans, Scanner
-from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, ResourceSync, StartLimit, supervised
+from kubeshard.sharder.tasks import (
+    BoundedTaskGroup,
+    Crashes,
+    ResourceSync,
+    StartLimit,
+    carried_out,
+    supervised,
+)
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharding.api import SharedRanges
 from kubeshard.sharding.buckets import BUCKETS
@@ -311,7 +318,7 @@ class Assignments:
             if job is None:
                 await self._permissions.one_refused(sync)
             else:
-                await self._mover.do(sync, what, job)
+                await carried_out(sync.steps(what, job), self._mover.do)
         except Exception as error:
             sync.crashes.tell(what.name.lower().replace("_", " "), error)
             sync.missed()

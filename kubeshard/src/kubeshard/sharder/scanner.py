@@ -1,12 +1,9 @@
-"""Lists of the objects of one resource of a ring: list, decide, carry out. A scan is about the whole resource, or about
-namespaces that a ring begins to select.
+"""Lists of the objects of one resource of a ring, about which its machine decides (`Scan` of `ring_machine`). A scan is
+about the whole resource, or about namespaces that a ring begins to select.
 
-Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it
-is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, or
-unknown, so a main resource that cannot be read blocks the objects that it controls, and nothing else.
-While a drain is pending, the resources that its object may control are scanned again even if nothing waits: the
-shard may create a child until it releases the object. A scan ends after `STALLED` seconds without progress. A resource
-that cannot be found or read is reported, and does not affect others. Never lists at resourceVersion 0.
+Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it is at that moment. A
+scan ends after `STALLED` seconds without progress. A resource that cannot be found or read is reported, and does not
+affect others: one that controls others blocks their objects, and nothing else. Never lists at resourceVersion 0.
 
 A ring whose selector names few namespaces reads only these, and those of them that exist; a ring that selects few of
 many namespaces, too. Then each namespace that it begins to know and selects is read as well, because objects in it were
@@ -28,37 +25,26 @@ RBAC: list, and what `moves` needs, on every main and controlled resource.
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import Counter
-from collections.abc import AsyncGenerator, Container, Coroutine, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Iterable
 from functools import partial
 from weakref import WeakKeyDictionary
 
 from kubeshard.client.client import Client
 from kubeshard.client.discovery import KindNotServed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound, Timeout
-from kubeshard.core.kinds import Kind, TypeMeta
+from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
-from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
+from kubeshard.core.objects import PartialObject, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, StartLimit
-from kubeshard.sharding.names import RETURNING, shard_label
-from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, not_sharded, plan
-from kubeshard.sharding.ring import Ring
-from kubeshard.sharding.ring_machine import Job, MoveResult
-from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingEntry
-from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
-from kubeshard.sharding.waiting import CleanUp, WaitingSnapshot
-
-MANY_NAMESPACES = 50
-"""If a ring selects few of many namespaces, it lists each of these: where each of many rings has a namespace of its
-own, none reads the objects of all.
-"""
+from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, StartLimit, carried_out
+from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.planner import Action
+from kubeshard.sharding.ring_machine import Job, LookUp, Reading, Scan
+from kubeshard.sharding.scans import ScanResult, ScanScope
 
 STALLED = 120.0
 """Seconds without progress after which a scan is aborted: longer than a page of a list, or a patch, may take."""
@@ -67,45 +53,6 @@ PATIENCE = 10.0
 """The same for one of several namespaces: its part of the resource is smaller, and the others would wait for it."""
 
 _log = get_logger("kubeshard.sharder")
-
-
-@dataclass(slots=True)
-class _Reading:
-    """One list of a scan."""
-
-    place: str | AllNamespaces
-    kind: Kind
-    selector: Selector | None
-    draining: Container[str]
-    patience: float | None = None
-    read: float | None = None
-    """When the first objects had arrived: the others are not newer, unless the list restarts."""
-
-
-@dataclass(slots=True)
-class _Scan:
-    """One scan and what it has found so far."""
-
-    sync: ResourceSync
-    scope: ScanScope
-    began: float
-    tells_drains: bool
-    """Whether it lists all objects that are being drained."""
-    drains: WaitingSnapshot
-    unassigned: WaitingSnapshot
-    waiting: int = 0
-    moved: int = 0
-    progressed: float = 0.0
-    unread: dict[str, ApiError] = field(default_factory=dict)
-    """Namespaces that could not be read."""
-    not_sharded: dict[str | AllNamespaces, Counter[str]] = field(default_factory=dict)
-    """How many objects of each complete list the ring does not shard, by why."""
-    kept: bool = False
-    """Whether a drain was seen that may end with the object where it is (`RETURNING`): it may have to be drained."""
-    leaves_some: bool = False
-    """Whether an urgent scan was left some of the objects without an available shard."""
-    holders: Counter[str] | None = None
-    """In a ring that is being cleaned up: how many objects have the label of each shard."""
 
 
 class Scanner:
@@ -132,44 +79,19 @@ class Scanner:
 
     async def scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
         """One scan. Does not raise ApiErrors: a failed read is reported, and sets `failed` in the outcome."""
-        started, ring = self._clock.monotonic(), sync.ring
-        tells_drains = sync.entry.main and scope is not ScanScope.MISPLACED
-        drains, unassigned = sync.drains.snapshot(started), sync.unassigned.snapshot(started)
-        scan = _Scan(sync, scope, started, tells_drains, drains, unassigned)
-        sync.handled.scans_since(min(sync.began.values(), default=started))
-        clean_up = ring.clean_up if scope is not ScanScope.MISPLACED else None
-        if clean_up is not None:
-            scan.holders = Counter()
+        scan = sync.scan(scope)
         error = await self._scanned(scan)
-        if clean_up is not None and clean_up is ring.clean_up:
-            self._tell_clean_up(scan, clean_up, error, started)
-        ring.metrics.scanned(scope.name.lower(), self._clock.monotonic() - started)
-        if problem := error or next(iter(scan.unread.values()), None):
+        gone = isinstance(error, KindNotServed)
+        if problem := scan.ends(error, gone=gone):
             await self._could_not_read(sync, problem)
         else:
-            ring.report.resolved(sync.entry.resource)
+            sync.ring.report.resolved(sync.entry.resource)
             self._permissions.granted(sync, "list")
             if scope is ScanScope.ALL:
                 await self._permissions.check(sync)
-        if error is not None:
-            if isinstance(error, KindNotServed):  # no object is left, so none waits
-                scan.drains.commit()
-                scan.unassigned.commit()
-                sync.tell_not_sharded({}, ())
-                sync.pending_drains.uninstalled()
-                self._tell(sync)
-            return ScanResult(failed=True, moved=scan.moved)
-        if scan.tells_drains:
-            scan.drains.commit()
-        if scope is ScanScope.ALL and (scan.not_sharded or scan.unread):
-            sync.tell_not_sharded(scan.not_sharded, scan.unread)
-        if scope is not ScanScope.CONTROLLED and not scan.leaves_some:
-            scan.unassigned.commit()
-        self._tell(sync)
-        waiting = scan.waiting or sync.owner_drains or int(clean_up is not None)
-        return ScanResult(waiting, failed=bool(scan.unread) or scan.kept, moved=scan.moved)
+        return scan.result(error, gone=gone)
 
-    async def _scanned(self, scan: _Scan) -> ApiError | None:
+    async def _scanned(self, scan: Scan) -> ApiError | None:
         """Performs the scan. Returns the error that ended it, if any."""
         error: ApiError | None = None
         try:
@@ -182,174 +104,73 @@ class Scanner:
             return Timeout(f"no progress for {STALLED:g} s")
         return error
 
-    async def _list(self, scan: _Scan, tasks: BoundedTaskGroup, limit: asyncio.Timeout) -> None:
+    async def _list(self, scan: Scan, tasks: BoundedTaskGroup, limit: asyncio.Timeout) -> None:
         """Lists the resource and starts the jobs. Raises ApiError."""
-        sync, ring, entry = scan.sync, scan.sync.ring, scan.sync.entry
-
-        def reading(place: str | AllNamespaces, patience: float | None = None) -> Coroutine[None, None, None]:
-            return self._read(scan, _Reading(place, kind, selector, draining, patience), tasks, limit)
-
-        sync.kind = kind = await self._kinds.kind(entry.resource)
-        view = ring.view
-        if view is None or not (view.hashring.shards or view.releasing):
-            return
-        draining = sync.draining_owners
-        if scan.tells_drains:
-            sync.pending_drains.begin(complete=scan.scope is ScanScope.ALL)
-        names, selector = _namespaces(ring, kind), _selector(scan.scope, entry, view)
-        sync.narrow = names is not None
-        if names == () and not ring.named:  # asks whether the resource can be read
-            label = shard_label(ring.name)
-            names, selector = None, Selector.exists(label) & Selector.absent(label)
-        if names is None:
-            await reading(ALL)
+        resource = scan.of.entry.resource
+        readings = scan.begin(await self._kinds.kind(resource))
+        if [each.place for each in readings] == [ALL]:
+            await self._read(scan, readings[0], tasks, limit)
         else:
+            patience = PATIENCE if len(readings) > 1 else None
             async with asyncio.TaskGroup() as together:
-                for name in names:
-                    patience = PATIENCE if len(names) > 1 else None
-                    one = self._apart(scan, name, reading(name, patience))
-                    together.create_task(one, name=f"scan {entry.resource} in {name}")
-        if scan.tells_drains and sync.pending_drains.end(view.hashring, frozenset(scan.unread)):
-            sync.of.released(entry.resource)
+                for reading in readings:
+                    work = self._apart(scan, reading, tasks, limit, patience)
+                    together.create_task(work, name=f"scan {resource} in {reading.place}")
+        scan.read()
 
-    async def _apart(self, scan: _Scan, namespace: str, reading: Coroutine[None, None, None]) -> None:
+    async def _apart(
+        self,
+        scan: Scan,
+        reading: Reading,
+        tasks: BoundedTaskGroup,
+        limit: asyncio.Timeout,
+        patience: float | None,
+    ) -> None:
         """Reads one of the namespaces; its errors are its own."""
+        place = str(reading.place)
         try:
-            await reading
+            await self._read(scan, reading, tasks, limit, patience)
         except ApiError as error:
-            scan.unread[namespace] = error
+            scan.could_not_read(place, error)
         except TimeoutError:
-            scan.unread[namespace] = Timeout(f"namespace {namespace}: no progress for {PATIENCE:g} s")
+            scan.could_not_read(place, Timeout(f"namespace {place}: no progress for {PATIENCE:g} s"))
 
     async def _read(
-        self, scan: _Scan, reading: _Reading, tasks: BoundedTaskGroup, limit: asyncio.Timeout
+        self,
+        scan: Scan,
+        reading: Reading,
+        tasks: BoundedTaskGroup,
+        limit: asyncio.Timeout,
+        patience: float | None = None,
     ) -> None:
-        """Decides about the objects of one list. Raises ApiError and TimeoutError."""
-        sync, ring, entry = scan.sync, scan.sync.ring, scan.sync.entry
-        kind, draining, delayed, handled = reading.kind, reading.draining, sync.delays, sync.handled
-        type_ = TypeMeta(kind.api_version, kind.kind)
-
-        left_out = Counter[str]()
-
-        def restarted() -> None:  # deciding twice on an object is harmless
-            reading.read = None
-            left_out.clear()
-
-        objects = self._client.list(
-            metadata_only(kind), reading.place, label_selector=reading.selector, on_restart=restarted
-        )
-        pages = objects.pages() if reading.patience is None else _patient(objects.pages(), reading.patience)
-        view: RingView | None = None
-        namespace, selected, urgent = "", None, False
+        """Carries out what is decided about the objects of one list. Raises ApiError and TimeoutError."""
+        form, selector, restarted = metadata_only(reading.kind), reading.selector, reading.restarted
+        objects = self._client.list(form, reading.place, label_selector=selector, on_restart=restarted)
+        pages = objects.pages() if patience is None else _patient(objects.pages(), patience)
         async for page in pages:
-            read_at, others_ran = objects.read_at, True
-            if reading.read is None:
-                reading.read = read_at
-            for obj in page:
-                if others_ran:
-                    view, namespace, selected, others_ran = ring.view, "", None, False
-                    urgent = self._is_urgent(scan, reading)
-                    self._go_on(scan, limit)
-                if view is None:
-                    return
-                meta = obj.metadata
-                if scan.holders is not None:
-                    scan.holders[meta.label(view.shard_label)] += 1
-                if meta.namespace != namespace:
-                    namespace = meta.namespace
-                    selected = view.of_selected if namespace and view.selects(namespace) else None
-                decision = plan(selected or view, entry, type_, meta, draining=draining)
-                action = decision.action
-                if view.controllers:
-                    ring.controls_others(meta)
-                if action is Action.LOOK_UP:
-                    try:
-                        await ring.look_up(entry, meta)
-                    except ApiError as error:
-                        scan.unread[meta.namespace] = error
-                        left_out["owner_unknown"] += 1
-                        continue
-                    others_ran = True
-                    decision = plan(view, entry, type_, meta, draining=draining)
-                    action = decision.action
-                if not decision.key and (why := not_sharded(decision, meta)):
-                    left_out[why] += 1
-                if action is Action.NOTHING or action is Action.LOOK_UP:
-                    if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
-                        sync.skipped_namespaces.add(meta.namespace)
-                    continue
-                if action is Action.REFUSED:
-                    _not_keyed(ring, entry, meta, decision.reason)
-                    continue
-                if action is Action.WAIT or action is Action.DRAIN:
-                    self._drains(scan, meta, decision, view)
-                    if action is Action.WAIT:
-                        continue
-                if urgent and decision.source not in view.available:
-                    scan.leaves_some = True
-                    continue
-                job = Job(sync.of, entry, kind, meta, decision, draining, read_at, view)
+            self._go_on(limit)
+            for job in reading.decide(page, objects.read_at):
+                if job.decision.action is Action.LOOK_UP:
+                    await self._look_up(scan, job)
+                    reading.waited()
+                else:
+                    await tasks.start(carried_out(scan.carry_out(job), self._mover.do))
                 if tasks.full:
                     await tasks.room()
-                    others_ran = True
-                key = job.key
-                ended = handled.since(key, scan.began)
-                if ended is not None and ended < math.inf:
-                    continue
-                if ended or (action is Action.ASSIGN and ((delayed and key in delayed) or sync.delayed(job))):
-                    if decision.source not in view.available:
-                        scan.unassigned.add(meta, self._clock.monotonic(), decision.source)
-                    continue
-                await tasks.start(self._carry_out(job, scan))
-        scan.not_sharded[reading.place] = left_out
+                    reading.waited()
+                    self._go_on(limit)
+        reading.ended()
 
-    def _drains(self, scan: _Scan, meta: ObjectMeta, decision: Decision, view: RingView) -> None:
-        """The object is being drained, or waits for its owner's drain."""
-        scan.waiting += 1
-        if not scan.sync.entry.main:
-            return
-        asked = decision.action is Action.DRAIN  # it was not, or that was undone
-        scan.drains.add(meta, self._clock.monotonic(), decision.source, anew=asked)
-        pending = scan.sync.pending_drains
-        pending.draining(decision.key)
-        if not asked and meta.labels and meta.labels.get(view.drain_label) == RETURNING:
-            scan.kept = True
-            pending.refused(decision.key)
+    async def _look_up(self, scan: Scan, job: Job) -> None:
+        try:
+            await self._mover.do(LookUp(job))
+        except ApiError as error:
+            scan.could_not_read(job.meta.namespace, error)
 
-    def _is_urgent(self, scan: _Scan, reading: _Reading) -> bool:
-        """Whether an urgent scan that reads later than this one places the objects without an available shard: else
-        both would write them. One that is under way, and read earlier, may never see them.
-        """
-        if scan.scope is ScanScope.MISPLACED:
-            return False
-        now, began = self._clock.monotonic(), scan.sync.began.get(ScanPriority.URGENT)
-        if began is None:
-            return scan.sync.due_soon(ScanPriority.URGENT, now)
-        return reading.read is not None and began >= reading.read
-
-    def _go_on(self, scan: _Scan, limit: asyncio.Timeout) -> None:
-        now = asyncio.get_running_loop().time()
-        if now - scan.progressed > STALLED / 10:
-            scan.progressed = now
+    def _go_on(self, limit: asyncio.Timeout) -> None:
+        at, now = limit.when(), asyncio.get_running_loop().time()
+        if at is None or at - now < 0.9 * STALLED:
             limit.reschedule(now + STALLED)
-
-    async def _carry_out(self, job: Job, scan: _Scan) -> None:
-        outcome = await self._mover.carry_out(job)
-        scan.moved += outcome in (MoveResult.MOVED, MoveResult.DRAINED)
-        if outcome is MoveResult.WAITING and not job.entry.main:
-            scan.waiting += 1  # its owner is not there yet
-        if (
-            outcome in (MoveResult.FAILED, MoveResult.WAITING)
-            and job.decision.source not in job.sync.ring.available
-        ):
-            scan.unassigned.add(job.meta, self._clock.monotonic(), job.decision.source)
-
-    def _tell_clean_up(self, scan: _Scan, clean_up: CleanUp, error: ApiError | None, started: float) -> None:
-        """Of a resource that is not served any more, nothing is left."""
-        ring, resource, gone = scan.sync.ring, scan.sync.entry.resource, isinstance(error, KindNotServed)
-        if gone or not (error or scan.unread):
-            clean_up.found(resource, scan.holders or Counter(), started, self._clock.monotonic())
-            ring.report.labels_left = clean_up.left(ring.listed)
 
     async def _could_not_read(self, sync: ResourceSync, error: ApiError) -> None:
         ring, resource = sync.ring, sync.entry.resource
@@ -365,12 +186,6 @@ class Scanner:
                 self._kinds.forget(resource)
             ring.report.resolved(resource, str(error))
 
-    def _tell(self, sync: ResourceSync) -> None:
-        metrics, resource = sync.ring.metrics, sync.entry.resource
-        metrics.set("drains_pending", sync.drains.count, resource)
-        metrics.set("objects_unassigned", sync.unassigned.count, resource)
-        sync.of.tell_waiting()
-
 
 async def _patient(
     pages: AsyncGenerator[list[PartialObject], None], patience: float
@@ -382,33 +197,6 @@ async def _patient(
         if page is None:
             return
         yield page
-
-
-def _selector(scope: ScanScope, entry: RingEntry, view: RingView) -> Selector | None:
-    """The label selector of a scan; None lists everything."""
-    if view.releasing:
-        labelled = Selector.exists(view.shard_label)
-        if scope is not ScanScope.MISPLACED or not view.hashring.shards:
-            return labelled
-        return labelled & view.unplaced if view.unplaced else labelled
-    if scope is ScanScope.CONTROLLED and entry.main:
-        return Selector.exists(view.drain_label)
-    return view.unplaced if scope is ScanScope.MISPLACED else None
-
-
-def _namespaces(ring: Ring, kind: Kind) -> tuple[str, ...] | None:
-    """The namespaces that the ring names or selects, if these are few. One that is being cleaned up may have selected
-    others before.
-    """
-    if not kind.namespaced or (ring.releasing and not ring.named):
-        return None
-    return ring.named_and_selected() if ring.named else ring.selected(FEW_NAMESPACES, MANY_NAMESPACES)
-
-
-def _not_keyed(ring: Ring, entry: RingEntry, meta: ObjectMeta, reason: str) -> None:
-    _log.debug(
-        "Cannot assign object", ring=ring, resource=str(entry.resource), object=str(meta.name), problem=reason
-    )
 
 
 TOGETHER = 0.2
@@ -470,5 +258,5 @@ class NamespaceScans:
         )
         async with BoundedTaskGroup(self._concurrent_moves) as tasks:
             async for obj in objects:
-                if (job := sync.unplaced(kind, obj.metadata)) is not None:
-                    await tasks.start(self._mover.place(sync, job))
+                if (job := sync.seen(kind, obj.metadata, changed=False)) is not None:
+                    await tasks.start(carried_out(sync.place(job), self._mover.do))

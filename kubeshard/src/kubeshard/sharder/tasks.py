@@ -23,11 +23,10 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
-from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.backoff import Backoff, BackoffPolicy
 from kubeshard.runtime.clock import Clock
@@ -39,11 +38,12 @@ from kubeshard.sharding.ring_machine import ResourceMachine, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
 
 Command = TypeVar("Command")
+Result = TypeVar("Result")
 
 
 class BoundedTaskGroup:
     def __init__(self, size: int) -> None:
-        self._size = size
+        self._free = size
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._waiting = deque[asyncio.Future[None]]()
@@ -84,12 +84,12 @@ class BoundedTaskGroup:
     @property
     def full(self) -> bool:
         """Whether `start` would wait."""
-        return len(self._tasks) >= self._size
+        return self._free <= 0
 
     async def room(self) -> None:
         """Waits until `start` would not."""
         try:
-            while len(self._tasks) >= self._size:
+            while self._free <= 0:
                 waiting = asyncio.get_running_loop().create_future()
                 self._waiting.append(waiting)
                 await waiting
@@ -98,7 +98,7 @@ class BoundedTaskGroup:
 
     async def start(self, work: Coroutine[Any, Any, Any], name: str = "moves") -> None:
         """Starts the work as soon as there is capacity."""
-        if len(self._tasks) >= self._size:
+        if self._free <= 0:
             try:
                 await self.room()
             except BaseException:
@@ -106,15 +106,17 @@ class BoundedTaskGroup:
                 raise
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
+        self._free -= 1
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        self._free += 1
         self._wake()
 
     def _wake(self) -> None:
         """The next producer looks whether there is room."""
-        while self._waiting and len(self._tasks) < self._size:
+        while self._waiting and self._free > 0:
             waiting = self._waiting.popleft()
             if not waiting.done():  # else it was cancelled
                 waiting.set_result(None)
@@ -155,20 +157,26 @@ _log = get_logger("kubeshard.sharder")
 
 
 async def carried_out(
-    steps: Generator[Command, Any, None], do: Callable[[Command], Awaitable[object]]
-) -> None:
+    steps: Generator[Command, Any, Result], do: Callable[[Command], Awaitable[object]]
+) -> Result:
     """Does what the steps of a machine ask for, one command after the other. Each is told what became of it: what `do`
-    returns, or an error of the API server.
+    returns or raises. Returns what they come to.
     """
-    with suppress(StopIteration):
+    try:
         command = next(steps)
         while True:
             try:
                 outcome = await do(command)
-            except (ApiError, TimeoutError) as error:
+            except Exception as error:
                 command = steps.throw(error)
             else:
                 command = steps.send(outcome)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+    except BaseException:
+        steps.close()
+        raise
 
 
 class Crashes:

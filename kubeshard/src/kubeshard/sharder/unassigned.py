@@ -52,7 +52,7 @@ from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
-from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, ResourceSync, supervised
+from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, ResourceSync, carried_out, supervised
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.scans import ScanScope
@@ -316,9 +316,8 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
         assert tasks is not None
         if self._selector is not None:
             for sync in self.syncs:
-                job = sync.unplaced(kind, meta)
-                if job is not None and not (changed and sync.delayed(job)):
-                    await tasks.start(mover.place(sync, job))
+                if (job := sync.seen(kind, meta, changed=changed)) is not None:
+                    await tasks.start(carried_out(sync.place(job), mover.do))
             return
         for sync in self._selecting(meta.namespace):
             self._worked += 1
@@ -326,14 +325,13 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
                 self._worked = 0
                 await asyncio.sleep(0)
             try:
-                job = sync.unplaced(kind, meta) if sync.open else None
-                if job is None or (changed and sync.delayed(job)):
+                if (job := sync.seen(kind, meta, changed=changed) if sync.open else None) is None:
                     continue
                 if tasks.full or sync.scans_all_soon:
                     # Its scans have task groups of their own. The watch must not wait for the moves of one ring.
                     sync.missed()
                 else:
-                    await tasks.start(mover.place(sync, job))
+                    await tasks.start(carried_out(sync.place(job), mover.do))
             except Exception as error:  # of this ring; the others depend on the watch too
                 sync.crashes.tell("watch", error)
                 sync.missed()
