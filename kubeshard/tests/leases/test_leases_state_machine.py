@@ -24,7 +24,7 @@ from kubeshard.leases.state_machine import (
     State,
     Wait,
 )
-from kubeshard.leases.timing import Timing
+from kubeshard.leases.timing import RENEW_JITTER, Timing
 
 TIMING = Timing()
 WALL = 1_800_000_000.0
@@ -176,18 +176,81 @@ def test_every_change_of_the_record_starts_the_waiting_anew() -> None:
     assert now == seen[2] + 15.0
 
 
-def test_a_lease_that_a_watch_shows_released_is_read_at_once_and_one_that_was_renewed_is_not() -> None:
+def waiting_for(record: Lease, at: float = 0.0) -> LeaseStateMachine:
+    """Returns a state machine that has read the Lease."""
     m = machine()
-    m.next(0.0, WALL)
-    m.found(lease("other"), 0.0)
-    waits = m.next(0.1, WALL)
-    assert isinstance(waits, Wait)
-    m.observed(lease("other", renewed=micro_time(WALL + 1), rv="11"), 0.2, deleted=False)
-    assert m.next(0.2, WALL) == waits
+    assert isinstance(m.next(at, WALL), Get)
+    m.found(record, at)
+    assert isinstance(m.next(at, WALL), Wait)
+    return m
+
+
+def shown(n: int) -> Lease:
+    """The n-th renewal of another holder."""
+    return lease("other", renewed=micro_time(WALL + n), rv=str(10 + n))
+
+
+def test_a_lease_that_a_watch_shows_released_or_deleted_is_read_at_once() -> None:
+    for deleted in False, True:
+        m = waiting_for(shown(0))
+        m.observed(shown(1), 2.0, deleted=False)
+        assert isinstance(m.next(2.0, WALL), Wait)
+        m.observed(lease("other" if deleted else "", rv="12"), 2.3, deleted=deleted)
+        assert isinstance(m.next(2.3, WALL), Get)
+    m = waiting_for(shown(0))
     m.observed(lease("", rv="12"), 0.3, deleted=False)
-    assert isinstance(m.next(0.3, WALL), Get)
+    m.next(0.3, WALL)
     m.found(lease("", rv="12"), 0.3)
     assert isinstance(m.next(0.3, WALL), Replace)
+
+
+def test_while_a_watch_shows_that_a_lease_is_renewed_it_is_not_read_and_soon_when_a_renewal_is_missing() -> (
+    None
+):
+    m = waiting_for(shown(0))
+    for n in range(1, 20):
+        now = n * (1 + RENEW_JITTER) * TIMING.retry_period
+        assert isinstance(m.next(now, WALL), Wait)
+        m.observed(shown(n), now, deleted=False)
+    missing = m.next(now, WALL)
+    assert isinstance(missing, Wait)
+    assert missing.until <= now + (1 + TIMING.jitter) * TIMING.retry_period
+    assert isinstance(m.next(missing.until, WALL), Get)
+    m.found(shown(n), missing.until)
+    at, action = until_it_writes(m, lambda _: shown(n), missing.until)
+    assert (at, type(action)) == (
+        now + TIMING.lease_duration,
+        Replace,
+    )  # since the last renewal that was seen
+    assert action.lease.metadata.resource_version == shown(n).metadata.resource_version
+
+
+def test_what_a_watch_shows_late_neither_prolongs_the_waiting_nor_puts_off_a_read() -> None:
+    m = waiting_for(shown(5))
+    waits = m.next(1.0, WALL)
+    for late in shown(3), replace(shown(5), metadata=shown(6).metadata):
+        m.observed(late, 1.0, deleted=False)
+        assert m.next(1.0, WALL) == waits
+
+
+def test_an_answer_that_is_older_than_what_a_watch_showed_before_it_was_asked_for_tells_of_a_restore() -> (
+    None
+):
+    m = waiting_for(shown(0))
+    m.observed(shown(3), 1.0, deleted=False)
+    asked = m.next(1.0, WALL)
+    assert isinstance(asked, Wait)
+    m.next(asked.until, WALL)
+    m.observed(shown(9), asked.until, deleted=False)  # meanwhile
+    m.found(shown(3), asked.until)
+    assert m.rewinds == 0
+    later = m.next(asked.until, WALL)
+    assert isinstance(later, Wait)
+    assert isinstance(m.next(later.until, WALL), Get)
+    m.found(shown(3), later.until)
+    assert m.rewinds == 1
+    at, _ = until_it_writes(m, lambda _: shown(3), later.until)
+    assert at == later.until + TIMING.lease_duration
 
 
 def test_a_change_of_metadata_alone_does_not_prolong_the_waiting() -> None:

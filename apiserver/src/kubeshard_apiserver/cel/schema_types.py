@@ -74,12 +74,8 @@ def members(schema: Schema, *, is_root: bool) -> Mapping[str, Schema]:
     return properties
 
 
-class Untyped(ValueError):
-    """A schema has no type that an expression could use."""
-
-
 class TypedScope:
-    """The variables `self` and `oldSelf` of one schema. Raises Untyped."""
+    """The variables `self` and `oldSelf` of one schema."""
 
     def __init__(self, schema: Schema, *, is_root: bool = False) -> None:
         self._typed = _environment_of(schema, is_root=is_root)
@@ -90,12 +86,12 @@ class TypedScope:
         before, after = OPTIONAL if optional_old else ("", "")
         text = f"{before}{expression}{after}"
         try:
-            returns = checked(self._typed, text)[1]
+            returns = _checked(self._typed, text)
         except CelError as error:
             # The library's compiler only compares numbers of one type; its evaluator and the real server compare any.
             if not _MIXED.search(str(error)):
                 raise CelError(_own_words(str(error), optional_old)) from None
-            returns = checked(self._loose(), text)[1]
+            returns = _checked(self._loose(), text)
         if not optional_old:
             return returns
         return returns.removeprefix("list(").removesuffix(")") if returns.startswith("list(") else "dyn"
@@ -109,10 +105,16 @@ def _environment_of(schema: Schema, *, is_root: bool, numbers: bool = True) -> A
     messages = _Messages(numbers)
     declared = messages.declare(schema, is_root=is_root)
     if declared is None:
-        raise Untyped
+        return None
     own = _type_of(declared)
     variables = {"self": own, "oldSelf": own, "old_self_": own, "has_old_": library().Type.BOOL}
     return environment(variables, messages.pool())
+
+
+def _checked(env: Any, expression: str) -> str:
+    if env is None:
+        raise CelError("failed to convert to declType for CEL validation rules")
+    return checked(env, expression)[1]
 
 
 def _own_words(text: str, optional_old: bool) -> str:

@@ -30,6 +30,7 @@ for one that was created and deleted between two reads.
 | SEEKING | another holder's | WAITING; REFUSED if there is nothing to wait for | |
 | WAITING | the take-over delay is over, another holder was seen, or it is time | WAITING; SEEKING if it is over | get |
 | WAITING | the record changed | WAITING, restarted | |
+| WAITING | a watch shows that it was renewed | WAITING, restarted | nothing: what it shows need not be read |
 | SEEKING | write succeeded | HELD; SEEKING if the response took longer than the right lasts | |
 | HELD | renewal due, and fit | HELD | replace |
 | HELD | `renew_soon`, and fit | HELD | replace: at once, but within `SOONEST` once for that |
@@ -55,7 +56,7 @@ from typing import TypeAlias
 import msgspec
 
 from kubeshard.core.builtin import Lease, LeaseSpec
-from kubeshard.core.versions import compare
+from kubeshard.core.versions import compare, newest
 from kubeshard.leases.claim import Claim, TakeoverDelay
 from kubeshard.leases.timing import RENEW_JITTER
 
@@ -158,6 +159,8 @@ class LeaseStateMachine:
         self.rewinds = 0
         """How often a response had an earlier version than one before it: etcd was restored from a backup."""
         self._newest = ""
+        self._shown = ""
+        """The newest version that a watch has shown since the last request, while somebody else held the Lease."""
         self._own_spec = LeaseSpec()
         """The Lease as last written here; used to recreate it if it is deleted while it is ours. Of a shared one: as
         last seen.
@@ -232,6 +235,8 @@ class LeaseStateMachine:
         if self.unfit:
             return Wait(min(now + UNFIT_POLL, self.work_until))
         self._asked_at = now
+        if self._shown:  # the answer cannot be older than it, but than what is shown from now on
+            self._newest, self._shown = newest(self._newest, self._shown), ""
         if not self._known or self.state is State.WAITING:
             self._asked = _Asked.READ
             return Get(self._attempt_timeout(now))
@@ -282,7 +287,7 @@ class LeaseStateMachine:
         elif lease is None:
             self._miss(now)
         else:
-            self._consider(lease, now)
+            self._consider(lease, now, self._asked_at)
         self._looked_at = self._asked_at
 
     def written(self, lease: Lease, now: float) -> None:
@@ -332,8 +337,8 @@ class LeaseStateMachine:
 
     def observed(self, lease: Lease, now: float, *, deleted: bool) -> None:
         """A watch reported the Lease. Older versions than the known one are ignored."""
-        if self.state is State.WAITING and (lease.spec.holder_identity or "") != self.holder:
-            self._due = now
+        if self.state is State.WAITING:
+            self._overheard(lease, now, deleted=deleted)
         if not self.holds:
             return
         known = self._lease.metadata.resource_version if self._lease else ""
@@ -381,6 +386,18 @@ class LeaseStateMachine:
         self.abandon(reason)
 
     # Decisions
+
+    def _overheard(self, lease: Lease, now: float, *, deleted: bool) -> None:
+        """That its holder has renewed it is as good as an answer, and puts off the next read, until the next renewal is
+        missing. Whatever else may have happened is read.
+        """
+        version = lease.metadata.resource_version
+        if deleted or (lease.spec.holder_identity or "") != self.holder:
+            self._due = now
+        elif compare(version, newest(self._newest, self._shown)) > 0 and lease.spec != self._seen_spec:
+            self._shown, self._looked_at, self._known = version, now, False
+            self._due = now
+            self._consider(lease, now, now, 1 + self.timing.jitter / 2)
 
     def _judge(self, now: float) -> None:
         if self.holds and now >= self.work_until:
@@ -439,8 +456,8 @@ class LeaseStateMachine:
         self._seen_at = now
         self._gone_until = max(self._gone_until, now + self._gone_for)
 
-    def _consider(self, lease: Lease, now: float) -> None:
-        """Whether a Lease that is not held yet may be taken."""
+    def _consider(self, lease: Lease, now: float, since: float, periods: float = 1.0) -> None:
+        """Whether a Lease that is not held yet may be taken. If not, it is read `periods` after `since`, or later."""
         if self._seen_uid not in ("", lease.metadata.uid):  # a create that came late may have made it ours
             self._gone(now)
         self._seen_uid = lease.metadata.uid
@@ -450,7 +467,7 @@ class LeaseStateMachine:
         self._takeover_delay = self.claim.takeover_delay(lease) if somebody_elses else TakeoverDelay()
         if self._takeover_delay.confirmed:
             self._gone_until = -math.inf
-        self._wait_out(now)
+        self._wait_out(now, since, periods)
 
     def _miss(self, now: float) -> None:
         """There is no Lease. Its holder may have renewed it until it was deleted."""
@@ -458,14 +475,14 @@ class LeaseStateMachine:
             self._seen_spec, self._seen_uid = None, ""
             self._gone(now)
         self._takeover_delay = TakeoverDelay()
-        self._wait_out(now)
+        self._wait_out(now, self._asked_at)
 
     def _gone(self, now: float) -> None:
         """The Lease was deleted since it was last seen. If it was free then, it may have been taken before."""
         self._gone_for = self._takeover_delay.seconds or self.timing.lease_duration
         self._gone_until = now + self._gone_for
 
-    def _wait_out(self, now: float) -> None:
+    def _wait_out(self, now: float, since: float, periods: float = 1.0) -> None:
         self.reason = self._takeover_delay.reason or "other candidates come first"
         until = self._seen_at + self._takeover_delay.seconds + self.claim.defers
         if until < self._gone_until:
@@ -477,7 +494,7 @@ class LeaseStateMachine:
         else:
             self.state = State.WAITING
             # From the request on: slow answers would else be further apart than `found` lets count.
-            self._due = min(max(now, self._asked_at + self._candidates_pause()), until)
+            self._due = min(max(now, since + self._candidates_pause(periods)), until)
 
     def _lease_to_write(self, wall: float) -> Lease:
         if not self.holds:
@@ -489,8 +506,8 @@ class LeaseStateMachine:
         """An attempt that was waited for has had its pause."""
         return max(now, self._asked_at + self.timing.failure_pause * self._uniform(1, 2))
 
-    def _candidates_pause(self) -> float:
-        return self.timing.retry_period * self._uniform(1, 1 + self.timing.jitter)
+    def _candidates_pause(self, periods: float = 1.0) -> float:
+        return self.timing.retry_period * self._uniform(periods, 1 + self.timing.jitter)
 
     def _because(self) -> str:
         cause = self.unfit or self._failure
