@@ -538,6 +538,20 @@ def test_what_is_heard_after_a_list_that_took_long_ends_a_silence_since_that_was
     assert seen.times.to_uncertain == 30.0
 
 
+def test_a_list_that_was_overtaken_by_another_one_does_not_hide_that_the_next_one_went_back() -> None:
+    states = ShardStates()
+    states.observe(at_version(100), now=0.0)
+    states.confirm(1.0, 2.0, "120")
+    states.confirm(1.5, 3.0, "110")
+    seen = states.shard(A, 3.0)
+    assert seen is not None
+    assert seen.times.to_uncertain == 27.0, "that is no restore"
+    states.confirm(5.0, 5.0, "115")
+    seen = states.shard(A, 5.0)
+    assert seen is not None
+    assert seen.times.to_uncertain == 30.0
+
+
 @pytest.mark.parametrize("sign", ["a list", "a Lease", "no Lease"])
 def test_a_restore_that_shows_somewhere_has_undone_what_was_seen_of_every_lease(sign: str) -> None:
     states, b = ShardStates(), Key("ns", "b")

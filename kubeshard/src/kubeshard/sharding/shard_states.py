@@ -265,7 +265,7 @@ class ShardStates:
         self._arrived = float("-inf")
         """When the last complete list had arrived."""
         self._listed = ""
-        """The version of the last complete list."""
+        """The greatest version of a complete list since time began anew."""
         self._missing: float | None = None
         """Since when Leases may be missing."""
         self.since = float("-inf")
@@ -352,10 +352,14 @@ class ShardStates:
         It is at least as recent as when it was asked for; it ends a silence when it arrives.
         """
         silent = self._heard is not None and arrived - self._heard > STALE_AFTER
-        if silent or (self._arrived < asked and precedes(resource_version, self._listed)):
+        went_back = precedes(resource_version, self._listed)
+        if silent or (went_back and self._arrived < asked):
             self.count_anew(arrived)
+            went_back = False
+        if not went_back:  # else it may be a list that was overtaken by another one
+            self._listed = resource_version
         self._heard = asked if self._heard is None else max(asked, self._heard)
-        self._arrived, self._listed = arrived, resource_version
+        self._arrived = arrived
         if self._missing is not None and self._missing < asked:
             self._missing = None
 
