@@ -11,9 +11,10 @@ call takes to end and the next one to begin; `Manager` pauses only what changes 
 
 Guaranteed: nothing is handed over before the call that works on it has returned; what a call is given is this shard's
 until then, as long as its Lease is held. A process that cannot renew its Lease is ended by the kernel, as described in
-`shard_lease`. Not guaranteed: that writes of `work` prove anything to the API server, unless it takes care of that
-itself, with `kubeshard.client.VersionFence` or by sending the resourceVersion that it has read; that a call ends: while
-it does not, nothing is handed over.
+`shard_lease`; so is one whose event loop `work` blocks for longer than a few seconds: let it compute in a thread. Not
+guaranteed: that writes of `work` prove anything to the API server, unless it takes care of that itself, with
+`kubeshard.client.VersionFence` or by sending the resourceVersion that it has read; that a call ends: while it does not,
+nothing is handed over.
 
 RBAC: that of `shard_lease` and `range_driver`.
 """
