@@ -102,6 +102,16 @@ async def test_a_scale_is_written_to_its_path(herds):
     assert stored.meta["generation"] == made.meta["generation"] + 1
 
 
+async def test_a_patch_of_a_missing_number_of_replicas_has_to_give_one(herds):
+    await herds.create({})
+    refused = await herds.api.merge(f"{herds.path}/a/scale", {"metadata": {"labels": {"a": "b"}}})
+    assert refused.refusal == (400, "BadRequest")
+    assert (await herds.api.get(f"{herds.path}/a"))["spec"] == {}
+    scaled = await herds.api.merge(f"{herds.path}/a/scale", {"spec": {"replicas": 2}})
+    assert (scaled.status, scaled["spec"]) == (200, {"replicas": 2})
+    assert (await herds.api.get(f"{herds.path}/a"))["spec"] == {"size": {"wanted": 2}}
+
+
 async def test_a_scale_below_nothing_is_refused(herds):
     await herds.create({"size": {"wanted": 3}})
     refused = await herds.api.merge(f"{herds.path}/a/scale", {"spec": {"replicas": -1}})

@@ -58,14 +58,21 @@ def scale(context: HandlerContext) -> Steps[Answer]:
                 return (yield from _applied(context, patch.body, options))
 
             def wanted_of(live: Object) -> Object:
-                # A custom resource without a replica count may be scaled.
-                made = private(patched(reviewed_scale(live, target.resource), patch, SCALES.type))
+                made = private(patched(_before(live, target), patch, SCALES.type))
                 wanted, _ = decoded_patch(Target(SCALE, target.namespace, target.name), made, options)
                 check_name(target, wanted)
                 return wanted
 
             return (yield from _written(context, wanted_of, options))
     raise method_not_allowed()
+
+
+def _before(live: Object, target: Target) -> Object:
+    """The Scale that a patch changes. A custom resource without a replica count may be scaled."""
+    scale, is_custom = reviewed_scale(live, target.resource), target.resource.strategy.is_custom
+    if not is_custom or value_at(live, paths_of(target.resource).spec) is not None:
+        return scale
+    return with_value(scale, ("spec", "replicas"), _NO_REPLICAS)
 
 
 def _received(context: HandlerContext, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
