@@ -23,7 +23,6 @@ ALLOWED = {
     "sharder.tasks.ResourceSync.start(work)": "likewise",
     "sharder.tasks.carried_out(do)": "carries out commands, for the time of the call, and keeps nothing",
     "sharding.ring_machine.*": "makes a value on the spot, for what is pure, and knows nothing of the caller",
-    "sharding.planner.RingView(selects_namespace)": "a pure predicate, at hand for each object",
 }
 
 

@@ -1,5 +1,7 @@
 """The planner's table, classification of resources, and the ControllerRing type."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
@@ -165,7 +167,8 @@ def test_what_controls_an_objects_controller_is_looked_up_where_it_is_not_known(
 
 def test_a_namespace_is_selected_by_its_own_labels() -> None:
     entry, type_ = RingEntry(GroupResource("", "namespaces")), TypeMeta("v1", "Namespace")
-    narrow = view(namespaces=frozenset({"a"}), selects_namespace=lambda meta: meta.has_label("team"))
+    by_labels = SimpleNamespace(selects=lambda meta: meta.has_label("team"))
+    narrow = view(namespaces=frozenset({"a"}), by_labels=by_labels)
     assert plan(narrow, entry, type_, ObjectMeta(name="b", labels={"team": "x"})).action is Action.ASSIGN
     assert plan(narrow, entry, type_, ObjectMeta(name="a")).action is Action.NOTHING
 

@@ -80,8 +80,7 @@ class LiveRing:
         self._selection = _Selection(selector) if selector else None
         self.view, self.chains = view, chains
         if self._selection is not None:
-            by_labels = self._selection.selects
-            self.view = replace(view, namespaces=self._selection, selects_namespace=by_labels)
+            self.view = replace(view, namespaces=self._selection, by_labels=self._selection)
         self.stats = RingStats({str(entry.resource): entry.main for entry, _ in resources})
         self._leases: dict[Key, Lease] = {}
         self.ranges = ranges

@@ -32,11 +32,11 @@ away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kubeshard.core.kinds import GroupResource, TypeMeta
 from kubeshard.core.objects import ObjectMeta
@@ -102,6 +102,12 @@ class Decision(NamedTuple):
     key: str = ""
 
 
+class NamespaceLabels(Protocol):
+    """The selection of a ring."""
+
+    def selects(self, namespace: ObjectMeta, /) -> bool: ...
+
+
 @dataclass(frozen=True)
 class RingView:
     """A snapshot of one ring as seen by this process. `available` are the names in `hashring`."""
@@ -113,8 +119,8 @@ class RingView:
     """Selected namespaces; None selects all. A Namespace is selected by its own labels, as in the API server; other
     cluster-scoped objects are always selected.
     """
-    selects_namespace: Callable[[ObjectMeta], bool] | None = None
-    """Whether a Namespace object is selected; None: if `namespaces` has its name."""
+    by_labels: NamespaceLabels | None = None
+    """Which Namespace objects are selected; None: those whose names `namespaces` has."""
     owner_kinds: Mapping[GroupResource, PossibleOwners] = field(default_factory=dict)
     """For each controlled resource the kinds that may control it; a resource without an entry may be
     controlled by any kind.
@@ -133,12 +139,12 @@ class RingView:
         object.__setattr__(self, "shard_label", shard_label(self.name))
         object.__setattr__(self, "drain_label", drain_label(self.name))
         object.__setattr__(self, "available", frozenset(self.hashring.shards))
-        object.__setattr__(self, "selects_all", self.namespaces is None and self.selects_namespace is None)
+        object.__setattr__(self, "selects_all", self.namespaces is None and self.by_labels is None)
 
     @cached_property
     def of_selected(self) -> RingView:
         """The view for objects in a namespace of which is known that it is selected."""
-        return replace(self, namespaces=None, selects_namespace=None)
+        return replace(self, namespaces=None, by_labels=None)
 
     @cached_property
     def unplaced(self) -> Selector | None:
@@ -156,8 +162,8 @@ class RingView:
             return self.namespaces is None or place in self.namespaces
         if resource != NAMESPACES:
             return True
-        if self.selects_namespace is not None:
-            return self.selects_namespace(meta)
+        if self.by_labels is not None:
+            return self.by_labels.selects(meta)
         return self.selects(meta.name)
 
 

@@ -481,8 +481,8 @@ class Ring:
             releasing=self.releasing,
         )
         namespaces = self._namespaces(without)
-        by_labels = namespaces.selects if isinstance(namespaces, _Selected) else None
-        return replace(anywhere, namespaces=namespaces, selects_namespace=by_labels), anywhere
+        by_labels = namespaces if isinstance(namespaces, _Selected) else None
+        return replace(anywhere, namespaces=namespaces, by_labels=by_labels), anywhere
 
     def _tell_keys(self, owner_kinds: Mapping[GroupResource, PossibleOwners]) -> None:
         for resource, kinds in owner_kinds.items():
