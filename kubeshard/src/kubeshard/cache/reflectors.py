@@ -201,8 +201,13 @@ class Reflectors(Generic[T]):
         reflector = self._by_part.get(namespace) or self._by_part.get(ALL_NAMESPACES)
         if reflector is not None:
             return reflector.read_since > moment
-        parts = [name for name, part in self.parts.items() if part.may_have(namespace, uid)]
-        return bool(parts) and all(self._by_part[name].read_since > moment for name in parts)
+        found = False
+        for name, part in self.parts.items():
+            if part.may_have(namespace, uid):
+                if self._by_part[name].read_since <= moment:
+                    return False
+                found = True
+        return found
 
     def narrowed(self, part: str) -> bool:
         """Whether the server still sends objects that have left the part."""

@@ -33,9 +33,9 @@ class Part(NamedTuple):
 
     def may_have(self, namespace: str, uid: str) -> bool:
         """False if no object with this uid, "" for any, is in it whose other metadata are not known."""
-        if self.hashes is not None and self.hashes.moves:
-            return self.namespace in (ALL_NAMESPACES, namespace)
-        return self.may_contain(ObjectMeta(name="any", namespace=namespace, uid=uid))
+        if self.namespace not in (ALL_NAMESPACES, namespace):
+            return False
+        return self.hashes is None or self.hashes.may_have(namespace, uid)
 
 
 Parts = Mapping[str, Part]

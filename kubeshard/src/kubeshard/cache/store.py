@@ -121,7 +121,8 @@ class Store(Generic[T]):
             return versions[namespace]
         if ALL_NAMESPACES in versions:
             return versions[ALL_NAMESPACES]
-        return oldest(versions[name] for name, part in self.parts.items() if part.may_have(namespace, uid))
+        found = [versions[name] for name, part in self.parts.items() if part.may_have(namespace, uid)]
+        return found[0] if len(found) == 1 else oldest(found)
 
     def reached(self, namespace: str, version: str, uid: str = "") -> bool:
         """Whether objects of the namespace are complete up to the version. `uid`: see `complete_up_to`."""

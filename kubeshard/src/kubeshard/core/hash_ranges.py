@@ -176,6 +176,12 @@ class HashRanges:
             self.hash_of(metadata) in self or not metadata.name or (self.field == "uid" and not metadata.uid)
         )
 
+    def may_have(self, namespace: str, uid: str) -> bool:
+        """False if no object with this uid, "" for any, is in the share whose other metadata are not known."""
+        if self.field == "uid":
+            return not uid or fnv1a(uid) in self
+        return self.field != "namespace" or fnv1a(namespace) in self
+
     def hash_of(self, metadata: ObjectMeta) -> int:
         """The hash that decides about the object; -1 if its label says none."""
         if self.field == "uid":
