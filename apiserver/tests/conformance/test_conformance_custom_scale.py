@@ -109,7 +109,7 @@ async def test_a_patch_of_a_missing_number_of_replicas_has_to_give_one(herds):
     assert (await herds.api.get(f"{herds.path}/a"))["spec"] == {}
     scaled = await herds.api.merge(f"{herds.path}/a/scale", {"spec": {"replicas": 2}})
     assert (scaled.status, scaled["spec"]) == (200, {"replicas": 2})
-    assert (await herds.api.get(f"{herds.path}/a"))["spec"] == {"size": {"wanted": 2}}
+    assert (await herds.api.get(f"{herds.path}/a/scale"))["spec"] == {"replicas": 2}
 
 
 async def test_a_scale_below_nothing_is_refused(herds):
