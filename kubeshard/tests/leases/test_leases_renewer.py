@@ -649,3 +649,38 @@ def test_what_the_renewer_says_after_the_end_changes_nothing() -> None:
 
     run(lambda held: held.lose("because"))
     run(HeldLease.stopped_cleanly)
+
+
+@virtual_time
+async def test_a_renewal_wakes_the_loop_only_if_nothing_may_begin_there_and_the_gate_closes_in_time() -> None:
+    loop, clock, wakes = asyncio.get_running_loop(), VirtualClock(), 0
+    held = HeldLease(clock, "over", lambda: None)
+    threadsafe = loop.call_soon_threadsafe
+
+    def counted(*args: Any, **options: Any) -> asyncio.Handle:
+        nonlocal wakes
+        wakes += 1
+        return threadsafe(*args, **options)
+
+    loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+
+    def renewed() -> float:
+        until = clock.boottime() + 8.0
+        held.renewed(until, until + 1.0)
+        return until
+
+    renewed()
+    await held.acquired()
+    for _ in range(20):
+        await asyncio.sleep(2.0)
+        assert held.gate.is_open
+        until = renewed()
+    assert wakes == 1
+    await asyncio.sleep(until - clock.boottime() - 0.01)
+    assert held.gate.is_open
+    await asyncio.sleep(0.02)
+    assert not held.gate.is_open
+    renewed()
+    await settle()
+    assert held.gate.is_open
+    assert wakes == 2

@@ -65,7 +65,7 @@ class HeldLease:
         self._stopped = False
         self._over = False
         """Whether the right is over. Final, whatever the renewer reports."""
-        self._work_until = -math.inf
+        self._begin_until = self._work_until = -math.inf
         self._renew_soon: Callable[[], None] = lambda: None
 
     @property
@@ -98,6 +98,7 @@ class HeldLease:
     def stopped_cleanly(self) -> None:
         """Called when all work has verifiably ended and nothing is in flight: leaving releases the Lease."""
         self._stopped = self._over = True
+        self._close()
 
     @property
     def stopped(self) -> bool:
@@ -118,9 +119,12 @@ class HeldLease:
         self._renew_soon = renew_soon
 
     def renewed(self, begin_until: float, work_until: float) -> None:
-        """The Lease is ours: new work may start, and work may continue, until these boot-time seconds."""
-        self._work_until = work_until
-        self._in_loop(self._open, begin_until)
+        """The Lease is ours: new work may start, and work may continue, until these boot-time seconds. This does not
+        wake the loop if the gate is open: it learns of it when it is asked before the next renewal, or would close.
+        """
+        self._begin_until, self._work_until = begin_until, work_until
+        if not self._gate.is_open:  # read after the other is written, and `while_it_may` does the reverse
+            self._in_loop(self._open)
 
     def lose(self, reason: str) -> None:
         """Work is over, now."""
@@ -131,13 +135,17 @@ class HeldLease:
         except Exception as error:
             _log.crash("Connections could not be reset", error)
 
-    def _open(self, until: float) -> None:
+    def _open(self) -> None:
         self._acquired.set()
+        self.while_it_may()
+
+    def while_it_may(self) -> None:
+        """Has the gate open until new work may no longer start. In the workers' loop."""
         self._close()
-        left = until - self._clock.boottime()
+        left = self._begin_until - self._clock.boottime()
         if left > 0 and not self._over:
             self._gate.open()
-            self._closing = self._loop.call_later(left, self._gate.close)
+            self._closing = self._loop.call_later(left, self.while_it_may)
 
     def _lose(self, reason: str) -> None:
         self._close()

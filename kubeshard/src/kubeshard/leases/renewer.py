@@ -354,6 +354,7 @@ class LeaseRenewer:
                 told.set_result(unfit)
 
         def ask() -> None:
+            self._held_lease.while_it_may()
             try:
                 unfit = health()
             except Exception as error:
