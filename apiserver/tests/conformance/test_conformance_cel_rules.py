@@ -487,6 +487,13 @@ async def test_what_a_rule_may_say(things, said, field, reason, message):
             )
         ),
         ("'a'.find('[') == ''", "program instantiation failed: error parsing regexp: missing closing ]: `[`"),
+        *(
+            (
+                f"{name}('a') == {value}",
+                f"program instantiation failed: type conversion error from 'string' to '{name}'",
+            )
+            for name, value in (("int", "1"), ("uint", "1u"), ("double", "1.0"), ("bool", "true"))
+        ),
     ],
 )
 async def test_a_rule_that_does_not_compile_is_refused(things, text, told):
@@ -514,6 +521,7 @@ def quoted(text):
         "duration('1h30m') > duration('-1.5s')",
         "timestamp('2020-01-01T00:00:00.5+01:00').getHours() == 0",
         "'a'.matches('^[a-z]$')",
+        "int('-1') + int(1.5) == 0 && double('1e3') == 1000.0 && bool('true')",
     ],
 )
 async def test_literals_that_are_right_are_accepted(things, text):
@@ -550,6 +558,19 @@ async def test_types_come_from_the_schema(things, text):
 async def test_an_unknown_field_of_an_open_object_cannot_be_named(things):
     schema = {**fields(x=INTEGER), "x-kubernetes-preserve-unknown-fields": True}
     assert (await things.defining(ruled(schema, rule("self.y == 1")))).refusal == (422, "Invalid")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"x-kubernetes-preserve-unknown-fields": True},
+        {"type": "array", "items": {"x-kubernetes-preserve-unknown-fields": True}},
+    ],
+)
+async def test_a_part_without_a_type_has_no_rules(things, schema):
+    refused = await things.defining(fields(x=ruled(schema, rule("true"))))
+    path = "spec.validation.openAPIV3Schema.properties[spec].properties[x].x-kubernetes-validations"
+    assert {(field, reason) for field, reason, _ in refused.causes} == {(path, "InternalError")}
 
 
 async def test_old_values_that_cannot_be_found_cannot_be_asked_for(things):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import pytest
+from test_flow_schema_kube import silent_server
 
 from kubeshard.client import Client
+from kubeshard.client.watching import Changed
 from kubeshard.controller.events import Event, EventRecorder
 from kubeshard.core import ConfigMap, Lease, ObjectMeta
 from kubeshard.leases.renewer import NoLeaseMetrics
@@ -61,6 +66,68 @@ async def test_a_leader_renews_and_is_lost_when_its_lease_is_taken(
         await kube_client.replace(stolen)
         async with asyncio.timeout(5):
             assert await leadership.lost() == "the Lease is held by 'b'"
+
+
+@pytest.mark.system
+@pytest.mark.real_at_night
+async def test_a_leader_keeps_its_lease_while_a_webhook_delays_each_write_of_it_by_four_seconds(
+    kube_client: Client, namespace: str
+) -> None:
+    """One that does not answer, and is ignored after that."""
+    async with (
+        silent_server() as port,
+        delayed_leases(kube_client, namespace, port),
+        candidate(kube_client, namespace, "a").held(fit) as leadership,
+    ):
+        renewals = {(await kube_client.get(Lease, "lock", namespace)).spec.renew_time}
+        with suppress(TimeoutError):
+            async with asyncio.timeout(30):
+                async with kube_client.watch(Lease, namespace) as events:
+                    async for event in events:
+                        assert leadership.holds()
+                        if isinstance(event, Changed) and event.object.metadata.name == "lock":
+                            renewals.add(event.object.spec.renew_time)
+        assert leadership.holds()
+        assert 5 <= len(renewals) <= 10
+        leadership.stopped_cleanly()
+    assert (await kube_client.get(Lease, "lock", namespace)).spec.holder_identity == ""
+
+
+@asynccontextmanager
+async def delayed_leases(client: Client, namespace: str, port: int) -> AsyncIterator[None]:
+    """Returns when writes of Leases are delayed there."""
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    webhook = {
+        "name": "slow.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 4,
+        "clientConfig": {"url": f"https://127.0.0.1:{port}/"},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "rules": [
+            {
+                "apiGroups": ["coordination.k8s.io"],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": ["leases"],
+            }
+        ],
+    }
+    name = f"slow-{namespace}"
+    await client.apply_manifest({**kind, "metadata": {"name": name}, "webhooks": [webhook]})
+    try:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 60
+        took, number = 0.0, 0
+        while took < 3.5:
+            assert loop.time() < deadline
+            began, number = loop.time(), number + 1
+            await client.create(Lease(metadata=ObjectMeta(name=f"probe-{number}", namespace=namespace)))
+            took = loop.time() - began
+        yield
+    finally:
+        await client.raw("DELETE", f"/apis/{kind['apiVersion']}/validatingwebhookconfigurations/{name}")
 
 
 async def test_events_are_accepted_and_counted(kube_client: Client, namespace: str) -> None:

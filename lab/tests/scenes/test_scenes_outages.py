@@ -222,7 +222,9 @@ def slow_lease_writes(world: SimulatedCluster, seconds: float) -> None:
 
 
 @virtual_time
-async def test_no_shard_and_no_sharder_ends_while_each_write_of_a_lease_takes_four_seconds() -> None:
+async def test_nobody_ends_and_who_is_dead_is_replaced_while_each_write_of_a_lease_takes_four_seconds() -> (
+    None
+):
     async with at_work() as ring:
         alive = ring.living()
         before, processes = ring.world.owners(), set(ring.world.processes)
@@ -234,6 +236,12 @@ async def test_no_shard_and_no_sharder_ends_while_each_write_of_a_lease_takes_fo
         assert {name: owner for name, owner in ring.world.owners().items() if name in before} == before
         assert ring.world.all_owned(*SHARDS)
         assert set(ring.conditions()) == {"Ready"}
+        ring.kill("s4")
+        await ring.world.until(lambda: ring.world.all_owned(*SHARDS[:4]), within=DETECTED + 10)
+        ring.kill("x0", "x1")
+        ring.start("x2")
+        ring.start("s5")
+        await ring.world.until(lambda: ring.world.all_owned(*SHARDS[:4], "s5"), within=60)
 
 
 @pytest.mark.nightly

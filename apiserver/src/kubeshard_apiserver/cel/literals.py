@@ -5,8 +5,10 @@
 | `duration('1d')`, `timestamp('x')`, `self.matches('[')` | invalid duration argument, and so on |
 | `['a', 1]`, `{'a': 1, 'b': 'c'}`, except in what is formatted | expected type 'string' but found 'int' |
 | `self.find('[')`, `self.findAll('[')` | program instantiation failed: error parsing regexp: ... |
+| `int('a')`, `uint('a')`, `double('a')`, `bool('a')` | program instantiation failed: type conversion error ... |
 
-Not guaranteed: that mixed lists and maps are found which contain a value of an unknown type.
+Not guaranteed: that mixed lists and maps are found which contain a value of an unknown type, nor what cannot be
+formatted, as in `'%d'.format(['a'])`.
 
 Reads the compiled expression in its serialized form, `cel.expr.CheckedExpr`. Source: cel-go `cel/validator.go`,
 k8s.io/apiserver `pkg/cel/environment/base.go`; cel-spec `proto/cel/expr/checked.proto`, `syntax.proto`.
@@ -25,7 +27,8 @@ from kubeshard_apiserver.schema.formats import searching
 IsValid = Callable[[str, str], bool]
 """Whether a function can be called with this text."""
 
-_CONVERSIONS = ("duration", "timestamp")
+_CONVERSIONS = ("duration", "timestamp", "int", "uint", "double", "bool")
+_OF_TIME = _CONVERSIONS[:2]
 _SEARCHES = ("find", "findAll")
 _EXEMPT = "format"
 
@@ -85,8 +88,10 @@ class _Literals:
         argument = call.args[0]
         text = argument.const.text
         if name in _CONVERSIONS:
-            if not self._is_valid(name, text):
-                yield self._at(argument, f"invalid {name} argument")
+            if self._is_valid(name, text):
+                return
+            told = f"program instantiation failed: type conversion error from 'string' to '{name}'"
+            yield self._at(argument, f"invalid {name} argument") if name in _OF_TIME else Wrong(None, told)
             return
         try:
             searching(text)

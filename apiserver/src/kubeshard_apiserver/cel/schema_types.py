@@ -74,8 +74,12 @@ def members(schema: Schema, *, is_root: bool) -> Mapping[str, Schema]:
     return properties
 
 
+class Untyped(ValueError):
+    """A schema has no type that an expression could use."""
+
+
 class TypedScope:
-    """The variables `self` and `oldSelf` of one schema."""
+    """The variables `self` and `oldSelf` of one schema. Raises Untyped."""
 
     def __init__(self, schema: Schema, *, is_root: bool = False) -> None:
         self._typed = _environment_of(schema, is_root=is_root)
@@ -86,12 +90,12 @@ class TypedScope:
         before, after = OPTIONAL if optional_old else ("", "")
         text = f"{before}{expression}{after}"
         try:
-            returns = _checked(self._typed, text)
+            returns = checked(self._typed, text)[1]
         except CelError as error:
             # The library's compiler only compares numbers of one type; its evaluator and the real server compare any.
             if not _MIXED.search(str(error)):
                 raise CelError(_own_words(str(error), optional_old)) from None
-            returns = _checked(self._loose(), text)
+            returns = checked(self._loose(), text)[1]
         if not optional_old:
             return returns
         return returns.removeprefix("list(").removesuffix(")") if returns.startswith("list(") else "dyn"
@@ -105,16 +109,10 @@ def _environment_of(schema: Schema, *, is_root: bool, numbers: bool = True) -> A
     messages = _Messages(numbers)
     declared = messages.declare(schema, is_root=is_root)
     if declared is None:
-        return None
+        raise Untyped
     own = _type_of(declared)
     variables = {"self": own, "oldSelf": own, "old_self_": own, "has_old_": library().Type.BOOL}
     return environment(variables, messages.pool())
-
-
-def _checked(env: Any, expression: str) -> str:
-    if env is None:
-        raise CelError("failed to convert to declType for CEL validation rules")
-    return checked(env, expression)[1]
 
 
 def _own_words(text: str, optional_old: bool) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard_apiserver.cel import CelError
-from kubeshard_apiserver.cel.schema_types import TypedScope
+from kubeshard_apiserver.cel.schema_types import TypedScope, Untyped
 from kubeshard_apiserver.resources.custom import Embedded
 from kubeshard_apiserver.resources.custom_rules import RULES, Rules, uses_old
 from kubeshard_apiserver.resources.field_paths import find_field
@@ -365,6 +365,9 @@ def compile_errors(
         except ConfigurationError as error:
             yield invalid_value(f"{path}.{RULES}", list(rules), str(error))
             return
+        except Untyped:
+            yield FieldError(f"{path}.{RULES}", "InternalError", f"Internal error: {_UNTYPED}")
+            return
         for index, said in enumerate(rules):
             yield from _compile(said, scope, f"{path}.{RULES}[{index}]", uncorrelated)
     items = schema.get("items")
@@ -373,6 +376,12 @@ def compile_errors(
         if inner is items and schema.get("x-kubernetes-list-type") != "map":
             here = here or path
         yield from compile_errors(inner, below, is_root=False, uncorrelated=here)
+
+
+_UNTYPED = (
+    f"internal error: failed to construct type information for {RULES} rules: unable to convert structural schema to "
+    "CEL declarations"
+)
 
 
 def _compile(
