@@ -80,6 +80,14 @@ def test_a_mistake_is_one_line_that_says_where(folder: Path, code: str, target: 
         load(target, "manager")
 
 
+def test_of_a_package_without_a_manager_its_modules_are_named(folder: Path) -> None:
+    (folder / "package").mkdir()
+    for name in ("__init__", "main"):
+        (folder / "package" / f"{name}.py").write_text("")
+    with pytest.raises(ConfigurationError, match=r"^package has no manager; its modules are main$"):
+        load("package", "manager")
+
+
 @pytest.mark.parametrize("code", ["async def manager(): ...", "def manager(cluster): ..."])
 def test_a_function_that_cannot_be_called_for_the_manager_is_told_so(folder: Path, code: str) -> None:
     (folder / "mine.py").write_text(code)

@@ -200,7 +200,7 @@ def test_a_cluster_without_rings(bare: KubectlShard) -> None:
     assert done.err == (
         "Error: there is no ring: neither a ControllerRing, as the CustomResourceDefinition"
         " controllerrings.sharding.timebertt.dev is not installed (`kubeshard manifests sharder` prints it),"
-        " nor an operator with a sharder inside\n"
+        ' nor an operator with a sharder inside; one with Sharding(..., mode="both") makes its ring when it starts\n'
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.cli.kubectl.questions import _print_status, placements
 from kubeshard.client import Client
-from kubeshard.core import Lease
+from kubeshard.core import Lease, MergePatch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.inspection.cluster import read_cluster, read_sharder
 from kubeshard.inspection.doctor import examine
@@ -181,6 +181,21 @@ def test_an_operator_that_is_stopped_is_said_to_be_and_misses_no_service(
             assert "#" not in finding.command, "the comment that it fixes nothing comes behind it"
             _print_status([], ["r"], cluster.orphans(), cluster.unled())
             assert "r: its operator is stopped" in capsys.readouterr().out
+
+    simulate(scene)
+
+
+def test_a_ring_whose_objects_are_in_another_cluster_is_not_taken_for_nothing() -> None:
+    async def scene() -> None:
+        async with team() as world:
+            client = world.admin()
+            lease = await client.get(Lease, LEASE, "ops")
+            nothing = MergePatch({"metadata": {"annotations": {DECLARED_RING_ANNOTATION: None}}})
+            await client.patch(Lease, LEASE, "ops", nothing, base=lease)
+            assert (await read_cluster(client)).silent() == ["r"]
+            found = await examine(client, standard())
+            assert [each.part for each in found.unchecked] == ["ring r"]
+            assert found.findings == []
 
     simulate(scene)
 

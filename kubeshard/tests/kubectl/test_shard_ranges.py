@@ -455,8 +455,8 @@ async def test_an_assignment_that_cannot_be_used_is_a_trouble_and_what_shards_re
             {},
             f"b gets nothing: its program divides objects by namespace/4, and the ring by {BUCKETS}",
         ),
-        ("", {}, "b takes objects by labels, beside shards by ranges: an object may be on two"),
-        (BY_LABELS, {}, "b, by labels, waits until the shards by ranges have ended: a"),
+        ("", {}, "beside shards by ranges, objects are taken by labels on b: an object may be on two"),
+        (BY_LABELS, {}, "by labels, and waiting until the shards by ranges (a) have ended: b"),
         (said(2, 3), {WEIGHT_ANNOTATION: "much"}, "b: the weight 'much' is not a number"),
     ],
     ids=["unreported", "differs", "by labels", "waits", "weight"],
@@ -476,7 +476,7 @@ async def test_a_ring_works_by_labels_until_the_last_shard_by_labels_has_ended(c
     await cluster.shard_by_ranges("b", f"{BUCKETS}:")
     found = await cluster.status()
     assert found.assignment is None
-    assert "b, by ranges, waits until the shards by labels have ended: a" in await cluster.troubles()
+    assert "by ranges, and waiting until the shards by labels (a) have ended: b" in await cluster.troubles()
 
 
 async def test_it_is_a_trouble_if_nobody_coordinates(cluster: Written) -> None:
@@ -494,4 +494,7 @@ async def test_it_is_a_trouble_if_no_shard_has_a_weight(cluster: Written) -> Non
     await cluster.shard_by_ranges("a", said(0, 1, 2, 3))
     await cluster.annotate("a", **{WEIGHT_ANNOTATION: "0"})
     await cluster.assign(A, A, A, A)
-    assert "no shard gets anything" in await cluster.troubles()
+    found = (await cluster.status()).troubles
+    (trouble,) = [each for each in found if "no shard gets anything" in each.problem]
+    assert trouble.command.endswith(f" annotate lease a {WEIGHT_ANNOTATION}-")
+    assert trouble.fixes

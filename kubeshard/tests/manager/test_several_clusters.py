@@ -171,7 +171,7 @@ async def test_a_cluster_that_is_not_there_is_an_error_that_says_which_are() -> 
         await places.home.put("one")
         async with places.manager(controller(look, clusters=[HOME_CLUSTER])):
             await asyncio.sleep(5)
-    assert set(errors_) == {"there is no cluster 'mars', only '', 'eu'"}
+    assert set(errors_) == {"there is no cluster 'mars', only the home cluster, 'eu'"}
 
 
 @virtual_time

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from kubeshard.core import objects
-from kubeshard.runtime.logs import context, error_line, get_logger, parse_levels, setup
+from kubeshard.runtime import logs
+from kubeshard.runtime.logs import context, error_line, get_logger, in_every_record, parse_levels, setup
 
 
 @pytest.fixture
@@ -65,6 +66,24 @@ def test_bound_and_context_fields_are_added_to_every_line(lines: io.StringIO) ->
     assert (inside["ring"], inside["controller"], inside["object"]) == ("r", "website", "a")
     assert outside["ring"] == "r"
     assert "controller" not in outside
+
+
+def test_fields_of_the_process_are_in_the_lines_of_all_threads(
+    lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_of_process", {})
+    setup("info", "json", stream=lines)
+    in_every_record(process=1)
+    log = get_logger("kubeshard.t")
+    with context(object="a"):
+        log.info("here")
+        thread = threading.Thread(target=log.info, args=("there",))
+        thread.start()
+        thread.join()
+    here, there = json_lines(lines)
+    assert (here["process"], here["object"]) == (1, "a")
+    assert there["process"] == 1
+    assert "object" not in there
 
 
 async def test_context_fields_belong_to_the_task(lines: io.StringIO) -> None:

@@ -154,7 +154,7 @@ async def test_given_resources_spare_the_ring_and_its_permission() -> None:
     await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
     assert api.requests == []
     without = Sharding("ring", "shard-0", "ns")
-    with pytest.raises(ConfigurationError, match="grant get on controllerrings, or pass resources"):
+    with pytest.raises(ConfigurationError, match="grant get on controllerrings; `kubeshard rbac`"):
         await without.prepare(api.client(), [controller()])
 
 

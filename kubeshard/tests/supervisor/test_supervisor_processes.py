@@ -150,7 +150,9 @@ def test_processes_share_the_work_and_look_like_one_until_they_stop_together(run
     assert running.page("/healthz") == (200, "ok")
     assert running.child.stop(60) == 0
     assert not any(is_running(pid) for pid in running.processes.values())
-    assert "Traceback" not in running.child.log.read_text()
+    log = running.child.log.read_text()
+    assert "Traceback" not in log
+    assert all(" process=" in line for line in log.splitlines() if "kubeshard.leases" in line)
 
 
 def test_a_process_that_is_killed_comes_back_to_its_own_objects_while_the_others_work_on(

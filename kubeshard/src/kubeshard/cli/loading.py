@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from inspect import Parameter, iscoroutinefunction, isfunction, signature
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -148,7 +149,9 @@ def _instead(module: ModuleType) -> str:
         and not isinstance(value, ModuleType)
         and getattr(value, "__module__", module.__name__) == module.__name__
     ]
-    return f"; it has {', '.join(names)}" if 0 < len(names) <= SHOWN else ""
+    inside = [each.name for each in iter_modules(getattr(module, "__path__", ()))]
+    found = (("it has", names), ("its modules are", inside))
+    return "".join(f"; {what} {', '.join(each)}" for what, each in found if 0 < len(each) <= SHOWN)
 
 
 def _crash(error: BaseException) -> NoReturn:

@@ -51,7 +51,7 @@ class RemoteClusters:
         if place is None:
             if cluster in self._elsewhere:
                 raise NotOurs(f"cluster {cluster} is another shard's: neither read nor written")
-            there = ", ".join(repr(name) for name in self._clusters)
+            there = ", ".join(repr(name) if name else "the home cluster" for name in self._clusters)
             raise NoSuchCluster(f"there is no cluster {cluster!r}, only {there}")
         known = self._seen.get(cluster)
         if known is None or known[0] is not place:

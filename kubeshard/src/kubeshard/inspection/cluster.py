@@ -72,6 +72,12 @@ class Sharder(NamedTuple):
     """Why none leads, or why that is unknown."""
 
 
+SILENT = (
+    "its sharder is inside the operator, and does not say what it shards: its objects are in another cluster, or it"
+    " follows a ControllerRing that does not exist"
+)
+
+
 class Unled(NamedTuple):
     """A ring without a sharder, whose operator had one inside: what is wrong, what to do, and where to begin."""
 
@@ -122,7 +128,8 @@ class ClusterSnapshot:
             " (`kubeshard manifests sharder` prints it)"
         )
         return Unanswerable(
-            f"there is no ring: neither a ControllerRing{why}, nor an operator with a sharder inside"
+            f"there is no ring: neither a ControllerRing{why}, nor an operator with a sharder inside; one with"
+            ' Sharding(..., mode="both") makes its ring when it starts'
         )
 
     def is_declared(self, ring: str) -> bool:
@@ -142,6 +149,10 @@ class ClusterSnapshot:
         """Rings in Leases that are not among `rings`: deleted ones, and those only led by their operators."""
         used = {lease.metadata.label(RING_LABEL) for lease in self.leases}
         return sorted(used - set(self.rings))
+
+    def silent(self) -> list[str]:
+        """Those of them that an operator leads and does not describe."""
+        return [name for name in self.without_ring() if self.leads_inside(name)]
 
     def orphans(self) -> list[str]:
         """Those of them for which nobody assigns objects."""

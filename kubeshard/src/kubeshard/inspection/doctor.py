@@ -48,6 +48,7 @@ from kubeshard.core.objects import Key, KubeObject, field
 from kubeshard.core.partial_kinds import CustomResourceDefinition, MutatingWebhookConfiguration, Pod
 from kubeshard.inspection.clocks import TOLERATED, wrong_clocks
 from kubeshard.inspection.cluster import (
+    SILENT,
     ClusterSnapshot,
     Sharder,
     read_cluster,
@@ -196,11 +197,12 @@ class _Doctor:
         if cluster:
             for name in cluster.rings:
                 await self._ring(cluster, name)
+            self.unchecked += [Unchecked(f"ring {name}", SILENT) for name in cluster.silent()]
             await self._part("deleted rings", self._deleted_rings, cluster)
 
     async def _is_empty(self, cluster: ClusterSnapshot) -> bool:
         """Whether there is no trace of sharding, as far as one may see it."""
-        if cluster.rings or cluster.defined or cluster.unled():
+        if cluster.rings or cluster.defined or cluster.inside:
             return False
         for kind in Lease, Deployment:
             try:
@@ -214,7 +216,7 @@ class _Doctor:
 
     async def _has_service(self, cluster: ClusterSnapshot) -> bool:
         """Whether a sharder service should be here, or something of one is."""
-        if not cluster.rings and not cluster.unled():
+        if not cluster.rings and not cluster.inside:
             return True
         if any(not cluster.leads_inside(each) for each in cluster.rings):
             return any(not cluster.is_declared(each) for each in cluster.rings)
@@ -432,8 +434,7 @@ class _Doctor:
                 if trouble.severity == "unknown":
                     self.unchecked.append(Unchecked(part, f"{trouble.problem}: {trouble.remedy}"))
                     continue
-                problem = f"ring {name}: {trouble.problem}"
-                yield Finding(part, trouble.severity, problem, trouble.command, trouble.fixes)
+                yield Finding(part, trouble.severity, trouble.problem, trouble.command, trouble.fixes)
 
         await self._part(f"ring {name}", state)
         if ring is not None and ring.ranges is not None:

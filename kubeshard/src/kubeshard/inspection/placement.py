@@ -328,7 +328,10 @@ def _why_by_ranges(ring: SeenRing, ranges: SeenRanges, bucket: BucketPlace, deci
         return _Why("AssignmentUnusable", f"{ranges.problem}{kept}", "see the problems of the ring", status)
     if not target:
         return _Why(
-            "NoShardAvailable", "no shard of the ring is available that gets anything", "start one", status
+            "NoShardAvailable",
+            "no shard of the ring is available that gets anything",
+            "start one; those with the weight 0 get nothing",
+            status,
         )
     if not source:
         return _Why("Unassigned", f"nobody has had its bucket yet, and {target} should get it", soon, status)

@@ -474,7 +474,7 @@ def _both_deliveries(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
         return
     if ring.ranges is not None and (unaware := [name for name in by_labels if not said[name]]):
         yield Trouble(
-            f"{', '.join(unaware)} takes objects by labels, beside shards by ranges: an object may be on two",
+            f"beside shards by ranges, objects are taken by labels on {', '.join(unaware)}: an object may be on two",
             "stop those by labels",
             do.leases,
             "error",
@@ -483,7 +483,8 @@ def _both_deliveries(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
     waiting, working = (by_ranges, by_labels) if ring.ranges is None else (by_labels, by_ranges)
     how = ("ranges", "labels") if ring.ranges is None else ("labels", "ranges")
     yield Trouble(
-        f"{', '.join(waiting)}, by {how[0]}, waits until the shards by {how[1]} have ended: {', '.join(working)}",
+        f"by {how[0]}, and waiting until the shards by {how[1]} ({', '.join(working)}) have ended:"
+        f" {', '.join(waiting)}",
         "nothing, if the ring goes from one to the other; otherwise stop those that wait",
         do.leases,
     )
@@ -515,7 +516,7 @@ def _range_troubles(
         )
     for note in ranges.notes:
         yield Trouble(
-            note, "correct the annotation of its Lease, or what its program states of `delivery`", do.leases
+            note, "correct what its program states (`Sharding`), or the annotation of its Lease", do.leases
         )
     alive = {each.name for each in ring.members if each.held and each.state is ShardState.READY}
     for name in sorted(alive & ranges.reported.keys()):
@@ -525,11 +526,19 @@ def _range_troubles(
                 "it says so within a second; if it remains, it cannot read the ConfigMap: check its log",
                 log_of(name, ring),
             )
-    if ring.available and not any(ranges.weights.values()):
+    if ranges.weights and not any(ranges.weights.values()):
         yield Trouble(
-            "no shard gets anything: those that are available have the weight 0, or have not read the ConfigMap",
+            "no shard gets anything: those that are available have the weight 0",
             "give one of them another weight",
-            f"{place} annotate lease {min(ring.available)} {WEIGHT_ANNOTATION}-",
+            f"{place} annotate lease {min(ranges.weights)} {WEIGHT_ANNOTATION}-",
+            "error",
+            fixes=True,
+        )
+    elif ring.available and not ranges.weights:
+        yield Trouble(
+            "no shard gets anything: those that are available have not read the ConfigMap",
+            "they do so within a second; if it remains, check the log of one",
+            log_of(min(ring.available), ring),
             "error",
         )
     slow = sorted({each.owner for each in ranges.assignment.places if each.target} & alive)

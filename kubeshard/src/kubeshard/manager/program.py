@@ -32,7 +32,7 @@ from kubeshard.runtime.blocking_calls import FollowedExecutor
 from kubeshard.runtime.garbage_collection import spare_the_collector
 from kubeshard.runtime.heap import heap_trimming
 from kubeshard.runtime.init_process import leave_init_to_a_parent
-from kubeshard.runtime.logs import context, get_logger, setup
+from kubeshard.runtime.logs import get_logger, in_every_record, setup
 from kubeshard.runtime.loop import loop_factory
 from kubeshard.runtime.open_files import raise_limit
 from kubeshard.runtime.supervised import Supervised, supervised
@@ -79,8 +79,9 @@ def run(
     if not logging.getLogger().handlers:
         setup(chosen.log_level or "info", chosen.log_format or "text")
     spare_the_collector()
-    named = nullcontext() if process is None else context(process=process.number)
-    with named, asyncio.Runner(loop_factory=loop_factory()) as runner:
+    if process is not None:
+        in_every_record(process=process.number)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         ended = runner.run(_main(manager, chosen, blocked_after, process))
     if isinstance(ended, list):
         _become(ended)

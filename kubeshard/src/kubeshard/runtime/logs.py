@@ -38,6 +38,7 @@ __all__ = [
     "context",
     "error_line",
     "get_logger",
+    "in_every_record",
     "parse_levels",
     "setup",
 ]
@@ -70,7 +71,11 @@ _COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "31"}
 _QUIET = ("asyncio",)
 """Other libraries' loggers that log each start at info: warnings only, unless a level is set for them."""
 
-_context: ContextVar[Mapping[str, Any]] = ContextVar("kubeshard.log.context", default={})  # noqa: B039 - never mutated
+_of_process: dict[str, Any] = {}
+"""What is in each record of this process, in all of its threads."""
+
+_context: ContextVar[Mapping[str, Any]] = ContextVar("kubeshard.log.context")
+"""With what is in each record; nothing before the first `context` of the thread."""
 
 
 class Message(str):
@@ -129,7 +134,7 @@ class Logger:
             return
         error = fields.get("error")
         wants_trace = isinstance(error, BaseException) and (trace or self._logger.isEnabledFor(logging.DEBUG))
-        every = {**_context.get(), **self._fields, **fields}
+        every = {**_context.get(_of_process), **self._fields, **fields}
         self._logger.log(
             level,
             Message.of(message, every),
@@ -153,10 +158,15 @@ class context:  # noqa: N801 - used as a function
         self._fields = fields if given is None else {**given, **fields}
 
     def __enter__(self) -> None:
-        self._reset = _context.set({**_context.get(), **self._fields})
+        self._reset = _context.set({**_context.get(_of_process), **self._fields})
 
     def __exit__(self, *_: object) -> None:
         _context.reset(self._reset)
+
+
+def in_every_record(**fields: Any) -> None:
+    """Adds fields to every record of this process, in all threads. For a program, before it starts anything."""
+    _of_process.update(fields)
 
 
 def parse_levels(text: str) -> dict[str, int]:

@@ -171,7 +171,8 @@ async def _read_ring(client: Client, ring: str) -> ControllerRing:
         return await client.get(ControllerRing, ring)
     except Forbidden as error:
         raise ConfigurationError(
-            f"reading ControllerRing {ring!r} is forbidden: grant get on controllerrings, or pass resources"
+            f"reading ControllerRing {ring!r} is forbidden: grant get on controllerrings; "
+            "`kubeshard rbac` prints all rules that the operator needs"
         ) from error
 
 

@@ -445,8 +445,8 @@ class Coordinator:
             return
         if by_labels := _by_labels_only(assignment, members):
             self.problem = (
-                f"{', '.join(by_labels)} takes objects by labels: nothing is given to shards by ranges before that has "
-                "ended"
+                "nothing is given to shards by ranges before those that take objects by labels have ended: "
+                f"{', '.join(by_labels)}"
             )
             return
         members = self._membership.members(self.buckets)  # an answer may have been waited for
@@ -606,7 +606,7 @@ def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
     if why := contradiction(assignment, members):
         return why
     by_labels = ", ".join(_by_labels_only(assignment, members))
-    return f"{by_labels} takes objects by labels, and has not ended" if by_labels else ""
+    return f"shards that take objects by labels have to end first: {by_labels}" if by_labels else ""
 
 
 def said_by(leases: Iterable[Lease]) -> dict[str, str]:

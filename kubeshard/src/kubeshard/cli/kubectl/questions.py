@@ -77,6 +77,8 @@ def status(ring: str | None, output: str | None, access: Access) -> None:
 def _print_status(
     rings: Sequence[RingStatus], without: Sequence[str], orphans: Sequence[str], unled: Mapping[str, Unled]
 ) -> None:
+    from kubeshard.inspection.cluster import SILENT
+
     for number, ring in enumerate(rings):
         if number:
             say()
@@ -120,10 +122,7 @@ def _print_status(
                 " stop its shards and delete their Leases"
             )
         else:
-            say(
-                f"{name}: its sharder is inside the operator, and does not say what it shards: its objects are in"
-                " another cluster, or it follows a ControllerRing that does not exist"
-            )
+            say(f"{name}: {SILENT}")
     if not rings and not without:
         say("there is no ring: neither a ControllerRing, nor an operator with a sharder inside")
 
