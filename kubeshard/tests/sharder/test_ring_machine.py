@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_ring import SmallRing, ring_machine
 
-from kubeshard.core.errors import Conflict, Forbidden, NotFound, Unavailable
-from kubeshard.core.kinds import Kind
+from kubeshard.core.errors import Conflict, Forbidden, NotFound, Throttled, Unauthorized, Unavailable
+from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.sharder.ring_controller import CLEAN_UP_CHECKED
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import TAKEN
-from kubeshard.sharding.planner import Action
+from kubeshard.sharding.planner import Action, plan
 from kubeshard.sharding.ring_machine import (
     CONTROLLED_FIRST,
     LOOKED_AT_AGAIN,
     TRIES_BY_VERSION,
+    BackOff,
     Changed,
     Do,
     Job,
@@ -31,6 +34,7 @@ from kubeshard.sharding.ring_machine import (
     MoveResult,
     Outdated,
     ProveDead,
+    Read,
     ResourceMachine,
     RingMachine,
     Step,
@@ -101,6 +105,12 @@ class Story:
     def seen(self, name: str, **labels: str) -> Job | None:
         """A list of unassigned Secrets shows one."""
         return self.secrets.seen(SECRET, self.secret(name, **labels), changed=False)
+
+    def job(self, meta: ObjectMeta) -> Job:
+        """What a ring decides about a Secret, whatever that is."""
+        view, entry = self.small.view, self.secrets.entry
+        decision = plan(view, entry, TypeMeta("v1", "Secret"), meta)
+        return Job(self.ring, entry, SECRET, meta, decision, (), self.now, view)
 
     def released(self, name: str) -> None:
         """The watch shows that a Secret has lost its shard."""
@@ -438,6 +448,91 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(at_once: int, steps: l
             if isinstance(done, Job):
                 story.secrets.tried(done, MoveResult.MOVED) if do is Do.TRY_AGAIN else story.secrets._placed()
     assert (len(story.secrets.delays), len(story.secrets.retries)) == (0, 0)
+
+
+OUTCOMES = ("written", "conflict", "overtaken", "throttled", "credentials", "no", "gone", "crash", "given up")
+
+
+@given(
+    st.sampled_from(["", "a", "b", "dead"]),
+    st.booleans(),
+    st.lists(st.tuples(st.sampled_from(OUTCOMES), st.sampled_from(["", "a", "b", "dead"]), st.booleans())),
+    st.booleans(),
+)
+def test_whatever_becomes_of_its_steps_a_job_ends_and_takes_nothing_from_a_shard_without_a_proof(
+    shard: str, again: bool, outcomes: list[tuple[str, str, bool]], changes: bool
+) -> None:
+    story, version, proven = Story("a", "b"), 1, False
+    job = story.job(story.secret("x", shard=shard))
+    steps, result, taken = story.ring.carry_out(job, again=again), None, 0
+    endless = itertools.chain(outcomes, itertools.repeat(("written", "a", True)))
+    try:
+        step = next(steps)
+        for (what, where, good), _ in zip(endless, range(200), strict=False):
+            taken, version = taken + 1, version + 1
+            if changes and version == 4:
+                story.given_shards("b", "c")
+            known = Known(story.secret("x", version, shard=where), story.now)
+            outcome: object = None
+            match step:
+                case ProveDead(asked):
+                    assert asked.decision.source not in story.ring.ring.available or changes
+                    proven = good
+                    outcome = A_PROOF if good else None
+                case Write(now, _, proof):
+                    source = now.decision.source
+                    if now.decision.action is Action.MOVE and source not in ("", *story.small.shards):
+                        assert proven
+                        assert proof is A_PROOF
+                    try:
+                        step.check()
+                    except Outdated:
+                        assert changes
+                        outcome = Changed()
+                    else:
+                        assert now.decision.target in story.small.shards
+                        meta = msgspec.structs.replace(now.meta, resource_version=str(version))
+                        outcome = written(now, meta)
+                        if what in ("conflict", "overtaken"):
+                            outcome = Changed(known, Conflict("no") if what == "conflict" else None)
+                case Read():
+                    outcome = known
+                case BackOff():
+                    outcome = good
+            error = ERRORS.get(what) if not isinstance(step, Tell | BackOff) else None
+            if what == "given up":
+                steps.close()
+                break
+            step = (
+                steps.send(outcome) if error is None or isinstance(outcome, Changed) else steps.throw(error())
+            )
+        else:
+            raise AssertionError("it goes on forever")
+    except StopIteration as end:
+        result = end.value
+        assert isinstance(result, MoveResult)
+    assert story.secrets.handled.since(job.key, story.now + 1) != math.inf
+    assert (len(story.secrets.retries) == 1) == (result is MoveResult.FAILED)
+
+
+ERRORS: dict[str, Callable[[], Exception]] = {
+    "throttled": lambda: Throttled("later"),
+    "credentials": lambda: Unauthorized("who"),
+    "no": lambda: Forbidden("a policy"),
+    "gone": lambda: NotFound("gone"),
+    "crash": ZeroDivisionError,
+}
+
+
+def written(job: Job, meta: ObjectMeta) -> ObjectMeta:
+    """The answer to a write that takes effect."""
+    assert job.view is not None
+    labels = dict(meta.labels or {})
+    if job.decision.action is Action.DRAIN:
+        labels[job.view.drain_label] = "true"
+    else:
+        labels[job.view.shard_label] = job.decision.target
+    return msgspec.structs.replace(meta, labels=labels)
 
 
 def _waits(
