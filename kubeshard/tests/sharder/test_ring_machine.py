@@ -37,6 +37,7 @@ from kubeshard.sharding.ring_machine import (
     Read,
     ResourceMachine,
     RingMachine,
+    Scan,
     Step,
     Steps,
     Tell,
@@ -118,7 +119,7 @@ class Story:
 
     def listed(self, *objects: ObjectMeta, scope: ScanScope = ScanScope.ALL) -> list[Job]:
         """A scan shows these Secrets."""
-        scan = self.secrets.scan(scope)
+        scan = Scan(self.secrets, scope)
         (reading,) = scan.begin(SECRET)
         return list(reading.decide([PartialObject(metadata=meta) for meta in objects], self.now))
 

@@ -79,7 +79,7 @@ class Scanner:
 
     async def scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
         """One scan. Does not raise ApiErrors: a failed read is reported, and sets `failed` in the outcome."""
-        scan = sync.scan(scope)
+        scan = Scan(sync, scope)
         error = await self._scanned(scan)
         gone = isinstance(error, KindNotServed)
         if problem := scan.ends(error, gone=gone):

@@ -53,7 +53,6 @@ from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
 from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, ResourceSync, carried_out, supervised
-from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.scans import ScanScope
 from kubeshard.sharding.waiting import SkippedNamespaces
@@ -137,7 +136,7 @@ class UnassignedWatches:
                     places = sync.ring.named_and_selected()
                 for place in watching.keys() - places:
                     watching.pop(place)[1].cancel()
-                unassigned = _unassigned(sync.ring)
+                unassigned = sync.watched
                 for watch, _ in watching.values():
                     watch.select(unassigned)
                 for place in places:
@@ -382,14 +381,6 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
             self._by_namespace[namespace] = known = labels, selecting
             self._remembered += len(selecting) + 1
         return known[1]
-
-
-def _unassigned(ring: Ring) -> Selector:
-    """Selects the objects that have no available shard, as far as a selector can."""
-    view = ring.view
-    if view is None or not view.available or view.releasing:
-        return Selector.absent(shard_label(ring.name))
-    return view.unplaced or Selector.absent(view.shard_label)
 
 
 @asynccontextmanager

@@ -35,7 +35,7 @@ lock (`moves`) |
 | out | |
 |---|---|
 | what is due, and when the next of it is | `due`, `wake_at` |
-| which scan it is, once there is room for it, and the lists to read | `begin`, `scan` |
+| which scan it is, once there is room for it, and the lists to read | `begin`, `Scan` |
 | what to do about one object: read, ask, prove, write | `steps`, `place`, `Scan.carry_out` |
 | what people are told | the ring's report and metrics (`tell_waiting`) |
 
@@ -95,7 +95,7 @@ from kubeshard.core.versions import compare
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER
 from kubeshard.sharding.hash_ring import kind_of_key
-from kubeshard.sharding.names import DRAIN_VALUE, RETURNING, TAKEN
+from kubeshard.sharding.names import DRAIN_VALUE, RETURNING, TAKEN, shard_label
 from kubeshard.sharding.planner import (
     NOT_SELECTED,
     NOT_SHARDED,
@@ -773,14 +773,22 @@ class ResourceMachine:
 
     # What waits
 
+    @property
+    def watched(self) -> Selector:
+        """The objects without an available shard, as far as a selector can tell: what to watch."""
+        view = self.ring.view
+        if view is None or not view.available or view.releasing:
+            return Selector.absent(shard_label(self.ring.name))
+        return view.unplaced or Selector.absent(view.shard_label)
+
     def seen(self, kind: Kind, meta: ObjectMeta, *, changed: bool) -> Job | None:
         """A watch, or a list of unassigned objects, shows an object. Returns how it is to be assigned now (`place`);
         None if that is not necessary, or comes later. `changed`: it has just changed, so its shard may want it back.
         """
-        job = self.unplaced(kind, meta)
+        job = self._unplaced(kind, meta)
         return None if job is not None and changed and self._delayed(job) else job
 
-    def unplaced(self, kind: Kind, meta: ObjectMeta) -> Job | None:
+    def _unplaced(self, kind: Kind, meta: ObjectMeta) -> Job | None:
         """The assignment of an object that a watch or a list shows, if the ring wants it and it has no available shard:
         the webhook missed it, it has lost its shard, or somebody has written the name of a shard that does not exist.
         Controlled objects may be assigned whatever their owners do (`ANY_OWNER`): nobody works on them.
@@ -846,7 +854,7 @@ class ResourceMachine:
                 except ApiError:
                     self.request(ScanScope.MISPLACED, self.ring.clock.monotonic() + LOOKED_AT_AGAIN)
                     return MoveResult.WAITING
-                again = self.unplaced(job.kind, job.meta)
+                again = self._unplaced(job.kind, job.meta)
                 if again is None or again.decision.action is Action.LOOK_UP:
                     return MoveResult.NOTHING
                 job = again
@@ -1024,10 +1032,6 @@ class ResourceMachine:
             return self._ahead[priority][1]
         now = self.ring.clock.monotonic()
         return now + self.schedule.wait(priority, now)
-
-    def scan(self, scope: ScanScope) -> Scan:
-        """Begins a scan."""
-        return Scan(self, scope)
 
     def begin(self, priority: ScanPriority) -> DueScan | None:
         """There is room for a scan that was `due`. Returns what to scan; None if that is needed no more."""
