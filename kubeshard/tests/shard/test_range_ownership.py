@@ -128,6 +128,20 @@ def test_what_was_listed_in_an_earlier_term_does_not_count() -> None:
     assert made.state(0) is W
 
 
+def test_nothing_writes_to_what_is_idle_and_waits_for_other_buckets_to_be_acknowledged() -> None:
+    buckets = Buckets(2, "uid")
+    made = RangeOwnership("a", buckets)
+    made.seen(Assignment.of(buckets, {bucket: Place("a", "", 1) for bucket in range(2)}))
+    made.listed(made.terms)
+    made.seen(Assignment.of(buckets, {bucket: Place("a", "b", 2) for bucket in range(2)}))
+    assert made.idle({0}) == []
+    assert made.state(0) is D
+    assert [made.may_write(bucket) for bucket in range(2)] == [False, True]
+    made.seen(Assignment.of(buckets, {bucket: Place("a", "", 3) for bucket in range(2)}))
+    made.listed(made.terms)
+    assert made.may_write(0)
+
+
 def test_a_run_of_an_earlier_term_writes_no_more() -> None:
     made = ownership(*OURS)
     term = made.term(0)

@@ -201,9 +201,11 @@ class RangeOwnership:
         return held.term if held is not None and held.state is State.ACQUIRING else None
 
     def may_write(self, bucket: int, term: int | None = None) -> bool:
-        """Whether a run that started in this term, or in the present one, may still write."""
+        """Whether a run that started in this term, or in the present one, may still write; and whatever else writes to
+        the bucket. Not once it is idle, even if its acknowledgement waits for others: nobody waits for such a write.
+        """
         held = self._held.get(bucket)
-        if held is None or held.state not in (State.OWNED, State.DRAINING):
+        if held is None or held.idle or held.state not in (State.OWNED, State.DRAINING):
             return False
         return term is None or held.term == term
 
