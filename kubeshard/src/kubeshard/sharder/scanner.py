@@ -148,6 +148,8 @@ class Scanner:
         objects = self._client.list(form, reading.place, label_selector=selector, on_restart=restarted)
         pages = objects.pages() if patience is None else _patient(objects.pages(), patience)
         async for page in pages:
+            if tasks.full:  # what others write meanwhile is not written again
+                await tasks.room()
             self._go_on(limit)
             for job in reading.decide(page, objects.read_at):
                 if job.decision.action is Action.LOOK_UP:
@@ -159,6 +161,8 @@ class Scanner:
                     await tasks.room()
                     reading.waited()
                     self._go_on(limit)
+            if reading.over:
+                return
         reading.ended()
 
     async def _look_up(self, scan: Scan, job: Job) -> None:

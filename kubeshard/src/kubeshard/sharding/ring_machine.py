@@ -1284,6 +1284,8 @@ class Reading:
         self.place = place
         self.kind = kind
         self.selector = selector
+        self.over = False
+        """Whether nothing is to be done about further pages: the ring has ended, say."""
         self._of = of
         self._draining = draining
         self._read: float | None = None
@@ -1318,6 +1320,7 @@ class Reading:
                 view, namespace, selected, self._waited = ring.view, "", None, False
                 urgent = scan.leaves_to_urgent(self._read)
             if view is None:
+                self.over = True
                 return
             meta = obj.metadata
             if holders is not None:
