@@ -24,12 +24,10 @@ from kubeshard.shard import label_restorer
 from kubeshard.shard.label_restorer import LabelRestorer, Losses
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.shard.stale_guard import FirstRuns
-from kubeshard.sharder import moves
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharding import waiting
+from kubeshard.sharding import ring_machine, waiting
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import drain_label, shard_label
-from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_machine import Job
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
@@ -116,8 +114,10 @@ async def beside_a_sharder(
         yield team
 
 
-def as_go(job: Job, view: RingView) -> MergePatch:
+def as_go(job: Job) -> MergePatch:
     """A move of the Go sharder: the webhook adds the label."""
+    view = job.view
+    assert view is not None
     labels = {view.shard_label: None, view.drain_label: None}
     return MergePatch({"metadata": {"resourceVersion": job.meta.resource_version, "labels": labels}})
 
@@ -429,7 +429,7 @@ async def test_a_controlled_object_that_a_webhook_gave_to_another_shard_is_that_
         children = Owners(world, GroupResource("", "configmaps"))
         with pytest.MonkeyPatch.context() as patching:
             patching.setattr(Losses, "has", lambda *_: True)
-            patching.setattr(moves, "_move_by_version", as_go)
+            patching.setattr(ring_machine, "move_by_version", as_go)
             team.shard("s3", mode="shard")
             await team.until_settled(*SHARDS, "s3")
             await asyncio.sleep(5)
