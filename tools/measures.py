@@ -314,7 +314,7 @@ MEASURES = (
         "time to notice an eviction",
         "an evicted shard keeps its objects until it cannot act any more",
         "taken alive",
-        ("hang", "late"),
+        ("hang", "late", "cut"),
         ((shard_states, "is_evicted", lambda lease: False),),
         minutes=20.0,
     ),
