@@ -82,6 +82,7 @@ async def test_what_waits_in_a_ring_by_ranges_is_measured_and_so_is_an_assignmen
     async with SimulatedCluster() as world:
         await world.install()
         first, buckets = shard_by_ranges(world, "s0", "r"), {"group": "", "resource": "buckets"}
+        await world.until(lambda: leads(first, "sharder-r"), within=10)
         second = shard_by_ranges(world, "s1", "r")
         await asyncio.sleep(10)
         refuse(second, "PATCH", "/configmaps/ranges-r")

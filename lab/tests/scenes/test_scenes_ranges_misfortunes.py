@@ -623,4 +623,4 @@ def test_nothing_is_shared_out_by_ranges_while_a_shard_by_labels_is_left(
             assert await fleet.until_settled("s2") < 10
 
     simulate(scene)
-    assert "s1 takes objects by labels" in caplog.text
+    assert "those that take objects by labels have ended: s1" in caplog.text

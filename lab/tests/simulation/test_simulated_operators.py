@@ -260,12 +260,13 @@ def test_a_write_to_an_object_that_is_gone_is_answered_as_a_server_does() -> Non
 
 def test_a_create_that_follows_from_a_stale_read_is_noticed() -> None:
     stale = tuple(TimedFault(float(after), "stale_front", f"1/{after}") for after in (2, 20, 40, 60))
-    result = play_operator(
-        Script(seed=1, minutes=2, objects=3, operator=operator(TWICE), faults=stale),
-        AUTHOR,
-        until="stale read",
-    )
-    assert "its cache lacks default/map-" in result.breaks[0]
+    found = list[str]()
+    for seed in range(1, 7):  # whether a run meets such a server is drawn
+        script = Script(seed=seed, minutes=2, objects=3, operator=operator(TWICE), faults=stale)
+        found += play_operator(script, AUTHOR, until="stale read").breaks
+        if found:
+            break
+    assert "its cache lacks default/map-" in found[0]
 
 
 @pytest.mark.parametrize(
