@@ -5,7 +5,8 @@
     Scan, Reading      one scan of it: what to read, and what to do about each object
 
 This is the life of an object. What to do with one is always decided anew, from it as it was read and the ring as it is
-(`planner`), and done by one compare-and-swap patch (`carry_out`):
+(`planner`), and done by a compare-and-swap patch (`carry_out`). When it is looked at again, say the tables of `scans`
+and `waiting`; whatever is missed, by the full scan every `sync_period`:
 
 | what happens to it | who sees it, and what that leads to | what it waits for, and who may stop it |
 |---|---|---|
@@ -14,15 +15,20 @@ This is the life of an object. What to do with one is always decided anew, from 
 want it back (`_delayed`) |
 | its shard is lost | `lease_changed`: an urgent scan moves it | the take-over of the Lease (`lease_machine`), which \
 many failures at once hold up; a proof that the shard is dead; a confirmation, with strict hand-over |
+| somebody removes or changes its label | the webhook, or its shard, puts it back; one that names a shard that does \
+not exist is that of a lost one | |
 | the hash ring names another shard | `members_changed`: a scan of all sets the drain label; the shard removes both \
-labels; then as in the first row | a run that does not end, until the ring evicts the shard |
-| its owner is on another shard | a scan of the controlled moves it, without a drain | the end of its owner's drain \
-(`draining_owners`); a read of its owner, which has to be there already (`AskOwner`) |
-| the ring is being deleted | a scan of all takes the labels away | a shard that lives: the drain comes first |
+labels; then as in the first row | a run that does not end: for ever, unless the ring evicts shards (`drainTimeout`) |
+| the key of its owner belongs to another shard | a scan of the controlled moves it, without a drain | the end of its \
+owner's drain (`draining_owners`); a read of its owner, which has to be there already (`AskOwner`) |
+| the ring is cleaned up: it has the finalizer and is deleted | a scan of all takes the labels away | a shard that \
+lives: the drain comes first |
 | the ring selects it no more | nobody moves it: it keeps its labels | |
+| the ring selects its namespace, or etcd is restored | the driver asks for a scan of all | |
 | a write meets another one | it is read and decided about again, `TRIES` times | others who write it; another ring's \
 lock (`moves`) |
-| a write is refused | `failed`: it is tried again (`waiting`), and the ring's status says why | that the refusal ends |
+| a write is refused, or gets no answer | `failed`: it is read and tried again (`waiting`); if that lasts, the ring's \
+conditions say why (docs/alerts.md) | that the refusal ends |
 
 | in | |
 |---|---|
@@ -49,9 +55,11 @@ resource, its shards and its namespaces; every further attempt begins with a new
 the object as it was read for that decision. So a shard that returned keeps its objects, resources that left the ring
 are not touched, and a label value that is written names an available shard. Objects are taken from a dead shard only
 with a proof of its death that was started after the object was read. `docs/design/taking-from-the-dead.md` explains why
-such a patch cannot take an object from a shard that works again. A controlled object leaves a live shard only if its
-owner, as it was read after the decision, is where the object goes. A movement is counted only when the response names
-the target; a failure of one object (deleted, changed, rejected) does not affect others.
+such a patch cannot take an object from a shard that works again. One that is under way when the shard returns is
+stopped by the shard: before it works, it gives each object with its name a new version (`RETURNING`), and takes `TAKEN`
+away. A controlled object leaves a live shard only if its owner, as it was read after the decision, is where the object
+goes, or is gone. A movement is counted only when the response names the target; a failure of one object (deleted,
+changed, rejected) does not affect others.
 
 Guaranteed of what is controlled: an object is not moved away from a live shard before the drain of its owner was
 requested, and not while that drain is pending. So it waits while its owner is known to be drained, or the drain could
@@ -136,8 +144,8 @@ from kubeshard.sharding.waiting import (
 LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
 CONTROLLED_FIRST = 3.0
 TOLD_TOGETHER = 1.0
-LOOKED_AT_AGAIN = 5.0
 """Seconds for which news of refusals are collected."""
+LOOKED_AT_AGAIN = 5.0
 
 TRIES, TRIES_BY_VERSION = 6, 3
 """Of an object that changes again and again."""
@@ -163,8 +171,8 @@ class Known(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A decision about one object, with the ring's entry and its owners' drains (`draining` of `plan`), all as they
-    were when the object was read. Carrying it out starts with a new decision.
+    """A decision about one object, with the ring's entry as it was when the object was read. `draining` (see `plan`) is
+    always what is known now. When it is carried out, the decision is checked just before each write.
     """
 
     sync: RingMachine[Any]
@@ -430,7 +438,7 @@ class RingMachine(Generic[S]):
                 sync.request(ScanScope.CONTROLLED, self.ring.clock.monotonic())
 
     def refused(self, resource: GroupResource, decision: Decision) -> None:
-        """A write was rejected, or it is not known whether it takes effect."""
+        """The object was not written: rejected, unproven, or it is not known whether the write takes effect."""
         if (sync := self.resources.get(resource)) is None or not sync.entry.main:
             return
         if decision.action is Action.DRAIN:
@@ -439,9 +447,10 @@ class RingMachine(Generic[S]):
             sync.pending_drains.not_placed(decision.key)
 
     def carry_out(self, job: Job, *, again: bool = False) -> Steps:
-        """One compare-and-swap patch, or none. After a conflict it decides again, from what was read then, at most
-        `TRIES` times, after `TRIES_BY_VERSION` of them guarded by a test of the shard label instead of the
-        resourceVersion (an object written all the time). What goes wrong, even unexpectedly, fails for this object
+        """One compare-and-swap patch, or none. After a conflict (also: a failed test of a JSON patch) it decides again,
+        from what was read then, at most `TRIES` times; after `TRIES_BY_VERSION` of them, an object that is written all
+        the time is first marked (`TAKEN`), and then patched with a test of the shard label instead of the
+        resourceVersion. What goes wrong, even unexpectedly, fails for this object
         only, and is left to the retries. A process that lost leadership leaves the job to the new leader. `again`: the
         object is read first.
         """
@@ -791,7 +800,8 @@ class ResourceMachine:
     def _unplaced(self, kind: Kind, meta: ObjectMeta) -> Job | None:
         """The assignment of an object that a watch or a list shows, if the ring wants it and it has no available shard:
         the webhook missed it, it has lost its shard, or somebody has written the name of a shard that does not exist.
-        Controlled objects may be assigned whatever their owners do (`ANY_OWNER`): nobody works on them.
+        Controlled objects are assigned whatever their owners do, as nobody works on them; a new decision about one that
+        has a shard by then makes it wait (`ANY_OWNER`).
         """
         ring, entry = self.ring, self.entry
         view = ring.view
