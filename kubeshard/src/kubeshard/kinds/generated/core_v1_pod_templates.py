@@ -1111,7 +1111,7 @@ class HostPathVolumeSource(Struct):
     created there as needed with file mode 0755, having the same group and ownership with Kubelet. - `"File"`
     A file must exist at the given path - `"FileOrCreate"` If nothing exists at the given path, an empty file
     will be created there as needed with file mode 0644, having the same group and ownership with Kubelet. -
-    `"Socket"` A UNIX socket must exist at the given path One of , BlockDevice, CharDevice, Directory,
+    `"Socket"` A UNIX socket must exist at the given path One of "", BlockDevice, CharDevice, Directory,
     DirectoryOrCreate, File, FileOrCreate, Socket.
     """
 
