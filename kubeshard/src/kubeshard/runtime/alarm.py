@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from typing import Protocol
 
 from kubeshard.runtime.clock import Clock
@@ -80,9 +79,7 @@ class KernelAlarm:
 
 def default_alarm(clock: Clock) -> Alarm:
     """The kernel's if there is one."""
-    if sys.platform == "linux" and sys.maxsize > 2**32:
-        try:
-            return KernelAlarm()
-        except (OSError, AttributeError):  # a sandbox without them
-            pass
-    return SleepAlarm(clock)
+    try:
+        return KernelAlarm()
+    except (OSError, AttributeError):
+        return SleepAlarm(clock)

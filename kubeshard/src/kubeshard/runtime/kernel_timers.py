@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import math
 import os
+import sys
 from typing import Self
 
 CLOCK_MONOTONIC = 1
 CLOCK_BOOTTIME = 7
 ABSOLUTE = 1
+
+HERE = sys.platform == "linux" and sys.maxsize > 2**32
+"""Whether this is 64-bit Linux. A sandbox may refuse them all the same."""
 
 
 class _TimeSpec(ctypes.Structure):
@@ -38,6 +43,8 @@ class TimerDescriptor:
     """
 
     def __init__(self, clock: int, flags: int = 0) -> None:
+        if not HERE:
+            raise OSError(errno.ENOSYS, "kernel timer: not 64-bit Linux")
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.number = self._checked(
             self._libc.timerfd_create(clock, flags | os.O_CLOEXEC)

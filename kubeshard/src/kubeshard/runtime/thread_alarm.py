@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import threading
 import time
 from functools import lru_cache
@@ -75,9 +74,7 @@ class ConditionAlarm:
 
 def thread_alarm() -> ThreadAlarm:
     """The kernel's if there is one."""
-    if sys.platform == "linux" and sys.maxsize > 2**32:
-        try:
-            return KernelThreadAlarm()
-        except (OSError, AttributeError):  # a sandbox without them
-            pass
-    return ConditionAlarm()
+    try:
+        return KernelThreadAlarm()
+    except (OSError, AttributeError):
+        return ConditionAlarm()

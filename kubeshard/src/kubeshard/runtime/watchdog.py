@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.init_process import is_init
-from kubeshard.runtime.kernel_timers import ABSOLUTE, CLOCK_BOOTTIME, TimerSpec
+from kubeshard.runtime.kernel_timers import ABSOLUTE, CLOCK_BOOTTIME, HERE, TimerSpec
 from kubeshard.runtime.logs import get_logger
 
 EXIT_CODE = 137
@@ -147,7 +146,7 @@ def default_watchdog(clock: Clock) -> Watchdog:
     """
     if is_init():
         raise NoSignals
-    if sys.platform == "linux" and sys.maxsize > 2**32:
+    if HERE:
         try:
             return KernelWatchdog()
         except (OSError, AttributeError) as error:
