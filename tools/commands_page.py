@@ -32,7 +32,7 @@ MORE = {
     "kubeshard demo": "[one of the shards is the sharder](in-manager-sharding.md)",
     "kubeshard init": "[the tutorial](tutorial.md), [webhooks](admission-webhooks.md)",
     "kubeshard run": "[webhooks that a cluster calls on your machine](how-to/ship.md#develop-webhooks), "
-    "[webhooks that OLM registers](how-to/ship.md#the-bundle), [the log](how-to/observe.md#log)",
+    "[the log](how-to/observe.md#log)",
     "kubeshard apiserver": "[the embedded API server](apiserver.md), "
     "[sharded lists and watches](apiserver.md#sharded-lists-and-watches)",
     "kubeshard sharder": "[installing it](install.md), [its configuration](configuration.md#sharderconfig)",

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from kubeshard.core.errors import ConfigurationError
+from kubeshard import Manager
+from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.errors import ConfigurationError, NotFound
 from kubeshard.runtime.asgi import Limits
 from kubeshard.runtime.certificate_authority import new_authority, new_client_leaf
 from kubeshard.runtime.clock import SystemClock
@@ -19,6 +21,7 @@ from kubeshard.webhook.certificates import CertificateSource, Identity, ServingC
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
 from kubeshard.webhook.selfsigned import renewed
 from kubeshard.webhook.server import WebhookServer
+from kubeshard.webhook.typed import validates
 from kubeshard.webhook.webhooks import Webhooks
 from kubeshard_apiserver.testing import MemoryApi
 
@@ -186,6 +189,29 @@ async def test_webhooks_that_somebody_else_registers_are_served_without_knowing_
         async with asyncio.timeout(5):
             while webhooks.unready():  # noqa: ASYNC110 - what a readiness probe does
                 await asyncio.sleep(0.005)
+        running.cancel()
+
+
+async def test_a_manager_whose_webhooks_others_register_serves_them_and_registers_none(
+    kube_memory: MemoryApi,
+) -> None:
+    @validates(ConfigMap)
+    def checked(_: ConfigMap) -> None: ...
+
+    webhooks = Webhooks("notes", [checked], namespace="notes", host="127.0.0.1", port=0)
+    async with kube_memory.client() as client, asyncio.TaskGroup() as tasks:
+        made = Manager(servers=[webhooks], client=client, status_pages=None)
+        made.only_serve_webhooks(Given())
+        assert list(made.grants()) == []
+        running = tasks.create_task(made.run())
+        async with asyncio.timeout(20):
+            await made.webhooks_registered()
+            while webhooks.unready():  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+        with pytest.raises(NotFound):
+            await client.raw(
+                "GET", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/notes"
+            )
         running.cancel()
 
 

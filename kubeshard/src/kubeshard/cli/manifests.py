@@ -16,18 +16,9 @@ from kubeshard.commands.provided import CommandsInOrder
 from kubeshard.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from kubeshard.manifests.operator_bundle import Icon
     from kubeshard.manifests.value_types import Values
 
-_PICTURES = {
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-}
-
-FORMS = ["helm", "kustomize", "olm"]
+FORMS = ["helm", "kustomize"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -208,20 +199,13 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
     "--format",
     "form",
     type=click.Choice(FORMS),
-    help="Write files instead of printing: a Helm chart, of which the values are the defaults, a kustomization, "
-    "or a bundle for the Operator Lifecycle Manager.",
+    help="Write files instead of printing: a Helm chart, of which the values are the defaults, or a kustomization.",
 )
 @click.option(
     "--folder",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
     help="Where to write them (default: the format's name).",
-)
-@click.option(
-    "--icon",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A picture for --format olm, which catalogs show: SVG, PNG, JPEG or GIF.",
 )
 @values_options
 @output_option
@@ -231,7 +215,6 @@ def operator(
     dashboard_files: tuple[Path, ...],
     form: str | None,
     folder: Path | None,
-    icon: Path | None,
     settings: tuple[str, ...],
     file: Path | None,
     output: str,
@@ -244,7 +227,6 @@ def operator(
     verify it; that of a sharder is verified.
     """
     from kubeshard.manifests.operator import LONGEST_OPERATOR, operator_objects
-    from kubeshard.manifests.operator_bundle import operator_bundle, unsaid
     from kubeshard.manifests.operator_files import operator_chart, operator_kustomization
     from kubeshard.manifests.values import OperatorValues, chosen
 
@@ -254,24 +236,14 @@ def operator(
     name = label(name or program_name(target), "--name", LONGEST_OPERATOR)
     values = chosen(OperatorValues, _file(file), settings)
     own = {label(f"{name}-{each.stem}", "--dashboard"): _dashboard(each) for each in dashboard_files}
-    picture = _icon(icon)
-    if picture and form != "olm":
-        raise ConfigurationError("--icon: it is for --format olm")
     if form is None:
         if folder is not None:
             raise ConfigurationError("--folder: add --format, which says what to write there")
         print_objects(operator_objects(manager, target, name, values, own), output)
         return
-    if form == "olm":
-        files = operator_bundle(manager, target, name, values, own, picture)
-    else:
-        make = operator_chart if form == "helm" else operator_kustomization
-        files = make(manager, target, name, values, own)
+    make = operator_chart if form == "helm" else operator_kustomization
+    files = make(manager, target, name, values, own)
     click.echo(f"wrote {_write(files, folder or Path(form))}", err=True)
-    if form == "olm" and (missing := unsaid(values.about, picture)):
-        click.echo(
-            f"catalogs will leave these blank, because they are not set: {', '.join(missing)}", err=True
-        )
 
 
 def _write(files: Mapping[str, str], folder: Path) -> Path:
@@ -285,17 +257,6 @@ def _write(files: Mapping[str, str], folder: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return folder
-
-
-def _icon(path: Path | None) -> Icon | None:
-    from kubeshard.manifests.operator_bundle import Icon
-
-    if path is None:
-        return None
-    kind = _PICTURES.get(path.suffix.lower())
-    if kind is None:
-        raise ConfigurationError(f"--icon {path}: the name has to end with one of {', '.join(_PICTURES)}")
-    return Icon(kind, path.read_bytes())
 
 
 def _dashboard(path: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from kubeshard.manager.other_clusters import ClusterSource
 from kubeshard.manager.pages import StatusPages, StatusPagesServer
 from kubeshard.manager.roles import manager_grants
 from kubeshard.manager.runnable import Runnable
-from kubeshard.manager.servers import AnyServer, BehindService, Called, Converting
+from kubeshard.manager.servers import AnyServer, BehindService, Converting
 from kubeshard.manager.settings import Processes, processes_of
 from kubeshard.runtime.processors import processor_limit, processors
 from kubeshard.runtime.world import World
@@ -82,8 +82,6 @@ class DeploymentNeeds(NamedTuple):
     conversions: Mapping[str, Converting]
     """The servers that convert between the versions of a kind, by the name of its definition."""
     sharding: Membership | None
-    called: Sequence[Called]
-    """The servers of webhooks."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -213,5 +211,4 @@ class Declaration:
                 name: each for each in self.servers if isinstance(each, Converting) for name in each.converted
             },
             sharding=self.sharding,
-            called=[each for each in self.servers if isinstance(each, Called)],
         )

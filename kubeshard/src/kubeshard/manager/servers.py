@@ -101,10 +101,6 @@ class Called(Protocol):
         """Registers nothing, and serves with these certificates."""
         ...
 
-    def manifests(self, ca_bundle: str = "", *, namespace: str | None = None) -> list[dict[str, Any]]:
-        """The webhook configurations that it registers."""
-        ...
-
     async def registered(self) -> None:
         """Returns once the API server knows where to call."""
         ...

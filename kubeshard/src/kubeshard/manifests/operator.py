@@ -1,5 +1,5 @@
 """A description (`template`) of an operator's objects, from what its manager declares: what is printed, and what a
-chart, a kustomization and an OLM bundle of the operator consist of.
+chart and a kustomization of the operator consist of.
 """
 
 from __future__ import annotations

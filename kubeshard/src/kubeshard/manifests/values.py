@@ -321,16 +321,14 @@ class Maintainer(Values):
 
 
 class About(Values):
-    """`description` is a sentence; `url` the project's home; `provider` who publishes it; `channel` OLM's."""
+    """`description` is a sentence; `url` the project's home."""
 
     version: Annotated[str, Meta(pattern=SEMANTIC_VERSION)] = "0.1.0"
     display_name: str = ""
     description: str = ""
     url: str = ""
-    provider: str = ""
     maintainers: tuple[Maintainer, ...] = ()
     keywords: tuple[str, ...] = ()
-    channel: DnsLabel = "stable"
 
 
 class OperatorValues(Values):
@@ -416,9 +414,9 @@ class OperatorValues(Values):
     extra_env: ExtraEnv = ()
     extra_volumes: ExtraVolumes = ()
     extra_volume_mounts: ExtraVolumeMounts = ()
-    about: Annotated[
-        About, Meta(description="What a Helm chart or an OLM bundle says about the operator.")
-    ] = field(default_factory=About)
+    about: Annotated[About, Meta(description="What a Helm chart says about the operator.")] = field(
+        default_factory=About
+    )
 
 
 class ChartValues(OperatorValues):

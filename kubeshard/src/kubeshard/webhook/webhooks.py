@@ -195,7 +195,7 @@ class Webhooks:
 
     def only_serve(self, certificates: CertificateSource) -> None:
         """Serves with these certificates, for whatever names they are, and registers nothing; before it runs. For
-        another program that does both, such as the Operator Lifecycle Manager.
+        installations in which another program does both.
         """
         self._given, self._register, self._names_are_known = certificates, False, False
 
