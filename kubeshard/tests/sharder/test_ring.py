@@ -34,6 +34,7 @@ from kubeshard.sharding.conditions import ASSIGNMENT_STUCK, CLEANED_UP, LEASES_W
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import (
     CLEAN_UP_FINALIZER,
+    DELIVERY_ANNOTATION,
     EVICTED_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
     RING_LABEL,
@@ -275,6 +276,25 @@ def test_the_few_namespaces_of_a_ring_are_found_anew_when_one_of_them_changed(fe
     assert small.ring.selected(5, 10) == (None if few == 5 else ("more", "ns-0"))
     small.become(SECRETS, selector=LabelSelector(match_labels={"space": "of-nobody"}))
     assert small.ring.selected(5, 10) == ()
+
+
+def test_that_keys_differ_from_the_go_sharders_is_told_only_while_one_may_work_on_the_ring() -> None:
+    small = SmallRing("a", resources=(SECRETS,))
+    owner = OwnerKind(GroupResource("", "secrets"), main=True, namespaced=False)
+    owned = OwnerKind(CONFIG_MAPS, main=False, namespaced=True)
+    owners = {GroupKind("", "Secret"): owner, GroupKind("", "ConfigMap"): owned}
+    small.kinds, small.learned = {CONFIG_MAPS: owners}, 1
+    report, by_labels = small.ring.report, small.resource
+    assert small.view is not None
+    assert CONFIG_MAPS in report.keys_differing
+    meta = msgspec.structs.replace(by_labels.metadata, annotations={DELIVERY_ANNOTATION: "Ranges"})
+    by_ranges = msgspec.structs.replace(by_labels, metadata=meta)
+    small.rings.apply(Updated(by_labels, by_ranges))
+    assert small.view is not None
+    assert not report.keys_differing
+    small.rings.apply(Updated(by_ranges, by_labels))
+    assert small.view is not None
+    assert CONFIG_MAPS in report.keys_differing
 
 
 def test_a_changed_spec_is_scanned_in_full_and_a_changed_status_is_not() -> None:

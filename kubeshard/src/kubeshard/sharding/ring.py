@@ -331,7 +331,7 @@ class Ring:
     async def look_up(self, entry: RingEntry, meta: ObjectMeta) -> None:
         """After Action.LOOK_UP: reads what is missing for a decision about the object. Raises ApiError."""
         if self._inputs.chains is not None and (view := self.view) is not None:
-            self.report.keys_differ(entry.resource, "what controlled objects control")
+            self._tell_key(entry.resource, "what controlled objects control")
             await self._inputs.chains.look_up(view, entry, meta)
 
     def controls_others(self, meta: ObjectMeta) -> bool:
@@ -423,6 +423,8 @@ class Ring:
         return self.resource.by_ranges
 
     def _read_delivery(self) -> None:
+        if self.by_ranges:
+            self.report.keys_differing = {}
         try:
             self.ranges, self.report.ranges_problem = self.resource.ranges, ""
         except ValueError as error:
@@ -488,7 +490,11 @@ class Ring:
         for resource, kinds in owner_kinds.items():
             namespaced = any(each.resource == resource and each.namespaced for each in kinds.values())
             if namespaced and any(each.main and not each.namespaced for each in kinds.values()):
-                self.report.keys_differ(resource, "what cluster-scoped objects control in namespaces")
+                self._tell_key(resource, "what cluster-scoped objects control in namespaces")
+
+    def _tell_key(self, resource: GroupResource, which: str) -> None:
+        if not self.by_ranges:  # no Go sharder works on such a ring
+            self.report.keys_differ(resource, which)
 
     def _namespaces(self, without: tuple[str, ...]) -> Container[str] | None:
         selector = self._selector
