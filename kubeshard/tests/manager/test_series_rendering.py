@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, Summary, generate_latest
+from prometheus_client.core import GaugeHistogramMetricFamily, GaugeMetricFamily, Metric, UnknownMetricFamily
+from prometheus_client.registry import Collector
 
 from kubeshard.manager.fast_metrics import SAMPLES, render
 from kubeshard.manager.http import pages_app
 from kubeshard.manager.metrics import Metrics
+
+
+class _Unusual(Collector):
+    """What the text format lacks."""
+
+    def collect(self) -> Iterator[Metric]:
+        sizes = GaugeHistogramMetricFamily("queue_sizes", "Of queues.", labels=["queue"])
+        sizes.add_metric(["a"], [("1.0", 2), ("+Inf", 3)], 4.0)
+        yield sizes
+        dated = GaugeMetricFamily("dated", "With a time.", labels=["of", "in"])
+        dated.add_metric(["first", "b"], 1.0)
+        dated.add_metric(["a", "b"], -0.0, timestamp=1234.5)
+        yield dated
+        yield UnknownMetricFamily("unknown", "100 % (of something).", value=1e21)
 
 
 def many(count: int) -> CollectorRegistry:
@@ -21,7 +38,8 @@ def many(count: int) -> CollectorRegistry:
     Histogram("durations", "A histogram.", registry=registry).observe(1.0)
     Counter("things", "A counter.", ["of"], registry=registry)
     Summary("sizes", "A summary.", registry=registry).observe(2.0)
-    Info("build", "An info.", registry=registry).info({"version": "1"})
+    Info("build", "An info.", registry=registry).info({"version": 'a "quoted" one'})
+    registry.register(_Unusual())
     return registry
 
 
