@@ -5,7 +5,6 @@ there, for all sets of values, as YAML, as a kustomization and as a chart. The l
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
@@ -22,7 +21,7 @@ from kubeshard.manifests.kustomization import COMPONENTS
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.operator_files import operator_chart, operator_kustomization
 from kubeshard.manifests.sharder import sharder_objects
-from kubeshard.manifests.template import symbol
+from kubeshard.manifests.template import Chosen, pieces
 from kubeshard.manifests.values import OperatorValues, SharderValues, chosen
 from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard_apiserver.testing.assets import find_assets
@@ -113,12 +112,10 @@ def test_a_name_of_nothing_is_found() -> None:
         assert dangling(json.loads(wrong), around(files.RING, "operator")), instead
 
 
-def test_no_symbol_is_part_of_another_or_of_two_that_meet() -> None:
-    words = ["name", "names", "namespace", "space", "chosen", "kubeshard", "a"]
-    made = [symbol(each) for each in words]
-    for order in (made, made[::-1]):
-        for one, two, between in product(made, made, ("", "-", ":")):
-            assert re.findall("|".join(order), one + between + two) == [one, two]
+def test_no_mark_of_a_place_is_part_of_another_or_of_two_that_meet() -> None:
+    places = [Chosen(each) for each in ("name", "names", "namespace", "space", "chosen", "kubeshard", "a")]
+    for one, two, between in product(places, places, ("", "-", ":")):
+        assert pieces(f"{one}{between}{two}") == [one, *filter(None, [between]), two]
 
 
 @pytest.mark.kube

@@ -27,7 +27,7 @@ def test_a_setting_wins_over_a_file_and_a_file_over_the_defaults() -> None:
         (["replicas=many"], "value replicas: Expected `int`"),
         (["replicas=0"], "value replicas: Expected `int` >= 1"),
         (["replica=3"], "there is no value replica: did you mean replicas?"),
-        (["colour=red"], "there is no value colour: there are image, imagePullPolicy"),
+        (["colour=red"], "there is no value colour: there are image, replicas"),
         (["resources.limit.memory=1Gi"], "there is no value resources.limit: did you mean resources.limits?"),
         (["image="], "there is no value; leave it out"),
         (["namespace=Upper"], "value namespace: expected at most 63 lower-case letters"),

@@ -16,7 +16,7 @@ from kubeshard.commands.provided import CommandsInOrder
 from kubeshard.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from kubeshard.manifests.value_types import Values
+    from kubeshard.manifests.pod_values import Values
 
 FORMS = ["helm", "kustomize"]
 

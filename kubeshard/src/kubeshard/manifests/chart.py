@@ -11,7 +11,7 @@ from typing import Any
 from kubeshard.core.yaml_output import as_yaml
 from kubeshard.manifests.image import WITH_APP_VERSION
 from kubeshard.manifests.output import GENERATED, as_json
-from kubeshard.manifests.sharder import CERT_MANAGER, CERTIFICATE, base_config, dashboard_files, parts
+from kubeshard.manifests.sharder import CERT_MANAGER, CERTIFICATE, base_config, parts
 from kubeshard.manifests.template import helm
 from kubeshard.manifests.values import SharderValues, plain
 from kubeshard.manifests.values_schema import commented, components, schema, table
@@ -31,7 +31,7 @@ def chart() -> Mapping[str, str]:
         "templates/_config.tpl": _config(),
         "templates/NOTES.txt": _NOTES,
         "templates/extra-objects.yaml": GENERATED + _EXTRA,
-        **dashboard_files(),
+        **{path: text for part in parts() for path, text in part.files.items()},
         **templates,
     }
 

@@ -18,20 +18,24 @@ from kubeshard.crd.defining import definition
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.roles import roles
 from kubeshard.manager.servers import Converting
-from kubeshard.manifests.flow_schema import flow_schema
 from kubeshard.manifests.image import image_of
-from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_policy, service_monitor
-from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import with_common
-from kubeshard.manifests.template import Chosen, Each, File, Item, Made, Named, Part, When, symbol, symbolic
+from kubeshard.manifests.template import Chosen, Each, Item, Made, Named, Part, When
 from kubeshard.manifests.values import COMPONENT_LABEL, OperatorValues, plain
-from kubeshard.monitoring.alerting import prometheus_rule
+from kubeshard.manifests.workload import (
+    POD_NAMESPACE,
+    UNVERIFIED,
+    Manifest,
+    Workload,
+    pod_spec,
+    spread,
+    system_namespace,
+)
 from kubeshard.monitoring.grafana import dashboards
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharding.names import APP_LABEL
 
-Manifest = dict[str, Any]
 Dashboards = Mapping[str, Mapping[str, Any]]
 
 INSTANCE_LABEL = "app.kubernetes.io/instance"
@@ -41,14 +45,16 @@ OWN_LABELS = {APP_LABEL, INSTANCE_LABEL, COMPONENT_LABEL}
 LONGEST_OPERATOR = 63 - len("-metrics")
 """Characters of an operator's name: it begins that of a Service."""
 
-NAME, NAMESPACE, ACCOUNT, WATCHED, PROGRAM, INSTANCE = map(
-    symbol, ("name", "namespace", "account", "item", "program", "instance")
-)
-"""Symbols of the name of the operator's objects, its namespace and service account, one of `watchNamespaces`, and two
-labels, which are the name, too, where there is no Helm: what program it is, and which installation of it.
-"""
+NAME = str(Named("name", '(include "operator.fullname" .)'))
+NAMESPACE = str(Named("namespace", ".Release.Namespace"))
+ACCOUNT = str(Named("account", '(include "operator.serviceAccountName" .)'))
+WATCHED = str(Item())
+"""One of `watchNamespaces`."""
+PROGRAM = str(Named("name", '(include "operator.name" .)'))
+INSTANCE = str(Named("name", ".Release.Name"))
+"""Two labels, which are the name, too, where there is no Helm: what program it is, and which installation of it."""
 
-SHARDER = symbol("sharderspace"), symbol("sharderaccount")
+_SHARDER = str(Chosen("ring.sharderNamespace")), str(Chosen("ring.sharderName"))
 
 
 def operator_objects(
@@ -86,18 +92,8 @@ def operator_parts(
         if taken := set(given) & OWN_LABELS:
             raise ConfigurationError(f"value {key}: {min(taken)} is the operator's own; pods are found by it")
     made = _Operator(manager, target, name, chosen["namespace"])
-    symbols: dict[str, Chosen | Named | Item] = {
-        NAME: Named("name", '(include "operator.fullname" .)'),
-        NAMESPACE: Named("namespace", ".Release.Namespace"),
-        ACCOUNT: Named("account", '(include "operator.serviceAccountName" .)'),
-        PROGRAM: Named("name", '(include "operator.name" .)'),
-        INSTANCE: Named("name", ".Release.Name"),
-        WATCHED: Item(),
-        SHARDER[0]: Chosen("ring.sharderNamespace"),
-        SHARDER[1]: Chosen("ring.sharderName"),
-    }
     parts = [
-        replace(part, objects=tuple(symbolic(with_common(_labelled(obj)), symbols) for obj in part.objects))
+        replace(part, objects=tuple(with_common(_labelled(obj)) for obj in part.objects))
         for part in made.parts(own_dashboards or {})
         if part.objects
     ]
@@ -164,14 +160,15 @@ def _replicas(takes_turns: bool, values: OperatorValues) -> int:
 
 
 class _Operator:
-    """`name` and `chosen_namespace` are those that the values name; in objects, they are symbols."""
+    """`name` and `chosen_namespace` are those that the values name; in objects, their marks stand for them."""
 
     def __init__(self, manager: Manager, target: str, name: str, chosen_namespace: str) -> None:
         self._manager = manager
         self._target = target
         self._name = name
         self._chosen_namespace = chosen_namespace
-        self._labels = {APP_LABEL: PROGRAM, INSTANCE_LABEL: INSTANCE, COMPONENT_LABEL: "operator"}
+        labels = {APP_LABEL: PROGRAM, INSTANCE_LABEL: INSTANCE, COMPONENT_LABEL: "operator"}
+        self._workload = Workload(NAME, NAMESPACE, ACCOUNT, labels)
         self._needs = needs = manager.deployment_needs()
         pages = {"health": needs.health, "metrics": needs.metrics}
         webhooks = {_webhook(number): port for number, (_, port, _) in enumerate(needs.services)}
@@ -181,7 +178,7 @@ class _Operator:
         """In the order in which they can be created. Some may be empty."""
         yield Part("namespace", (system_namespace(NAMESPACE, {APP_LABEL: PROGRAM}),), "createNamespace")
         yield Part("crds", tuple(definitions(self._manager, NAMESPACE)), "crds.enabled")
-        yield Part("account", (self._account(),), "serviceAccount.create")
+        yield Part("account", (self._workload.service_account(),), "serviceAccount.create")
         everywhere = tuple(self._roles())
         confined = self._confined()
         if confined:
@@ -193,30 +190,23 @@ class _Operator:
         else:
             yield Part("rights", everywhere)
         yield Part("operator", (*self._services(), self._deployment(bool(confined))))
-        budget = (self._budget(),) if self._needs.takes_turns else ()
+        budget = (self._workload.budget(),) if self._needs.takes_turns else ()
         yield Part("pod-disruption-budget", budget, "podDisruptionBudget.enabled")
         inward = [name for name in self._ports if name != "health"]  # by clients other than the kubelet
-        policy = network_policy(NAME, NAMESPACE, self._labels, inward)
-        yield Part("network-policy", (policy,), "networkPolicy.enabled")
+        yield Part("network-policy", (self._workload.network_policy(inward),), "networkPolicy.enabled")
         yield Part("service-monitor", tuple(self._monitoring()), "serviceMonitor.enabled")
         ring, policies = self._ring()
         yield Part("ring", ring, "ring.enabled")
         yield Part("ring-policies", policies, "ring.enabled", also="ring.policies")
-        yield Part("prometheus-rule", (self._alerts(),), "prometheusRule.enabled")
+        yield Part("prometheus-rule", (self._workload.alerts(),), "prometheusRule.enabled")
         yield Part("dashboards", tuple(self._dashboards(own_dashboards)), "dashboards.enabled")
-        schema = flow_schema(f"{NAME}-leases", NAMESPACE, ACCOUNT, self._labels)
+        schema = self._workload.flow_schema(f"{NAME}-leases")
         yield Part("flow-schema", (schema,) if self._needs.takes_turns else (), "flowSchema.enabled")
-
-    def _account(self) -> Manifest:
-        found = self._object("v1", "ServiceAccount", ACCOUNT)
-        annotations = When("serviceAccount.annotations", Chosen("serviceAccount.annotations"))
-        metadata = {**found["metadata"], "annotations": annotations}
-        return {**found, "metadata": metadata, "automountServiceAccountToken": False}
 
     def _roles(self, namespaces: frozenset[str] | None = None) -> Iterator[Manifest]:
         grants, account = self._manager.grants(namespaces), (NAMESPACE, ACCOUNT)
         for manifest in roles(grants, NAME, namespace=NAMESPACE, account=account):
-            yield {**manifest, "metadata": {**manifest["metadata"], "labels": self._labels}}
+            yield {**manifest, "metadata": {**manifest["metadata"], "labels": self._workload.labels}}
 
     def _confined(self) -> tuple[Manifest, ...]:
         """The roles for `watchNamespaces`; none if the program decides itself what it caches."""
@@ -234,63 +224,33 @@ class _Operator:
                     f"for {self._chosen_namespace}: leave out Webhooks(namespace=), which is then the pod's, or set "
                     f"the value namespace={namespace}"
                 )
-            yield self._service(service, [_service_port("webhook", 443, _webhook(number))])
+            yield self._workload.service(service, ("webhook", 443, _webhook(number)))
         if "metrics" in self._ports:
-            yield self._service(f"{NAME}-metrics", [_service_port("metrics", self._needs.metrics, "metrics")])
+            yield self._workload.service(f"{NAME}-metrics", ("metrics", self._needs.metrics, "metrics"))
 
     def _deployment(self, confinable: bool) -> Manifest:
         alone = {} if self._needs.takes_turns else {"strategy": {"type": "Recreate"}}
-        labels = {**self._labels, "pods": Each("podLabels")}
         annotations = When("podAnnotations", Chosen("podAnnotations"))
-        return {
-            **self._object("apps/v1", "Deployment"),
-            "spec": {
-                "replicas": Chosen("replicas"),
-                **alone,
-                "selector": {"matchLabels": self._labels},
-                "template": {
-                    "metadata": {"labels": labels, "annotations": annotations},
-                    "spec": self._pod(confinable),
-                },
-            },
-        }
+        return self._workload.deployment(self._pod(confinable), annotations, **alone)
 
     def _pod(self, confinable: bool) -> Manifest:
         watched = {"name": "WATCH_NAMESPACE", "value": Made(_joined, "operator.namespaces")}
-        environment = [
-            {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
-            *([When("watchNamespaces", watched)] if confinable else ()),
-            Each("extraEnv"),
-        ]
-        only = container("operator", ["run", self._target], ports=self._ports, environment=environment)
-        only |= {
-            "image": Made(_image, "operator.image"),
-            "imagePullPolicy": Chosen("imagePullPolicy"),
-            "args": [*only["args"], Each("extraArgs")],
-            "securityContext": Chosen("securityContext"),
-            "volumeMounts": When("extraVolumeMounts", Chosen("extraVolumeMounts")),
-        }
-        optional = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "priorityClassName")
-        return {
-            **pod_spec(ACCOUNT, only),
-            "securityContext": Chosen("podSecurityContext"),
-            "topologySpreadConstraints": [
-                Each("topologySpreadConstraints"),
-                *(When("topologySpreadConstraints", each, is_on=False) for each in spread(self._labels)),
-            ],
-            "volumes": When("extraVolumes", Chosen("extraVolumes")),
-            **{name: When(name, Chosen(name)) for name in optional},
-        }
-
-    def _budget(self) -> Manifest:
-        spec = {"maxUnavailable": 1, "selector": {"matchLabels": self._labels}}
-        return {**self._object("policy/v1", "PodDisruptionBudget"), "spec": spec}
+        found = pod_spec(
+            ACCOUNT,
+            "operator",
+            Made(_image, "operator.image"),
+            ["run", self._target],
+            ports=self._ports,
+            environment=[POD_NAMESPACE, *([When("watchNamespaces", watched)] if confinable else ())],
+        )
+        constraints = "topologySpreadConstraints"
+        usual = (When(constraints, each, is_on=False) for each in spread(self._workload.labels))
+        return {**found, constraints: [Each(constraints), *usual]}
 
     def _monitoring(self) -> Iterator[Manifest]:
         if "metrics" in self._ports:
-            yield metrics_reader(f"{NAME}-metrics-reader", self._labels)
-            tls = UNVERIFIED if self._needs.metrics_secure else None
-            yield service_monitor(NAME, NAMESPACE, self._labels, tls)
+            yield self._workload.metrics_reader(f"{NAME}-metrics-reader")
+            yield self._workload.service_monitor(UNVERIFIED if self._needs.metrics_secure else None)
 
     def _ring(self) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
         """The declared ring and the sharder's role for it, and the policies; nothing if none is declared."""
@@ -299,35 +259,16 @@ class _Operator:
         if declared is None:
             return (), ()
         found = json.loads(encode(declared))
-        plain_ring, *rights = ring_objects(found, SHARDER)
-        ring, *all_others = ring_objects(found, SHARDER, shards=[(NAMESPACE, ACCOUNT)])
+        plain_ring, *rights = ring_objects(found, _SHARDER)
+        ring, *all_others = ring_objects(found, _SHARDER, shards=[(NAMESPACE, ACCOUNT)])
         confined = When("ring.policies", ring["metadata"]["annotations"])
         ring = {**plain_ring, "metadata": {**plain_ring["metadata"], "annotations": confined}}
         return (ring, *rights), tuple(each for each in all_others if each not in rights)
 
-    def _alerts(self) -> Manifest:
-        found = prometheus_rule(NAMESPACE)
-        labels = {**self._labels, "chosen": Each("prometheusRule.labels")}
-        return {**found, "metadata": {**found["metadata"], "name": NAME, "labels": labels}}
-
     def _dashboards(self, own: Dashboards) -> Iterator[Manifest]:
         for name, made in {f"{self._name}-dashboard": dashboards()["operators"], **own}.items():
             own_name = f"{NAME}{name.removeprefix(self._name)}" if name.startswith(self._name) else name
-            found = self._object("v1", "ConfigMap", own_name)
-            labels = {**self._labels, "grafana_dashboard": "1", "chosen": Each("dashboards.labels")}
-            annotations = When("dashboards.annotations", Chosen("dashboards.annotations"))
-            metadata = {**found["metadata"], "labels": labels, "annotations": annotations}
-            text = json.dumps(made, indent=1, ensure_ascii=False)
-            file = File(f"dashboards/{name}.json", f"{text}\n")
-            yield {**found, "metadata": metadata, "data": {f"{name}.json": file}}
-
-    def _service(self, name: str, ports: list[Manifest]) -> Manifest:
-        spec = {"type": "ClusterIP", "selector": self._labels, "ports": ports}
-        return {**self._object("v1", "Service", name), "spec": spec}
-
-    def _object(self, api_version: str, kind: str, name: str = "") -> Manifest:
-        metadata = {"name": name or NAME, "namespace": NAMESPACE, "labels": self._labels}
-        return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+            yield self._workload.dashboard(own_name, f"{name}.json", made)
 
 
 def _labelled(obj: Manifest) -> Manifest:
@@ -347,7 +288,3 @@ def _joined(values: Mapping[str, Any]) -> str:
 def _webhook(number: int) -> str:
     """The name of a webhook server's container port."""
     return f"webhook-{number}" if number else "webhook"
-
-
-def _service_port(name: str, port: int, target: str) -> Manifest:
-    return {"name": name, "port": port, "protocol": "TCP", "targetPort": target}

@@ -28,7 +28,7 @@ from kubeshard.manifests.operator import (
 )
 from kubeshard.manifests.output import as_json
 from kubeshard.manifests.sharder import COMMON_ANNOTATIONS
-from kubeshard.manifests.template import Each, File, Named, Part, When
+from kubeshard.manifests.template import Each, Named, Part, When
 from kubeshard.manifests.values import About, ChartValues, OperatorValues, described, plain
 from kubeshard.manifests.values_schema import commented, components, schema, table
 
@@ -108,7 +108,7 @@ def operator_chart(
         "templates/NOTES.txt": _notes(parts),
         **check,
         **{f"templates/{part.name}.yaml": GENERATED + part.helm for part in parts},
-        **_texts(parts),
+        **{path: text for part in parts for path, text in part.files.items()},
     }
 
 
@@ -261,20 +261,3 @@ def _bound(namespace: str) -> str:
     """Helm says it at the installation, instead of an API server when it cannot call the webhooks."""
     says = f"the program's webhooks are called in the namespace {namespace}: install with --namespace {namespace}"
     return f'{{{{- if ne .Release.Namespace "{namespace}" }}}}\n{{{{- fail "{says}" }}}}\n{{{{- end }}}}\n'
-
-
-def _texts(parts: Sequence[Part]) -> Files:
-    """The files that templates read."""
-
-    def within(description: Any) -> Files:
-        match description:
-            case File():
-                return {description.path: description.text}
-            case Mapping():
-                return {path: text for each in description.values() for path, text in within(each).items()}
-            case list() | tuple():
-                return {path: text for each in description for path, text in within(each).items()}
-            case _:
-                return {}
-
-    return within([part.objects for part in parts])

@@ -1,4 +1,4 @@
-"""The choices about pods and what is beside them, as platform teams know them from other charts.
+"""The choices about pods and what is beside them (`workload`), as platform teams know them from other charts.
 
 What Kubernetes defines is declared only as far as it is fixed, and otherwise passed on as it is.
 """
@@ -10,9 +10,17 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from kubeshard.core.objects import field
-from kubeshard.manifests.value_types import DNS_LABEL, DnsLabel, DnsName, Off, On, Values
+from kubeshard.core.objects import Struct, field
 
+QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi)?$"
+DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+IMAGE = r"^([^\s/@]+/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?$"
+"""An image reference as container runtimes parse it: registry, path, tag and digest."""
+CIDR = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"
+Quantity = Annotated[str, Meta(pattern=QUANTITY)]
+DnsLabel = Annotated[str, Meta(pattern=DNS_LABEL)]
+DNS_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+DnsName = Annotated[str, Meta(pattern=DNS_NAME)]
 LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
 REPOSITORY = r"^([^\s/@]+/)?[a-z0-9]+([._/-]+[a-z0-9]+)*$"
@@ -26,6 +34,18 @@ Annotations = Mapping[LabelKey, str]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Seconds = Annotated[int, Meta(ge=1)]
 Manifest = Mapping[str, Any]
+
+
+class Values(Struct, forbid_unknown_fields=True):
+    """The base class of all values. Unknown names are mistakes."""
+
+
+class Off(Values):
+    enabled: bool = False
+
+
+class On(Values):
+    enabled: bool = True
 
 
 class ImageParts(Values):
@@ -164,3 +184,144 @@ class Dashboards(Off):
 
 class Definitions(On):
     keep: bool = True
+
+
+class Amounts(Values):
+    cpu: Quantity = "100m"
+    memory: Quantity = "256Mi"
+    ephemeral_storage: Quantity | UnsetType = field(default=UNSET, name="ephemeral-storage")
+
+
+class Limits(Values):
+    memory: Quantity = "512Mi"
+    cpu: Quantity | UnsetType = UNSET
+    ephemeral_storage: Quantity | UnsetType = field(default=UNSET, name="ephemeral-storage")
+
+
+class Resources(Values):
+    requests: Amounts = field(default_factory=Amounts)
+    limits: Limits = field(default_factory=Limits)
+    """Without a CPU limit: a throttled webhook keeps users waiting, and a throttled shard may lose its Lease."""
+
+
+class IpBlock(Values):
+    cidr: Annotated[str, Meta(pattern=CIDR)]
+
+
+class Peer(Values, omit_defaults=True):
+    """Who may connect, as in a NetworkPolicy: addresses, or pods."""
+
+    ip_block: IpBlock | None = None
+    namespace_selector: Mapping[str, Any] | None = None
+    pod_selector: Mapping[str, Any] | None = None
+
+
+class NetworkPolicy(Off):
+    control_plane: tuple[Peer, ...] = ()
+
+
+class PodValues(Values):
+    """The values of every program that runs in pods."""
+
+    image_pull_policy: Annotated[
+        Literal["Always", "IfNotPresent", "Never"], Meta(description="When nodes pull the image.")
+    ] = "IfNotPresent"
+    image_pull_secrets: Annotated[
+        tuple[NamedSecret, ...], Meta(description="Secrets with the credentials of its registry.")
+    ] = ()
+    create_namespace: Annotated[bool, Meta(description="Whether to create the namespace.")] = True
+    resources: Annotated[Resources, Meta(description="Of each pod.")] = field(default_factory=Resources)
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="The lowest level that is logged.")
+    ] = "info"
+    network_policy: Annotated[
+        NetworkPolicy,
+        Meta(
+            description="A NetworkPolicy: ingress to webhook and metrics, egress to DNS and the API server "
+            "(on port 443, 6443, 8443 or 16443). `controlPlane` says from where API servers call the webhook, as peers "
+            "of a NetworkPolicy; nobody else can then call it."
+        ),
+    ] = field(default_factory=NetworkPolicy)
+    service_monitor: Annotated[
+        ServiceMonitor,
+        Meta(
+            description="A ServiceMonitor for the Prometheus operator, and the role for reading metrics. `labels` are "
+            "those by which a Prometheus selects it."
+        ),
+    ] = field(default_factory=ServiceMonitor)
+    prometheus_rule: Annotated[
+        PrometheusRule, Meta(description="The alerts, for the Prometheus operator.")
+    ] = field(default_factory=PrometheusRule)
+    dashboards: Annotated[
+        Dashboards,
+        Meta(
+            description="ConfigMaps with dashboards, and with the label `grafana_dashboard`, which the sidecar of "
+            "Grafana's chart looks for, and these. An annotation may name a folder."
+        ),
+    ] = field(default_factory=Dashboards)
+    crds: Annotated[
+        Definitions,
+        Meta(
+            description="Whether to install the CustomResourceDefinitions, and whether Helm keeps them, and so all "
+            "their objects, when it uninstalls."
+        ),
+    ] = field(default_factory=Definitions)
+    service_account: Annotated[
+        ServiceAccount,
+        Meta(
+            description="The pods' ServiceAccount, by default with the name of the Deployment. With `create=false`, it "
+            "has to exist."
+        ),
+    ] = field(default_factory=ServiceAccount)
+    common_labels: Annotated[Labels, Meta(description="Labels of all objects, and of the pods.")] = field(
+        default_factory=dict
+    )
+    common_annotations: Annotated[
+        Annotations, Meta(description="Annotations of all objects; those of pods are `podAnnotations`.")
+    ] = field(default_factory=dict)
+    flow_schema: Annotated[
+        Off,
+        Meta(
+            description="A FlowSchema (Kubernetes 1.29 or newer): on a loaded API server, Leases are renewed with the "
+            "priority of the control plane's own elections, and do not queue behind other requests."
+        ),
+    ] = field(default_factory=Off)
+    pod_labels: Annotated[Labels, Meta(description="More labels of the pods.")] = field(default_factory=dict)
+    pod_annotations: Annotated[Annotations, Meta(description="More annotations of the pods.")] = field(
+        default_factory=dict
+    )
+    priority_class_name: Annotated[str, Meta(description="The pods' PriorityClass.")] = ""
+    node_selector: Annotated[Labels, Meta(description="Labels of the nodes on which pods run.")] = field(
+        default_factory=dict
+    )
+    tolerations: Annotated[tuple[Toleration, ...], Meta(description="Taints that pods tolerate.")] = ()
+    affinity: Annotated[Affinity, Meta(description="Affinity and anti-affinity of the pods.")] = field(
+        default_factory=Affinity
+    )
+    topology_spread_constraints: Annotated[
+        tuple[SpreadConstraint, ...],
+        Meta(description="How pods are spread; by default over nodes and zones, where possible."),
+    ] = ()
+    pod_security_context: Annotated[
+        PodSecurity,
+        Meta(description="The pod's security context. Null, in a file, leaves a field to the platform."),
+    ] = field(default_factory=PodSecurity)
+    security_context: Annotated[ContainerSecurity, Meta(description="The container's security context.")] = (
+        field(default_factory=ContainerSecurity)
+    )
+    liveness_probe: Annotated[LivenessProbe, Meta(description="When the kubelet restarts a pod.")] = field(
+        default_factory=LivenessProbe
+    )
+    readiness_probe: Annotated[
+        ReadinessProbe, Meta(description="When the API server may call a pod's webhook.")
+    ] = field(default_factory=ReadinessProbe)
+    extra_args: Annotated[
+        tuple[str, ...], Meta(description="More arguments of the container's command.")
+    ] = ()
+    extra_env: Annotated[
+        tuple[EnvironmentVariable, ...], Meta(description="More environment variables.")
+    ] = ()
+    extra_volumes: Annotated[
+        tuple[Mapping[str, Any], ...], Meta(description="More volumes of the pods.")
+    ] = ()
+    extra_volume_mounts: Annotated[tuple[Mount, ...], Meta(description="Where they are mounted.")] = ()

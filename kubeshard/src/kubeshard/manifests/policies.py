@@ -48,12 +48,10 @@ _API = "admissionregistration.k8s.io/v1"
 MAX_TIMEOUT = 5
 """Seconds for which a webhook may delay a request: as long as that of the Go sharder, which may share the account."""
 
-_BY_SHARDER = Chosen(
-    "serviceAccount.name",
-    "request.userInfo.username.matches('^system:serviceaccount:[^:]+:{}$')"
+_BY_SHARDER = (
+    f"request.userInfo.username.matches('^system:serviceaccount:[^:]+:{Chosen('serviceAccount.name', 'sharder')}$')"
     f" && authorizer.group('{GROUP}').resource('{ControllerRing.KIND.plural}').subresource('status')"
-    ".check('update').allowed()",
-    "sharder",
+    ".check('update').allowed()"
 )
 _SPACE = {"space": "request.userInfo.username.split(':')[2]"}
 

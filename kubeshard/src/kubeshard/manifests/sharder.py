@@ -16,26 +16,12 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.patches import apply_merge_patch
 from kubeshard.manager.config_file import parse_config
 from kubeshard.manager.roles import metrics_grants, roles
-from kubeshard.manifests.flow_schema import flow_schema
 from kubeshard.manifests.image import image_of
-from kubeshard.manifests.network import metrics_reader, network_policy, service_monitor, verified
-from kubeshard.manifests.pods import container, pod_spec, system_namespace
 from kubeshard.manifests.policies import sharder_policies
 from kubeshard.manifests.rights import certificate_grants, pod_grants, sharder_grants
-from kubeshard.manifests.template import (
-    Chosen,
-    Each,
-    File,
-    Made,
-    Part,
-    Values,
-    When,
-    resolved,
-    symbol,
-    symbolic,
-)
+from kubeshard.manifests.template import Chosen, Each, Made, Part, Values, When, resolved
 from kubeshard.manifests.values import LABELS, SharderValues, plain
-from kubeshard.monitoring.alerting import rules
+from kubeshard.manifests.workload import POD_NAMESPACE, Manifest, Workload, pod_spec, system_namespace
 from kubeshard.monitoring.grafana import dashboards
 from kubeshard.sharder.config import API_VERSION, KIND, SharderConfig, validated
 from kubeshard.sharder.webhook_config import SECRET_NAME
@@ -44,10 +30,10 @@ from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import APP_LABEL, APP_NAME
 from kubeshard.version import __version__
 
-Manifest = dict[str, Any]
-
 NAME = "sharder"
-NAMESPACE = Chosen("namespace")
+NAMESPACE = str(Chosen("namespace"))
+ACCOUNT = str(Chosen("serviceAccount.name", otherwise=NAME))
+_SHARDER = Workload(NAME, NAMESPACE, ACCOUNT, LABELS)
 
 CONFIG_PATH = "/config.yaml"
 CERTIFICATE = "webhook-server"
@@ -57,10 +43,7 @@ METRICS_PORT = 8080
 COMMON_ANNOTATIONS = "commonAnnotations"
 CERT_MANAGER = "certManager.enabled"
 
-NAMES = tuple(
-    Chosen("namespace", each)
-    for each in (f"{NAME}.{{}}.svc", f"{NAME}.{{}}", f"{NAME}.{{}}.svc.cluster.local")
-)
+NAMES = (f"{NAME}.{NAMESPACE}.svc", f"{NAME}.{NAMESPACE}", f"{NAME}.{NAMESPACE}.svc.cluster.local")
 """The DNS names of the Service, which are also in its certificate."""
 
 
@@ -77,37 +60,29 @@ def _parts() -> tuple[Part, ...]:
             "createNamespace",
         ),
         Part("crd", (_crd(),), "crds.enabled"),
-        Part("account", (_account(),), "serviceAccount.create"),
+        Part("account", (_SHARDER.service_account(),), "serviceAccount.create"),
         Part("rights", tuple(_rights())),
         Part("aggregated-roles", tuple(_aggregated()), "aggregatedRoles.enabled"),
         Part(
-            "certificate-rights", tuple(_roles("certificate", certificate_grants(_HERE))), CERT_MANAGER, False
+            "certificate-rights",
+            tuple(_roles("certificate", certificate_grants(NAMESPACE))),
+            CERT_MANAGER,
+            False,
         ),
         Part("pod-reports", tuple(_roles("sharding:sharder-pods", pod_grants())), "podReports.enabled"),
-        Part("sharder", (_config_map(), _service(), _deployment(), _budget())),
+        Part("sharder", (_config_map(), _service(), _deployment(), _SHARDER.budget())),
         Part("policies", tuple(sharder_policies("policies.pods")), "policies.enabled"),
         Part("issuer", (_issuer(),), CERT_MANAGER, also="certManager.issuer.create"),
         Part("cert-manager", (_certificate(),), CERT_MANAGER),
-        Part(
-            "network-policy",
-            (network_policy(NAME, NAMESPACE, LABELS, ("webhook", "metrics")),),
-            "networkPolicy.enabled",
-        ),
+        Part("network-policy", (_SHARDER.network_policy(("webhook", "metrics")),), "networkPolicy.enabled"),
         Part(
             "service-monitor",
-            (
-                metrics_reader("sharding:metrics-reader", LABELS),
-                _monitor(),
-            ),
+            (_SHARDER.metrics_reader("sharding:metrics-reader"), _monitor()),
             "serviceMonitor.enabled",
         ),
-        Part("prometheus-rule", (_prometheus_rule(),), "prometheusRule.enabled"),
+        Part("prometheus-rule", (_SHARDER.alerts(),), "prometheusRule.enabled"),
         Part("dashboards", tuple(_dashboards()), "dashboards.enabled"),
-        Part(
-            "flow-schema",
-            (flow_schema("sharding-sharder-leases", NAMESPACE, ACCOUNT, LABELS),),
-            "flowSchema.enabled",
-        ),
+        Part("flow-schema", (_SHARDER.flow_schema("sharding-sharder-leases"),), "flowSchema.enabled"),
     )
 
 
@@ -157,21 +132,21 @@ def base_config() -> Manifest:
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "health": {"bindAddress": Chosen("ports.health", ":{}")},
-        "metrics": {"bindAddress": Chosen("ports.metrics", ":{}")},
+        "health": {"bindAddress": f":{Chosen('ports.health')}"},
+        "metrics": {"bindAddress": f":{Chosen('ports.metrics')}"},
         "webhook": {
             "config": When(
                 CERT_MANAGER,
                 {"annotations": {"cert-manager.io/inject-ca-from": f"$(POD_NAMESPACE)/{CERTIFICATE}"}},
             ),
             "server": {
-                "bindAddress": Chosen("ports.webhook", ":{}"),
+                "bindAddress": f":{Chosen('ports.webhook')}",
                 "certDir": When(CERT_MANAGER, CERTIFICATE_PATH),
             },
         },
         "sharders": When(
             "serviceAccount.name",
-            [Chosen("serviceAccount.name", "system:serviceaccount:$(POD_NAMESPACE):{}")],
+            [f"system:serviceaccount:$(POD_NAMESPACE):{Chosen('serviceAccount.name')}"],
         ),
     }
 
@@ -223,24 +198,9 @@ def _check_policies(config: SharderConfig, namespace: str) -> None:
             )
 
 
-ACCOUNT = Chosen("serviceAccount.name", otherwise=NAME)
-_HERE, _WHO = symbol("namespace"), symbol("account")
-
-
 def _roles(name: str, grants: Any) -> Iterator[Manifest]:
-    for manifest in roles(grants, name, account=(_HERE, _WHO)):
-        yield _labelled(symbolic(manifest, {_HERE: NAMESPACE, _WHO: ACCOUNT}))
-
-
-def _account() -> Manifest:
-    annotations = When("serviceAccount.annotations", Chosen("serviceAccount.annotations"))
-    metadata = {"name": ACCOUNT, "namespace": NAMESPACE, "labels": LABELS, "annotations": annotations}
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": metadata,
-        "automountServiceAccountToken": False,
-    }
+    for manifest in roles(grants, name, account=(NAMESPACE, ACCOUNT)):
+        yield {**manifest, "metadata": {**manifest["metadata"], "labels": LABELS}}
 
 
 def _rights() -> Iterator[Manifest]:
@@ -264,15 +224,6 @@ def _aggregated() -> Iterator[Manifest]:
         }
 
 
-def _labelled(manifest: Manifest) -> Manifest:
-    return {**manifest, "metadata": {**manifest["metadata"], "labels": LABELS}}
-
-
-def _object(api_version: str, kind: str, name: str) -> Manifest:
-    metadata = {"name": name, "namespace": NAMESPACE, "labels": LABELS}
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
-
-
 def _crd() -> Manifest:
     """The CRD. Helm keeps it, and so every ring, when the sharder is uninstalled."""
     manifest = controller_ring_crd()
@@ -285,10 +236,8 @@ def _crd() -> Manifest:
 
 
 def _config_map() -> Manifest:
-    return {
-        **_object("v1", "ConfigMap", "sharder-config"),
-        "data": {"config": Made(config_text, "sharder.config")},
-    }
+    data = {"config": Made(config_text, "sharder.config")}
+    return _SHARDER.object("v1", "ConfigMap", "sharder-config", data=data)
 
 
 def _checksum(values: Values) -> str:
@@ -296,84 +245,41 @@ def _checksum(values: Values) -> str:
 
 
 def _service() -> Manifest:
-    ports = [
-        {"name": "webhook", "port": 443, "protocol": "TCP", "targetPort": "webhook"},
-        {"name": "metrics", "port": METRICS_PORT, "protocol": "TCP", "targetPort": "metrics"},
-    ]
-    return {
-        **_object("v1", "Service", NAME),
-        "spec": {"type": "ClusterIP", "selector": LABELS, "ports": ports},
-    }
+    return _SHARDER.service(NAME, ("webhook", 443, "webhook"), ("metrics", METRICS_PORT, "metrics"))
 
 
 def _deployment() -> Manifest:
-    return {
-        **_object("apps/v1", "Deployment", NAME),
-        "spec": {
-            "replicas": Chosen("replicas"),
-            "strategy": When("strategy", Chosen("strategy")),
-            "selector": {"matchLabels": LABELS},
-            "template": {
-                "metadata": {
-                    "labels": {**LABELS, "pods": Each("podLabels")},
-                    "annotations": {
-                        "checksum/config": Made(_checksum, "sharder.config", "sha256sum | toJson"),
-                        "pods": Each("podAnnotations"),
-                    },
-                },
-                "spec": _pod(),
-            },
-        },
+    annotations = {
+        "checksum/config": Made(_checksum, "sharder.config", "sha256sum | toJson"),
+        "pods": Each("podAnnotations"),
     }
+    return _SHARDER.deployment(_pod(), annotations, strategy=When("strategy", Chosen("strategy")))
 
 
 def _pod() -> Manifest:
+    mounts = [
+        {"name": "config", "mountPath": CONFIG_PATH, "subPath": "config", "readOnly": True},
+        When(CERT_MANAGER, {"name": "certificate", "mountPath": CERTIFICATE_PATH, "readOnly": True}),
+    ]
     volumes = [
         {"name": "config", "configMap": {"name": "sharder-config"}},
         When(CERT_MANAGER, {"name": "certificate", "secret": {"secretName": CERTIFICATE}}),
-        Each("extraVolumes"),
     ]
-    optional = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints", "imagePullSecrets")
-    return {
-        **pod_spec(NAME, _container(), volumes),
-        "serviceAccountName": ACCOUNT,
-        "securityContext": Chosen("podSecurityContext"),
-        "hostNetwork": When("hostNetwork", True),
-        "dnsPolicy": When("hostNetwork", "ClusterFirstWithHostNet"),
-        "priorityClassName": When("priorityClassName", Chosen("priorityClassName")),
-        **{name: When(name, Chosen(name)) for name in optional},
-    }
-
-
-def _container() -> Manifest:
-    found = container(
+    found = pod_spec(
+        ACCOUNT,
         NAME,
+        Made(_image, "sharder.image"),
         ["sharder", f"--config={CONFIG_PATH}"],
-        environment=[
-            {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
-            Each("extraEnv"),
-        ],
         ports={name: Chosen(f"ports.{name}") for name in ("webhook", "metrics", "health")},
-        mounts=[
-            {"name": "config", "mountPath": CONFIG_PATH, "subPath": "config", "readOnly": True},
-            When(CERT_MANAGER, {"name": "certificate", "mountPath": CERTIFICATE_PATH, "readOnly": True}),
-            Each("extraVolumeMounts"),
-        ],
+        environment=[POD_NAMESPACE],
+        mounts=mounts,
+        volumes=volumes,
     )
-    probes = {
-        f"{kind}Probe": {
-            "httpGet": found[f"{kind}Probe"]["httpGet"],
-            "tuned": Each(f"{kind}Probe"),
-        }
-        for kind in ("liveness", "readiness")
-    }
     return {
         **found,
-        "image": Made(_image, "sharder.image"),
-        "imagePullPolicy": Chosen("imagePullPolicy"),
-        "args": [*found["args"], Each("extraArgs")],
-        **probes,
-        "securityContext": Chosen("securityContext"),
+        "hostNetwork": When("hostNetwork", True),
+        "dnsPolicy": When("hostNetwork", "ClusterFirstWithHostNet"),
+        "topologySpreadConstraints": When("topologySpreadConstraints", Chosen("topologySpreadConstraints")),
     }
 
 
@@ -386,51 +292,25 @@ def _level(values: Values) -> str:
     return "privileged" if values["hostNetwork"] else "restricted"
 
 
-def _budget() -> Manifest:
-    spec = {"maxUnavailable": 1, "selector": {"matchLabels": LABELS}}
-    return {**_object("policy/v1", "PodDisruptionBudget", NAME), "spec": spec}
-
-
 def _authority(values: Values) -> str:
     """The Secret with the certificate of whom to trust."""
     return CERTIFICATE if When(CERT_MANAGER, None).holds(values) else SECRET_NAME
 
 
 def _monitor() -> Manifest:
-    return service_monitor(NAME, NAMESPACE, LABELS, verified(Made(_authority, "sharder.ca"), NAMES[0]))
-
-
-def _prometheus_rule() -> Manifest:
-    found = _object("monitoring.coreos.com/v1", "PrometheusRule", NAME)
-    metadata = {**found["metadata"], "labels": {**LABELS, "chosen": Each("prometheusRule.labels")}}
-    return {**found, "metadata": metadata, "spec": rules()}
-
-
-def dashboard_files() -> Mapping[str, str]:
-    return {
-        f"dashboards/{name}.json": json.dumps(made, indent=1, ensure_ascii=False) + "\n"
-        for name, made in dashboards().items()
-    }
+    """Its certificate is verified by the authority in a Secret beside it."""
+    authority = {"ca": {"secret": {"name": Made(_authority, "sharder.ca"), "key": "ca.crt"}}}
+    return _SHARDER.service_monitor({**authority, "serverName": NAMES[0]})
 
 
 def _dashboards() -> Iterator[Manifest]:
-    """ConfigMaps in the form that the sidecar of Grafana's chart looks for."""
-    for path, text in dashboard_files().items():
-        file = path.rpartition("/")[2]
-        found = _object("v1", "ConfigMap", f"kubeshard-dashboard-{file.removesuffix('.json')}")
-        labels = {**LABELS, "grafana_dashboard": "1", "chosen": Each("dashboards.labels")}
-        annotations = When("dashboards.annotations", Chosen("dashboards.annotations"))
-        metadata = {**found["metadata"], "labels": labels, "annotations": annotations}
-        yield {**found, "metadata": metadata, "data": {file: File(path, text)}}
+    for name, made in dashboards().items():
+        yield _SHARDER.dashboard(f"kubeshard-dashboard-{name}", f"{name}.json", made)
 
 
 def _issuer() -> Manifest:
-    found = _object("cert-manager.io/v1", "Issuer", NAME)
-    return {
-        **found,
-        "metadata": {**found["metadata"], "name": Chosen("certManager.issuer.name")},
-        "spec": {"selfSigned": {}},
-    }
+    name = str(Chosen("certManager.issuer.name"))
+    return _SHARDER.object("cert-manager.io/v1", "Issuer", name, spec={"selfSigned": {}})
 
 
 def _certificate() -> Manifest:
@@ -442,4 +322,4 @@ def _certificate() -> Manifest:
         "dnsNames": list(NAMES),
         "secretName": CERTIFICATE,
     }
-    return {**_object("cert-manager.io/v1", "Certificate", CERTIFICATE), "spec": spec}
+    return _SHARDER.object("cert-manager.io/v1", "Certificate", CERTIFICATE, spec=spec)

@@ -5,14 +5,16 @@ A description is a manifest with some parts chosen at installation:
 | part | meaning | for Helm |
 |---|---|---|
 | `Chosen("replicas")` | the value | `{{ .Values.replicas | toJson }}` |
-| `Chosen("namespace", "sharder.{}.svc")` | the value within a text | `{{ printf ... }}` |
+| `f"sharder.{Chosen('namespace')}.svc"` | a text with values in it | `{{ printf ... }}` |
 | `When("policies.enabled", what)` | an optional entry or item | `{{- if .Values.policies.enabled }}` |
 | `Made(by, "sharder.config")` | what a function computes from the values | `{{ include "sharder.config" . }}` |
 | `Each("podLabels")` | all entries of a mapping, or items of a list, beside others | `{{- range ... }}` |
 | `File("dashboards/sharder.json", text)` | the text, from a file of the chart | `{{ .Files.Get ... }}` |
-| `Composed(("sharder.", Chosen("namespace")))` | a text of several values | `{{ printf ... }}` |
 | `Named("name", ".Release.Name")` | the value, or what Helm knows instead of it | `{{ .Release.Name | toJson }}` |
-| `Item()` | the item for which a `Part` is repeated | `{{ $item }}` |
+| `Item()` | the item for which a `Part` is repeated | `{{ $item | toJson }}` |
+
+Within a text, a value is a mark, which is a DNS label: so code that makes manifests from names can make descriptions,
+too, from `str(Chosen("namespace"))`.
 
 A `Part` is what a switch includes as a whole, or what is repeated for each item of a list; the chart has a file for it.
 
@@ -25,7 +27,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -34,34 +36,46 @@ from kubeshard.core.yaml_output import as_yaml
 Values = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The value at a dotted path, or `otherwise` if that is empty; `within` is a text with `{}` in its place."""
+class Place:
+    """Where a value goes. Within a text, its mark stands for it; none is part of another, nor of two that meet."""
+
+    expression: str
+    """What Helm evaluates."""
+
+    def __str__(self) -> str:
+        mark = f"kubeshard-{re.sub('[^a-z]', '', self.expression.lower())}-chosen"
+        assert _PLACES.setdefault(mark, self) == self, mark
+        return mark
+
+    def of(self, values: Values) -> Any:
+        raise NotImplementedError
+
+
+_PLACES: dict[str, Place] = {}
+"""By the marks that stand for them. It only grows by what descriptions declare."""
+_PLACE = re.compile("kubeshard-[a-z]+-chosen")
+
+
+@dataclass(frozen=True)
+class Chosen(Place):
+    """The value at a dotted path, or `otherwise` if that is empty."""
 
     path: str
-    within: str = ""
     otherwise: str = ""
 
     def of(self, values: Values) -> Any:
-        found = at(values, self.path) or self.otherwise if self.otherwise else at(values, self.path)
-        return self.within.replace("{}", str(found)) if self.within else _without_null(found)
+        return _without_null(
+            at(values, self.path) or self.otherwise if self.otherwise else at(values, self.path)
+        )
 
     @property
-    def helm(self) -> str:
-        if not self.within:
-            return f"{{{{ {self.expression} | toJson }}}}"
-        words = json.dumps(self.within.replace("%", "%%").replace("{}", "%v"), ensure_ascii=False)
-        each = f" {self.expression}" * self.within.count("{}")
-        return f"{{{{ printf {words}{each} | toJson }}}}"
-
-    @property
-    def expression(self) -> str:
+    def expression(self) -> str:  # type: ignore[override]
         value = f".Values.{self.path}"
         return f"({value} | default {json.dumps(self.otherwise)})" if self.otherwise else value
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+@dataclass(frozen=True)
+class Named(Place):
     """What Helm names by an expression of its own, for example of the release; where there is no release, it is the
     value at the path. Without a path, it is for Helm only.
     """
@@ -72,34 +86,22 @@ class Named:
     def of(self, values: Values) -> Any:
         return at(values, self.path)
 
-    @property
-    def helm(self) -> str:
-        return f"{{{{ {self.expression} | toJson }}}}"
 
-
-@dataclass(frozen=True, slots=True)
-class Composed:
-    """A text of fixed parts and values."""
-
-    parts: tuple[str | Chosen | Named, ...]
-
-    def of(self, values: Values) -> str:
-        return "".join(each if isinstance(each, str) else str(each.of(values)) for each in self.parts)
-
-    @property
-    def helm(self) -> str:
-        words = "".join(each.replace("%", "%%") if isinstance(each, str) else "%v" for each in self.parts)
-        given = "".join(f" {each.expression}" for each in self.parts if not isinstance(each, str))
-        return f"{{{{ printf {json.dumps(words, ensure_ascii=False)}{given} | toJson }}}}"
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
+@dataclass(frozen=True)
+class Item(Place):
     """The item of the list for which a part is repeated."""
 
-    @property
-    def helm(self) -> str:
-        return "{{ $item | toJson }}"
+    expression: str = "$item"
+
+    def of(self, values: Values) -> Any:
+        return values[self.expression]
+
+
+def pieces(text: str) -> list[str | Place]:
+    """A text as what is fixed in it, and the places of values."""
+    fixed, marks = _PLACE.split(text), _PLACE.findall(text)
+    pairs = zip_longest(fixed, (_PLACES[mark] for mark in marks))
+    return [each for pair in pairs for each in pair if each]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +189,11 @@ class Part:
             return []
         if not self.each:
             return [resolved(obj, values) for obj in self.objects]
-        items = at(values, self.each)
-        return [resolved(_of_item(obj, item), values) for item in items for obj in self.objects]
+        return [
+            resolved(obj, {**values, Item().expression: item})
+            for item in at(values, self.each)
+            for obj in self.objects
+        ]
 
     @property
     def helm(self) -> str:
@@ -201,57 +206,26 @@ class Part:
         return text
 
     @property
+    def files(self) -> dict[str, str]:
+        """The files that the templates read."""
+
+        def within(description: Any) -> dict[str, str]:
+            match description:
+                case File():
+                    return {description.path: description.text}
+                case Mapping():
+                    return within([*description.values()])
+                case list() | tuple():
+                    return {path: text for each in description for path, text in within(each).items()}
+                case _:
+                    return {}
+
+        return within(self.objects)
+
+    @property
     def _conditions(self) -> list[When]:
         switches = ((self.switch, self.is_on), (self.also, True))
         return [When(path, None, is_on) for path, is_on in switches if path]
-
-
-def _of_item(description: Any, item: Any) -> Any:
-    match description:
-        case Item():
-            return item
-        case Mapping():
-            return {key: _of_item(each, item) for key, each in description.items()}
-        case list() | tuple():
-            return [_of_item(each, item) for each in description]
-        case _:
-            return description
-
-
-def symbol(word: str) -> str:
-    """What stands for a value where code wants a name, until `symbolic` puts the value in its place. It is a DNS label,
-    and none is part of another, nor of two that meet: each begins and ends alike, with one word between hyphens.
-    """
-    assert re.fullmatch("[a-z]+", word), word
-    return f"kubeshard-{word}-chosen"
-
-
-def symbolic(manifest: Any, symbols: Mapping[str, Chosen | Named | Item]) -> Any:
-    """The description that a manifest becomes when the symbols in its texts (`symbol`) are taken for the values that
-    they stand for. An `Item` has to be a whole text.
-    """
-    match manifest:
-        case str():
-            if manifest in symbols:
-                return symbols[manifest]
-            any_of = "|".join(map(re.escape, symbols))
-            found, names = re.split(any_of, manifest), re.findall(any_of, manifest)
-            if not names:
-                return manifest
-            texts: list[str | Chosen | Named] = []
-            for text, name in zip_longest(found, names):
-                place = symbols[name] if name else None
-                assert not isinstance(place, Item), manifest
-                texts += [each for each in (text, place) if each]
-            return Composed(tuple(texts))
-        case When():
-            return replace(manifest, then=symbolic(manifest.then, symbols))
-        case Mapping():
-            return {key: symbolic(each, symbols) for key, each in manifest.items()}
-        case list() | tuple():
-            return [symbolic(each, symbols) for each in manifest]
-        case _:
-            return manifest
 
 
 def _without_null(value: Any) -> Any:
@@ -271,8 +245,14 @@ def at(values: Values, path: str) -> Any:
 
 def resolved(description: Any, values: Values) -> Any:
     match description:
-        case Chosen() | Named() | Composed():
+        case Place():
             return description.of(values)
+        case str():
+            match pieces(description):
+                case [Place() as whole]:
+                    return whole.of(values)
+                case parts:
+                    return "".join(each if isinstance(each, str) else str(each.of(values)) for each in parts)
         case Made():
             return description.by(values)
         case File():
@@ -317,7 +297,9 @@ _MARK = re.compile(r"^(?P<indent> *)(?P<before>.*?)PLACE-(?P<number>\d+)$")
 
 def _marked(description: Any, places: list[Any]) -> Any:
     match description:
-        case Chosen() | Named() | Composed() | Item() | When() | Made() | Each() | File():
+        case str() if not _PLACE.search(description):
+            return description
+        case str() | Place() | When() | Made() | Each() | File():
             places.append(description)
             return f"PLACE-{len(places) - 1}"
         case Mapping():
@@ -336,6 +318,8 @@ def _line(line: str, places: list[Any]) -> str:
     if isinstance(place, Each):
         begin, repeated = place.helm(mapping=before != "- ")
         return f"{indent}{begin}\n{indent}{repeated}\n{indent}{{{{- end }}}}\n"
+    if isinstance(place, str | Place):
+        return f"{indent}{before}{{{{ {_expression(str(place))} | toJson }}}}\n"
     if not isinstance(place, When):
         return f"{indent}{before}{place.helm}\n"
     if before == "- ":
@@ -345,3 +329,14 @@ def _line(line: str, places: list[Any]) -> str:
         inside = {before[:-2]: place.then}
     lines = "".join(f"{indent}{each}\n" for each in helm(inside).splitlines())
     return f"{indent}{place.helm}\n{lines}{indent}{{{{- end }}}}\n"
+
+
+def _expression(text: str) -> str:
+    """What Helm evaluates to the text."""
+    match pieces(text):
+        case [Place() as whole]:
+            return whole.expression
+        case parts:
+            words = "".join(each.replace("%", "%%") if isinstance(each, str) else "%v" for each in parts)
+            given = "".join(f" {each.expression}" for each in parts if isinstance(each, Place))
+            return f"printf {json.dumps(words, ensure_ascii=False)}{given}"

@@ -12,44 +12,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import field
 from kubeshard.core.patches import apply_merge_patch
 from kubeshard.core.yaml_input import Unreadable, documents_in
 from kubeshard.manifests.pod_values import (
-    Affinity,
-    Annotations,
-    ContainerSecurity,
-    Dashboards,
-    Definitions,
-    EnvironmentVariable,
-    ImageParts,
-    Labels,
-    LivenessProbe,
-    Mount,
-    NamedSecret,
-    PodSecurity,
-    Ports,
-    PrometheusRule,
-    ReadinessProbe,
-    ServiceAccount,
-    ServiceMonitor,
-    SpreadConstraint,
-    Strategy,
-    Toleration,
-)
-from kubeshard.manifests.value_types import (
     CIDR,
     DNS_LABEL,
     IMAGE,
     QUANTITY,
     DnsLabel,
     DnsName,
+    ImageParts,
     Off,
     On,
-    Quantity,
+    PodValues,
+    Ports,
+    SpreadConstraint,
+    Strategy,
     Values,
 )
 from kubeshard.sharding.names import APP_LABEL, APP_NAME, SYSTEM_NAMESPACE
@@ -59,24 +41,6 @@ V = TypeVar("V", bound="Values")
 
 HOURS = r"^[1-9][0-9]*h$"
 SEMANTIC_VERSION = r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$"
-
-
-class Amounts(Values):
-    cpu: Quantity = "100m"
-    memory: Quantity = "256Mi"
-    ephemeral_storage: Quantity | UnsetType = msgspec.field(default=UNSET, name="ephemeral-storage")
-
-
-class Limits(Values):
-    memory: Quantity = "512Mi"
-    cpu: Quantity | UnsetType = UNSET
-    ephemeral_storage: Quantity | UnsetType = msgspec.field(default=UNSET, name="ephemeral-storage")
-
-
-class Resources(Values):
-    requests: Amounts = field(default_factory=Amounts)
-    limits: Limits = field(default_factory=Limits)
-    """Without a CPU limit: a throttled webhook keeps users waiting, and a throttled shard may lose its Lease."""
 
 
 class Issuer(Values):
@@ -99,79 +63,6 @@ class Policies(On):
     """Whether the sharder may register its webhook for pods, for rings over pods."""
 
 
-class IpBlock(Values):
-    cidr: Annotated[str, Meta(pattern=CIDR)]
-
-
-class Peer(Values, omit_defaults=True):
-    """Who may connect, as in a NetworkPolicy: addresses, or pods."""
-
-    ip_block: IpBlock | None = None
-    namespace_selector: Mapping[str, Any] | None = None
-    pod_selector: Mapping[str, Any] | None = None
-
-
-class NetworkPolicy(Off):
-    control_plane: tuple[Peer, ...] = ()
-
-
-Replicas = Annotated[int, Meta(ge=1, description="How many pods run. If there are several, one leads.")]
-LogLevel = Annotated[
-    Literal["debug", "info", "warning", "error"], Meta(description="The lowest level that is logged.")
-]
-NetworkPolicySwitch = Annotated[
-    NetworkPolicy,
-    Meta(
-        description="A NetworkPolicy: ingress to webhook and metrics, egress to DNS and the API server "
-        "(on port 443, 6443, 8443 or 16443). `controlPlane` says from where API servers call the webhook, as peers "
-        "of a NetworkPolicy; nobody else can then call it."
-    ),
-]
-
-
-MonitorOfPods = Annotated[
-    ServiceMonitor,
-    Meta(
-        description="A ServiceMonitor for the Prometheus operator, and the role for reading metrics. `labels` are "
-        "those by which a Prometheus selects it."
-    ),
-]
-CreateNamespace = Annotated[bool, Meta(description="Whether to create the namespace.")]
-PullPolicy = Annotated[
-    Literal["Always", "IfNotPresent", "Never"], Meta(description="When nodes pull the image.")
-]
-PullSecrets = Annotated[
-    tuple[NamedSecret, ...], Meta(description="Secrets with the credentials of its registry.")
-]
-PodLabels = Annotated[Labels, Meta(description="More labels of the pods.")]
-PodAnnotations = Annotated[Annotations, Meta(description="More annotations of the pods.")]
-PriorityClassName = Annotated[str, Meta(description="The pods' PriorityClass.")]
-NodeSelector = Annotated[Labels, Meta(description="Labels of the nodes on which pods run.")]
-Tolerations = Annotated[tuple[Toleration, ...], Meta(description="Taints that pods tolerate.")]
-AffinityOfPods = Annotated[Affinity, Meta(description="Affinity and anti-affinity of the pods.")]
-ExtraEnv = Annotated[tuple[EnvironmentVariable, ...], Meta(description="More environment variables.")]
-ExtraVolumes = Annotated[tuple[Mapping[str, Any], ...], Meta(description="More volumes of the pods.")]
-ExtraVolumeMounts = Annotated[tuple[Mount, ...], Meta(description="Where they are mounted.")]
-PodSecurityContext = Annotated[
-    PodSecurity,
-    Meta(description="The pod's security context. Null, in a file, leaves a field to the platform."),
-]
-SecurityContext = Annotated[ContainerSecurity, Meta(description="The container's security context.")]
-CommonLabels = Annotated[Labels, Meta(description="Labels of all objects, and of the pods.")]
-CommonAnnotations = Annotated[
-    Annotations, Meta(description="Annotations of all objects; those of pods are `podAnnotations`.")
-]
-FlowSchema = Annotated[
-    Off,
-    Meta(
-        description="A FlowSchema (Kubernetes 1.29 or newer): on a loaded API server, Leases are renewed with the "
-        "priority of the control plane's own elections, and do not queue behind other requests."
-    ),
-]
-OptionalLabel = Annotated[str, Meta(pattern=f"^$|{DNS_LABEL}")]
-ResourcesOfPods = Annotated[Resources, Meta(description="Of each pod.")]
-
-
 COMPONENT_LABEL = "app.kubernetes.io/component"
 LABELS = {APP_LABEL: APP_NAME, COMPONENT_LABEL: "sharder"}
 
@@ -186,7 +77,7 @@ def _spread() -> tuple[SpreadConstraint, ...]:
     )
 
 
-class SharderValues(Values):
+class SharderValues(PodValues):
     """The values of the sharder."""
 
     image: Annotated[
@@ -196,11 +87,10 @@ class SharderValues(Values):
             "this version."
         ),
     ] = f"kubeshard:{__version__}"
-    image_pull_policy: PullPolicy = "IfNotPresent"
-    image_pull_secrets: PullSecrets = ()
-    replicas: Replicas = 2
+    replicas: Annotated[
+        int, Meta(ge=1, description="How many pods run. If there are several, one leads.")
+    ] = 2
     namespace: Annotated[DnsLabel, Meta(description="Where the sharder runs.")] = SYSTEM_NAMESPACE
-    create_namespace: CreateNamespace = True
     strategy: Annotated[
         Strategy,
         Meta(
@@ -208,8 +98,6 @@ class SharderValues(Values):
             "is no room for one more, as with `hostNetwork` on few nodes."
         ),
     ] = field(default_factory=Strategy)
-    resources: ResourcesOfPods = field(default_factory=Resources)
-    log_level: LogLevel = "info"
     config: Annotated[
         Mapping[str, Any],
         Meta(description="Fields of SharderConfig. They are merged over those that the manifests need."),
@@ -235,25 +123,6 @@ class SharderValues(Values):
             "after 30 s."
         ),
     ] = field(default_factory=Off)
-    network_policy: NetworkPolicySwitch = field(default_factory=NetworkPolicy)
-    service_monitor: MonitorOfPods = field(default_factory=ServiceMonitor)
-    prometheus_rule: Annotated[
-        PrometheusRule, Meta(description="The alerts and recording rules, for the Prometheus operator.")
-    ] = field(default_factory=PrometheusRule)
-    dashboards: Annotated[
-        Dashboards,
-        Meta(
-            description="The dashboards in ConfigMaps with the label `grafana_dashboard`, which the sidecar of "
-            "Grafana's chart looks for, and these. An annotation may name a folder."
-        ),
-    ] = field(default_factory=Dashboards)
-    crds: Annotated[
-        Definitions,
-        Meta(
-            description="Whether to install the CustomResourceDefinition, and whether Helm keeps it, and so all rings, "
-            "when it uninstalls."
-        ),
-    ] = field(default_factory=Definitions)
     aggregated_roles: Annotated[
         On,
         Meta(
@@ -261,33 +130,10 @@ class SharderValues(Values):
             "`admin`, change them. Rings belong to no namespace, so this needs a ClusterRoleBinding of these."
         ),
     ] = field(default_factory=On)
-    service_account: Annotated[
-        ServiceAccount,
-        Meta(
-            description="The pods' ServiceAccount, by default `sharder`. With `create=false`, it has to exist."
-        ),
-    ] = field(default_factory=ServiceAccount)
-    common_labels: CommonLabels = field(default_factory=dict)
-    common_annotations: CommonAnnotations = field(default_factory=dict)
-    flow_schema: FlowSchema = field(default_factory=Off)
-    pod_labels: PodLabels = field(default_factory=dict)
-    pod_annotations: PodAnnotations = field(default_factory=dict)
-    priority_class_name: PriorityClassName = ""
-    node_selector: NodeSelector = field(default_factory=dict)
-    tolerations: Tolerations = ()
-    affinity: AffinityOfPods = field(default_factory=Affinity)
     topology_spread_constraints: Annotated[
         tuple[SpreadConstraint, ...],
         Meta(description="How pods are spread; by default over nodes and zones, where possible."),
     ] = field(default_factory=_spread)
-    pod_security_context: PodSecurityContext = field(default_factory=PodSecurity)
-    security_context: SecurityContext = field(default_factory=ContainerSecurity)
-    liveness_probe: Annotated[LivenessProbe, Meta(description="When the kubelet restarts a pod.")] = field(
-        default_factory=LivenessProbe
-    )
-    readiness_probe: Annotated[
-        ReadinessProbe, Meta(description="When the API server may call a pod's webhook.")
-    ] = field(default_factory=ReadinessProbe)
     host_network: Annotated[
         bool,
         Meta(
@@ -298,10 +144,6 @@ class SharderValues(Values):
     ports: Annotated[Ports, Meta(description="The ports on which a pod listens.")] = field(
         default_factory=Ports
     )
-    extra_args: Annotated[tuple[str, ...], Meta(description="More arguments of `kubeshard sharder`.")] = ()
-    extra_env: ExtraEnv = ()
-    extra_volumes: ExtraVolumes = ()
-    extra_volume_mounts: ExtraVolumeMounts = ()
     extra_objects: Annotated[
         tuple[Mapping[str, Any], ...], Meta(description="More objects, installed with the others.")
     ] = ()
@@ -331,7 +173,7 @@ class About(Values):
     keywords: tuple[str, ...] = ()
 
 
-class OperatorValues(Values):
+class OperatorValues(PodValues):
     """The values of an operator."""
 
     image: Annotated[
@@ -351,11 +193,6 @@ class OperatorValues(Values):
     namespace: Annotated[DnsLabel | None, Meta(description="Where the operator runs. Default: its name.")] = (
         None
     )
-    create_namespace: CreateNamespace = True
-    resources: ResourcesOfPods = field(default_factory=Resources)
-    log_level: LogLevel = "info"
-    network_policy: NetworkPolicySwitch = field(default_factory=NetworkPolicy)
-    service_monitor: MonitorOfPods = field(default_factory=ServiceMonitor)
     ring: Annotated[
         OperatorRing,
         Meta(
@@ -364,12 +201,6 @@ class OperatorValues(Values):
             "restrict each pod to its own objects and Lease."
         ),
     ] = field(default_factory=OperatorRing)
-    prometheus_rule: Annotated[
-        PrometheusRule, Meta(description="The alerts, for the Prometheus operator.")
-    ] = field(default_factory=PrometheusRule)
-    dashboards: Annotated[
-        Dashboards, Meta(description="ConfigMaps with dashboards, for the sidecar of Grafana's chart.")
-    ] = field(default_factory=Dashboards)
     watch_namespaces: Annotated[
         tuple[DnsLabel, ...],
         Meta(
@@ -377,43 +208,9 @@ class OperatorValues(Values):
             "Default: all."
         ),
     ] = ()
-    crds: Annotated[
-        Definitions,
-        Meta(
-            description="Whether to install the CustomResourceDefinitions, and whether Helm keeps them, and so all "
-            "their objects, when it uninstalls."
-        ),
-    ] = field(default_factory=Definitions)
-    service_account: Annotated[
-        ServiceAccount,
-        Meta(
-            description="The pods' ServiceAccount. Default: the operator's name. With `create=false`, it has to exist."
-        ),
-    ] = field(default_factory=ServiceAccount)
-    image_pull_policy: PullPolicy = "IfNotPresent"
-    image_pull_secrets: PullSecrets = ()
-    pod_labels: PodLabels = field(default_factory=dict)
-    pod_annotations: PodAnnotations = field(default_factory=dict)
-    priority_class_name: PriorityClassName = ""
-    node_selector: NodeSelector = field(default_factory=dict)
-    tolerations: Tolerations = ()
-    affinity: AffinityOfPods = field(default_factory=Affinity)
-    topology_spread_constraints: Annotated[
-        tuple[SpreadConstraint, ...],
-        Meta(description="How pods are spread. Without any, over nodes and zones, where possible."),
-    ] = ()
     pod_disruption_budget: Annotated[
         On, Meta(description="A PodDisruptionBudget: nodes are drained of one pod at a time.")
     ] = field(default_factory=On)
-    pod_security_context: PodSecurityContext = field(default_factory=PodSecurity)
-    security_context: SecurityContext = field(default_factory=ContainerSecurity)
-    common_labels: CommonLabels = field(default_factory=dict)
-    common_annotations: CommonAnnotations = field(default_factory=dict)
-    flow_schema: FlowSchema = field(default_factory=Off)
-    extra_args: Annotated[tuple[str, ...], Meta(description="More arguments of `kubeshard run`.")] = ()
-    extra_env: ExtraEnv = ()
-    extra_volumes: ExtraVolumes = ()
-    extra_volume_mounts: ExtraVolumeMounts = ()
     about: Annotated[About, Meta(description="What a Helm chart says about the operator.")] = field(
         default_factory=About
     )
@@ -426,13 +223,13 @@ class ChartValues(OperatorValues):
         ImageParts, Meta(description="The container image. The default tag is the chart's `appVersion`.")
     ]
     name_override: Annotated[
-        OptionalLabel,
+        Annotated[str, Meta(pattern=f"^$|{DNS_LABEL}")],
         Meta(
             description="Replaces the chart's name, in the names of objects and in the label `app.kubernetes.io/name`."
         ),
     ] = ""
     fullname_override: Annotated[
-        OptionalLabel,
+        Annotated[str, Meta(pattern=f"^$|{DNS_LABEL}")],
         Meta(
             description="The name of the objects. Default: the release's name, and the chart's unless it contains that."
         ),
@@ -456,7 +253,7 @@ def _explained(type_: type[Values], error: str) -> str:
     place = where.strip("`").removeprefix("$").removeprefix(".")
     path = place.split(".") if place else []
     if unknown := re.fullmatch("Object contains unknown field `(.*)`", message):
-        known = [each.encode_name for each in msgspec.structs.fields(_type_at(type_, path))]
+        known = [name for name, _ in described(_type_at(type_, path))]
         name = ".".join((*path, unknown[1]))
         close = difflib.get_close_matches(unknown[1], known, n=1)
         return f"there is no value {name}: " + (
@@ -498,7 +295,9 @@ def plain(values: Values) -> dict[str, Any]:
 
 
 def described(type_: type[Values]) -> Iterator[tuple[str, str]]:
-    for each in msgspec.structs.fields(type_):
+    """Each value with its description: those of this program alone, then those of every one."""
+    common = {each.name for each in msgspec.structs.fields(PodValues)}
+    for each in sorted(msgspec.structs.fields(type_), key=lambda each: each.name in common):
         yield each.encode_name, _description(each.type)
 
 

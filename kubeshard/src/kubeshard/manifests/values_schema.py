@@ -13,7 +13,7 @@ import msgspec
 
 from kubeshard.core.yaml_output import as_yaml
 from kubeshard.manager.config_file import DURATION, Duration
-from kubeshard.manifests.value_types import Values
+from kubeshard.manifests.pod_values import Values
 from kubeshard.manifests.values import described
 
 Schema = Mapping[str, Any]

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubeshard.manager.roles import roles
-from kubeshard.manifests.pods import container, pod_spec, system_namespace
 from kubeshard.manifests.template import resolved
-from kubeshard.manifests.values import Resources, plain
+from kubeshard.manifests.values import OperatorValues, plain
+from kubeshard.manifests.workload import pod_spec, system_namespace
 from kubeshard.sharding.names import APP_LABEL, APP_NAME
 from kubeshard_lab.experiment.cluster import REMOVED_WITHIN, check_scenario, grants
 from kubeshard_lab.experiment.scenarios import Scenario
@@ -56,12 +56,11 @@ def job_objects(
 
 def _pod(arguments: Sequence[str], image: str, claim: str) -> Manifest:
     mount = {"name": "recordings", "mountPath": RECORDINGS}
-    only = container(NAME, [], ports={}, mounts=[mount])
-    del only["ports"]
-    only |= {"args": ["experiment", *arguments, "--on", "cluster"], "workingDir": RECORDINGS}
     volume = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
-    spec = pod_spec(NAME, only, [{"name": "recordings", **volume}])
-    spec["securityContext"] |= {"fsGroup": spec["securityContext"]["runAsUser"]}
-    spec |= {"restartPolicy": "Never", "terminationGracePeriodSeconds": math.ceil(REMOVED_WITHIN) + 60}
-    made: Manifest = resolved(spec, {"image": image, "resources": plain(Resources())})
-    return made
+    command = ["experiment", *arguments, "--on", "cluster"]
+    volumes = [{"name": "recordings", **volume}]
+    spec = pod_spec(NAME, NAME, image, command, ports={}, mounts=[mount], volumes=volumes)
+    made: Manifest = resolved(spec, plain(OperatorValues(image=image)))
+    made["containers"][0] |= {"args": command, "workingDir": RECORDINGS}
+    made["securityContext"] |= {"fsGroup": made["securityContext"]["runAsUser"]}
+    return made | {"restartPolicy": "Never", "terminationGracePeriodSeconds": math.ceil(REMOVED_WITHIN) + 60}
