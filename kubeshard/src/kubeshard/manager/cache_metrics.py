@@ -1,41 +1,83 @@
 """Metrics of the informers of a process, computed on each scrape.
 
-Every series has the label `kind`; informers of one kind in several scopes are summed. Series about handlers only cover
-async handlers, by name, because nothing waits for the others.
+Every series has the label `kind`; informers of one kind in several scopes are summed, and of times the longest one
+counts. Series about handlers only cover async handlers, by name, because nothing waits for the others.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from operator import add
 from typing import Any, NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.handlers import Queued
 from kubeshard.cache.informer import Informer
+from kubeshard.metrics.declared import defined
 from kubeshard.metrics.families import counter, gauge
 from kubeshard.runtime.clock import Clock
 
+Values = Iterable[tuple[tuple[str, ...], float]]
+"""Values of one informer, by the labels beside `kind`."""
+
+
+def _one(value: Callable[[Informer[Any]], float]) -> Callable[[Informer[Any], float], Values]:
+    return lambda informer, _: [((), value(informer))]
+
+
+def _silence(informer: Informer[Any], now: float) -> Values:
+    """Informers that never received anything do not count."""
+    return [] if informer.last_heard is None else [((), now - informer.last_heard)]
+
+
+def _errors(informer: Informer[Any], _: float) -> Values:
+    return [((error,), count) for error, count in informer.errors.items()]
+
+
+def _handlers(informer: Informer[Any]) -> Iterator[Queued[Any]]:
+    return (each for each in informer.handlers if isinstance(each, Queued))
+
+
+def _waiting(informer: Informer[Any], _: float) -> Values:
+    return [((each.name,), each.waiting) for each in _handlers(informer)]
+
+
+def _busy(informer: Informer[Any], now: float) -> Values:
+    return [
+        ((each.name,), 0.0 if each.busy_since is None else now - each.busy_since)
+        for each in _handlers(informer)
+    ]
+
 
 class Series(NamedTuple):
+    """`values`: of an informer, now. `combined`: those of several informers."""
+
     name: str
-    count: Callable[[Informer[Any]], int]
+    values: Callable[[Informer[Any], float], Values]
+    combined: Callable[[float, float], float] = add
 
 
-COUNTERS = (
-    Series("full_reads", lambda informer: informer.full_reads),
-    Series("rewinds", lambda informer: informer.rewinds),
-    Series("failures", lambda informer: informer.failures),
-    Series("unexpected_answers", lambda informer: informer.unexpected_answers),
-    Series("undecodable_objects", lambda informer: informer.undecodable),
-    Series("stale_events", lambda informer: informer.stale_events),
-    Series("foreign_objects", lambda informer: informer.foreign),
-    Series("index_errors", lambda informer: informer.index_errors),
-    Series("transform_errors", lambda informer: informer.transform_errors),
-    Series("handler_errors", lambda informer: informer.handler_errors),
+SERIES = (
+    Series("kubeshard_cache_objects", _one(lambda informer: len(informer.store))),
+    Series("kubeshard_cache_synced", _one(lambda informer: informer.has_synced)),
+    Series("kubeshard_cache_silence_seconds", _silence, max),
+    Series("kubeshard_cache_full_reads_total", _one(lambda informer: informer.full_reads)),
+    Series("kubeshard_cache_rewinds_total", _one(lambda informer: informer.rewinds)),
+    Series("kubeshard_cache_failures_total", _one(lambda informer: informer.failures)),
+    Series("kubeshard_cache_unexpected_answers_total", _one(lambda informer: informer.unexpected_answers)),
+    Series("kubeshard_cache_undecodable_objects_total", _one(lambda informer: informer.undecodable)),
+    Series("kubeshard_cache_stale_events_total", _one(lambda informer: informer.stale_events)),
+    Series("kubeshard_cache_foreign_objects_total", _one(lambda informer: informer.foreign)),
+    Series("kubeshard_cache_index_errors_total", _one(lambda informer: informer.index_errors)),
+    Series("kubeshard_cache_transform_errors_total", _one(lambda informer: informer.transform_errors)),
+    Series("kubeshard_cache_handler_errors_total", _one(lambda informer: informer.handler_errors)),
+    Series("kubeshard_cache_errors_total", _errors),
+    Series("kubeshard_cache_handler_waiting", _waiting),
+    Series("kubeshard_cache_handler_seconds", _busy, max),
+    Series("kubeshard_informer_undecodable_objects", _one(lambda informer: len(informer.store.undecodable))),
 )
 
 
@@ -48,67 +90,14 @@ class CacheMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         informers = [informer for cache in self._caches() for informer in cache.informers]
-        objects = gauge("kubeshard_cache_objects")
-        yield _filled(objects, informers, lambda informer: len(informer.store))
-        synced = gauge("kubeshard_cache_synced")
-        yield _filled(synced, informers, lambda informer: int(informer.has_synced))
-        yield self._silence(informers)
-        for name, count in COUNTERS:
-            yield _filled(counter(f"kubeshard_cache_{name}_total"), informers, count)
-        yield _errors(informers)
-        yield from self._handlers(informers)
-
-    def _silence(self, informers: Iterable[Informer[Any]]) -> Metric:
-        """For each kind, the silence of its most silent informer. Informers that never received anything do
-        not count.
-        """
         now = self._clock.monotonic()
-        silence: dict[str, float] = {}
-        for informer in informers:
-            if (heard := informer.last_heard) is not None:
-                silence[str(informer)] = max(now - heard, silence.get(str(informer), 0.0))
-        family = gauge("kubeshard_cache_silence_seconds")
-        for kind, seconds in silence.items():
-            family.add_metric((kind,), seconds)
-        return family
-
-    def _handlers(self, informers: Iterable[Informer[Any]]) -> Iterator[Metric]:
-        now = self._clock.monotonic()
-        waiting: Counter[tuple[str, str]] = Counter()
-        seconds: dict[tuple[str, str], float] = {}
-        for informer in informers:
-            for each in informer.handlers:
-                if isinstance(each, Queued):
-                    place = str(informer), each.name
-                    since = now if each.busy_since is None else each.busy_since
-                    waiting[place] += each.waiting
-                    seconds[place] = max(now - since, seconds.get(place, 0.0))
-        for name, values in (("waiting", waiting), ("seconds", seconds)):
-            family = gauge(f"kubeshard_cache_handler_{name}")
-            for labels, value in values.items():
+        for name, values, combined in SERIES:
+            found: dict[tuple[str, ...], float] = {}
+            for informer in informers:
+                for labels, value in values(informer, now):
+                    place = (str(informer), *labels)
+                    found[place] = combined(found.get(place, 0), value)
+            family = counter(name) if defined(name).type == "counter" else gauge(name)
+            for labels, value in found.items():
                 family.add_metric(labels, value)
             yield family
-
-
-def _errors(informers: Iterable[Informer[Any]]) -> Metric:
-    sums: Counter[tuple[str, str]] = Counter()
-    for informer in informers:
-        for error, count in informer.errors.items():
-            sums[str(informer), error] += count
-    family = counter("kubeshard_cache_errors_total")
-    for labels, number in sums.items():
-        family.add_metric(labels, number)
-    return family
-
-
-def _filled(
-    family: CounterMetricFamily | GaugeMetricFamily,
-    informers: Iterable[Informer[Any]],
-    count: Callable[[Informer[Any]], int],
-) -> Metric:
-    sums: Counter[str] = Counter()
-    for informer in informers:
-        sums[str(informer)] += count(informer)
-    for kind, number in sums.items():
-        family.add_metric((kind,), number)
-    return family

@@ -2,7 +2,7 @@
 
 Families for a `CollectorRegistry` whose series are plain numbers. prometheus_client takes a lock per observation, and
 searches the buckets of a histogram linearly; here an observation is an addition, and the rest is done on a scrape.
-Series may only be used in the event loop's thread. The samples of a family are made when they are read, so that many of
+A series may only be changed by one thread. The samples of a family are made when they are read, so that many of
 them need not be made in one turn.
 
 `render` writes the page in short turns of the event loop. A process with many series (a sharder of a thousand rings has
@@ -73,6 +73,13 @@ class _Family(Collector, Generic[S]):
     def remove(self, *labels: str) -> None:
         """The series with these label values is not exposed any more."""
         self._series.pop(labels, None)
+
+    def forget(self, label: str, value: str) -> None:
+        """No series is exposed any more that has this value of the label, if the family has the label."""
+        if label in self._labels:
+            place = self._labels.index(label)
+            for labels in [each for each in self._series if each[place] == value]:
+                del self._series[labels]
 
     def _new(self) -> S:
         raise NotImplementedError

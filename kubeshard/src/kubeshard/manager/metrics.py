@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     REGISTRY,
     CollectorRegistry,
-    Counter,
-    Gauge,
     GCCollector,
     PlatformCollector,
     ProcessCollector,
@@ -37,7 +34,7 @@ from kubeshard.controller.outcomes import Ending, Outcome
 from kubeshard.leases.renewer import RENEWAL_FAILURES, RenewalFailure
 from kubeshard.manager.fast_metrics import Counts, Durations, Histogram, Levels, Number, render
 from kubeshard.manager.http import Page, Request
-from kubeshard.metrics.declared import declared
+from kubeshard.metrics.declared import declared, defined
 from kubeshard.metrics.families import counter, gauge
 from kubeshard.version import __version__
 from kubeshard.workqueue.queue import WorkQueue
@@ -65,9 +62,39 @@ OTHER_TASKS = "other"
 RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
-class Metrics:
+NUMBERS = (
+    "controller_runtime_reconcile_total",
+    "controller_runtime_reconcile_errors_total",
+    "controller_runtime_terminal_reconcile_errors_total",
+    "controller_runtime_reconcile_panics_total",
+    "controller_runtime_reconcile_timeouts_total",
+    "controller_runtime_max_concurrent_reconciles",
+    "controller_runtime_active_workers",
+    "kubeshard_controller_trigger_errors_total",
+    "kubeshard_controller_overdue_reconciles",
+    "workqueue_adds_total",
+    "workqueue_retries_total",
+    "rest_client_requests_total",
+    "leader_election_master_status",
+    "leader_election_slowpath_total",
+    "kubeshard_leader_election_renewals_total",
+    "kubeshard_leader_election_renewal_failures_total",
+    "kubeshard_event_loop_blockages_total",
+    "kubeshard_build_info",
+)
+"""Counters and gauges that are reported; the others are computed on each scrape."""
+
+DURATIONS = {
+    "controller_runtime_reconcile_time_seconds": RECONCILE_BUCKETS,
+    "workqueue_queue_duration_seconds": QUEUE_BUCKETS,
+    "workqueue_work_duration_seconds": QUEUE_BUCKETS,
+    "rest_client_request_duration_seconds": REQUEST_BUCKETS,
+}
+
+
+class Metrics(Collector):
     """`registry` may be shared with the program's own metrics; without it, the default registry is shown too. `beside`:
-    further registries to show, at the time of a scrape.
+    further registries to show, at the time of a scrape. Each series is changed by one thread only.
     """
 
     def __init__(
@@ -82,85 +109,91 @@ class Metrics:
             ProcessCollector(registry=self.registry)
             PlatformCollector(registry=self.registry)
             GCCollector(registry=self.registry)
-        self._queues = Queues(self.registry)
-        self._reconciles = _Reconciles(self.registry)
-        self._events = _Events(self.registry)
-        self._requests = Counts(*declared("rest_client_requests_total"))
-        self.registry.register(self._requests)
-        self._durations = Durations(*declared("rest_client_request_duration_seconds"), REQUEST_BUCKETS)
-        self.registry.register(self._durations)
+        self._numbers: dict[str, Counts | Levels] = {
+            name: (Counts if defined(name).type == "counter" else Levels)(*declared(name)) for name in NUMBERS
+        }
+        self._durations = {name: Durations(*declared(name), bounds) for name, bounds in DURATIONS.items()}
         self._answers: dict[tuple[str, str, int], tuple[Number, Histogram]] = {}
         """The series of requests, by method, host and status code."""
-        self._leading = Gauge(*declared("leader_election_master_status"), registry=self.registry)
-        self._slow_path = Counter(*declared("leader_election_slowpath_total"), registry=self.registry)
-        self._renewals = Counter(
-            *declared("kubeshard_leader_election_renewals_total"), registry=self.registry
-        )
-        self._renewal_failures = Counter(
-            *declared("kubeshard_leader_election_renewal_failures_total"), registry=self.registry
-        )
-        self._blockages = Counter(*declared("kubeshard_event_loop_blockages_total"), registry=self.registry)
         self._blocking_tasks: set[str] = set()
-        about_build = Gauge(*declared("kubeshard_build_info"), registry=self.registry)
-        about_build.labels(__version__, platform.python_version()).set(1)
+        self._queues: dict[str, WorkQueue[Any]] = {}
+        self._priorities: dict[str, set[int]] = {}
+        """The priorities of each queue that have a series."""
+        self._recorder: EventRecorder | None = None
+        self._longest_lag: Callable[[], float] = float
+        for family in (*self._numbers.values(), *self._durations.values(), self):
+            self.registry.register(family)
+        self.number("kubeshard_build_info", __version__, platform.python_version()).value = 1
+
+    def number(self, name: str, *labels: str) -> Number:
+        """A series of one of NUMBERS, created on first use."""
+        return self._numbers[name].series(*labels)
+
+    def durations(self, name: str, *labels: str) -> Histogram:
+        """The same for DURATIONS."""
+        return self._durations[name].series(*labels)
 
     def queue(self, controller: str) -> QueueObserver:
-        return QueueObserver(self._queues, controller)
+        return QueueObserver(self, controller)
 
     def controller(self, name: str, workers: int) -> ControllerObserver:
-        return ControllerObserver(self._reconciles, name, workers)
+        return ControllerObserver(self, name, workers)
 
     def watch_queue(self, queue: WorkQueue[Any]) -> None:
         """Exposes the metrics that are computed from the queue."""
-        self._queues.computed[queue.name] = queue
+        self._queues[queue.name] = queue
 
     def forget(self, name: str) -> None:
         """The controller has left, or its cluster, or could not be added: its series, if any, are removed."""
-        self._queues.forget(name)
-        self._reconciles.forget(name)
+        self._queues.pop(name, None)
+        self._priorities.pop(name, None)
+        for family in (*self._numbers.values(), *self._durations.values()):
+            family.forget("controller", name)
 
     def watch_loop(self, longest_lag: Callable[[], float]) -> None:
         """Exposes the lag of the event loop."""
-        lag = Gauge(*declared("kubeshard_event_loop_lag_seconds"), registry=self.registry)
-        lag.set_function(longest_lag)
+        self._longest_lag = longest_lag
 
     def blocked(self, task: str) -> None:
-        """Counts that a task blocked the event loop. May be called from any thread."""
+        """Counts that a task blocked the event loop. May be called from another thread."""
         if task not in self._blocking_tasks and len(self._blocking_tasks) >= MAX_TASKS:
             task = OTHER_TASKS
         self._blocking_tasks.add(task)
-        self._blockages.labels(task).inc()
+        self.number("kubeshard_event_loop_blockages_total", task).value += 1
 
     def watched(self, events: EventRecorder) -> EventRecorder:
         """Returns the same recorder, and exposes how many of its events could not be sent."""
-        self._events.recorder = events
+        self._recorder = events
         return events
 
     def request(self, method: str, host: str, code: int, seconds: float) -> None:
         """A client observer."""
         if (series := self._answers.get((method, host, code))) is None:
-            count = self._requests.series(str(code or "<error>"), method, host)
-            series = self._answers[method, host, code] = count, self._durations.series(method, host)
+            series = self._answers[method, host, code] = (
+                self.number("rest_client_requests_total", str(code or "<error>"), method, host),
+                self.durations("rest_client_request_duration_seconds", method, host),
+            )
         count, durations = series
         count.value += 1
         durations.observe(seconds)
 
-    def holding(self, name: str, holds: bool) -> None:
-        self._leading.labels(name).set(holds)
+    # LeaseMetrics of the leader election, from the renewer's thread
 
-        for (
-            why
-        ) in RENEWAL_FAILURES:  # a counter that starts with its first failure hides that failure from `rate`
-            self._renewal_failures.labels(name, why)
+    def holding(self, name: str, holds: bool) -> None:
+        self.number("leader_election_master_status", name).value = holds
+        for why in RENEWAL_FAILURES:  # a counter that starts with a failure hides that failure from `rate`
+            self.number("kubeshard_leader_election_renewal_failures_total", name, why)
 
     def slow_path(self, name: str) -> None:
-        self._slow_path.labels(name).inc()
+        self.number("leader_election_slowpath_total", name).value += 1
 
     def renewed(self, name: str) -> None:
-        self._renewals.labels(name).inc()
+        self.number("kubeshard_leader_election_renewals_total", name).value += 1
 
     def not_renewed(self, name: str, why: RenewalFailure) -> None:
-        self._renewal_failures.labels(name, why).inc()
+        self.number("kubeshard_leader_election_renewal_failures_total", name, why).value += 1
+
+    # The page
 
     def page(self, request: Request) -> Awaitable[Page] | None:
         """`/metrics` in the text format."""
@@ -172,93 +205,25 @@ class Metrics:
 
     def families(self) -> Iterator[Metric]:
         """What the page shows."""
-        return _Shown([self.registry, *self._beside(), *self._default]).collect()
-
-
-class ControllerObserver:
-    """`kubeshard.controller.metrics.ControllerMetrics` of one controller."""
-
-    def __init__(self, reconciles: _Reconciles, name: str, workers: int) -> None:
-        self._results = {label: reconciles.total.series(name, label) for label in RESULTS}
-        self._errors = reconciles.errors.labels(name)
-        self._special = {
-            Ending.TERMINAL: reconciles.terminal.labels(name),
-            Ending.GAVE_UP: reconciles.terminal.labels(name),
-            Ending.CRASHED: reconciles.panics.labels(name),
-            Ending.TIMED_OUT: reconciles.timeouts.labels(name),
-        }
-        self._time = reconciles.time.series(name)
-        self._active = reconciles.active.series(name)
-        self._overdue = reconciles.overdue.labels(name)
-        self._reconciles = reconciles
-        self._name = name
-        reconciles.workers.labels(name).set(workers)
-
-    def started(self) -> None:
-        self._active.value += 1
-
-    def finished(self, outcome: Outcome | None, seconds: float) -> None:
-        self._active.value -= 1
-        if outcome is None:
-            return
-        self._time.observe(seconds)
-        self._results[outcome.label].value += 1
-        if outcome.failed:
-            self._errors.inc()
-        if special := self._special.get(outcome.ending):
-            special.inc()
-
-    def overdue(self, change: int) -> None:
-        self._overdue.inc(change)
-
-    def trigger_failed(self, source: str, step: TriggerStep) -> None:
-        self._reconciles.trigger_failed(self._name, source, step)
-
-
-class QueueObserver:
-    """`kubeshard.workqueue.QueueMetrics` of one controller's queue."""
-
-    def __init__(self, queues: Queues, controller: str) -> None:
-        labels = (controller, controller)
-        self._adds = queues.adds.series(*labels)
-        self._retries = queues.retries.series(*labels)
-        self.waited = queues.waits.series(*labels).observe
-        self.worked = queues.work.series(*labels).observe
-
-    def added(self) -> None:
-        self._adds.value += 1
-
-    def retried(self) -> None:
-        self._retries.value += 1
-
-
-class Queues(Collector):
-    """The queues of a process: what they report, and what they know when they are scraped."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.computed: dict[str, WorkQueue[Any]] = {}
-        self._priorities: dict[str, set[int]] = {}
-        """The priorities of each queue that have a series."""
-        self.adds = Counts(*declared("workqueue_adds_total"))
-        self.retries = Counts(*declared("workqueue_retries_total"))
-        self.waits = Durations(*declared("workqueue_queue_duration_seconds"), QUEUE_BUCKETS)
-        self.work = Durations(*declared("workqueue_work_duration_seconds"), QUEUE_BUCKETS)
-        for metric in (self.adds, self.retries, self.waits, self.work):
-            registry.register(metric)
-        registry.register(self)
-
-    def forget(self, name: str) -> None:
-        self.computed.pop(name, None)
-        self._priorities.pop(name, None)
-        for metric in (self.adds, self.retries, self.waits, self.work):
-            metric.remove(name, name)
+        return _shown([self.registry, *self._beside(), *self._default])
 
     def collect(self) -> Iterator[Metric]:
+        """What is computed."""
+        yield from self._of_queues()
+        lost, recorder = counter("kubeshard_events_lost_total"), self._recorder
+        lost.add_metric(("too_many",), recorder.dropped if recorder else 0)
+        lost.add_metric(("refused",), recorder.failed if recorder else 0)
+        yield lost
+        lag = gauge("kubeshard_event_loop_lag_seconds")
+        lag.add_metric((), self._longest_lag())
+        yield lag
+
+    def _of_queues(self) -> Iterator[Metric]:
         unfinished = gauge("workqueue_unfinished_work_seconds")
         longest = gauge("workqueue_longest_running_processor_seconds")
         depth = gauge("workqueue_depth")
         causes = counter("kubeshard_controller_reconcile_causes_total")
-        for name, queue in self.computed.items():
+        for name, queue in self._queues.items():
             for priority, keys in self._depths(name, queue).items():
                 depth.add_metric((name, name, priority), keys)
             for (what, kind), runs in queue.caused().items():
@@ -283,70 +248,78 @@ class Queues(Collector):
         return labelled
 
 
-class _Events(Collector):
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.recorder: EventRecorder | None = None
-        registry.register(self)
+class ControllerObserver:
+    """`kubeshard.controller.metrics.ControllerMetrics` of one controller."""
 
-    def collect(self) -> Iterator[Metric]:
-        lost = counter("kubeshard_events_lost_total")
-        recorder = self.recorder
-        lost.add_metric(("too_many",), recorder.dropped if recorder else 0)
-        lost.add_metric(("refused",), recorder.failed if recorder else 0)
-        yield lost
+    def __init__(self, metrics: Metrics, name: str, workers: int) -> None:
+        def number(what: str, *more: str) -> Number:
+            return metrics.number(f"controller_runtime_{what}", name, *more)
 
+        self._metrics = metrics
+        self._name = name
+        self._results = {result: number("reconcile_total", result) for result in RESULTS}
+        self._errors = number("reconcile_errors_total")
+        self._special = {
+            Ending.TERMINAL: number("terminal_reconcile_errors_total"),
+            Ending.GAVE_UP: number("terminal_reconcile_errors_total"),
+            Ending.CRASHED: number("reconcile_panics_total"),
+            Ending.TIMED_OUT: number("reconcile_timeouts_total"),
+        }
+        self._time = metrics.durations("controller_runtime_reconcile_time_seconds", name)
+        self._active = number("active_workers")
+        self._overdue = metrics.number("kubeshard_controller_overdue_reconciles", name)
+        number("max_concurrent_reconciles").value = workers
 
-class _Reconciles:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.total = Counts(*declared("controller_runtime_reconcile_total"))
-        self.errors = Counter(*declared("controller_runtime_reconcile_errors_total"), registry=registry)
-        self.terminal = Counter(
-            *declared("controller_runtime_terminal_reconcile_errors_total"), registry=registry
-        )
-        self.panics = Counter(*declared("controller_runtime_reconcile_panics_total"), registry=registry)
-        self.timeouts = Counter(*declared("controller_runtime_reconcile_timeouts_total"), registry=registry)
-        self.triggers = Counter(*declared("kubeshard_controller_trigger_errors_total"), registry=registry)
-        self.overdue = Gauge(*declared("kubeshard_controller_overdue_reconciles"), registry=registry)
-        self.time = Durations(*declared("controller_runtime_reconcile_time_seconds"), RECONCILE_BUCKETS)
-        self.workers = Gauge(*declared("controller_runtime_max_concurrent_reconciles"), registry=registry)
-        self.active = Levels(*declared("controller_runtime_active_workers"))
-        for metric in (self.total, self.time, self.active):
-            registry.register(metric)
-        self._triggered: dict[str, set[tuple[str, str]]] = {}
-        """The labels of each controller's errors of triggers."""
+    def started(self) -> None:
+        self._active.value += 1
 
-    def trigger_failed(self, controller: str, source: str, step: TriggerStep) -> None:
-        self._triggered.setdefault(controller, set()).add((source, step))
-        self.triggers.labels(controller, source, step).inc()
+    def finished(self, outcome: Outcome | None, seconds: float) -> None:
+        self._active.value -= 1
+        if outcome is None:
+            return
+        self._time.observe(seconds)
+        self._results[outcome.label].value += 1
+        if outcome.failed:
+            self._errors.value += 1
+        if special := self._special.get(outcome.ending):
+            special.value += 1
 
-    def forget(self, controller: str) -> None:
-        for result in RESULTS:
-            self.total.remove(controller, result)
-        self.time.remove(controller)
-        self.active.remove(controller)
-        for metric in (self.errors, self.terminal, self.panics, self.timeouts, self.overdue, self.workers):
-            with suppress(KeyError):  # some versions of the library raise it if there is none
-                metric.remove(controller)
-        for labels in self._triggered.pop(controller, ()):
-            self.triggers.remove(controller, *labels)
+    def overdue(self, change: int) -> None:
+        self._overdue.value += change
+
+    def trigger_failed(self, source: str, step: TriggerStep) -> None:
+        self._metrics.number("kubeshard_controller_trigger_errors_total", self._name, source, step).value += 1
 
 
-class _Shown:
+class QueueObserver:
+    """`kubeshard.workqueue.QueueMetrics` of one controller's queue."""
+
+    def __init__(self, metrics: Metrics, controller: str) -> None:
+        labels = (controller, controller)
+        self._adds = metrics.number("workqueue_adds_total", *labels)
+        self._retries = metrics.number("workqueue_retries_total", *labels)
+        self.waited = metrics.durations("workqueue_queue_duration_seconds", *labels).observe
+        self.worked = metrics.durations("workqueue_work_duration_seconds", *labels).observe
+
+    def added(self) -> None:
+        self._adds.value += 1
+
+    def retried(self) -> None:
+        self._retries.value += 1
+
+
+def _shown(registries: Iterable[CollectorRegistry]) -> Iterator[Metric]:
     """Several registries as a scrape sees them. The first one is the largest, and is never in memory as a whole."""
-
-    def __init__(self, registries: Iterable[CollectorRegistry]) -> None:
-        self._first, *self._others = {id(registry): registry for registry in registries}.values()
-
-    def collect(self) -> Iterator[Metric]:
-        others: dict[str, Metric] = {}
-        for registry in self._others:
-            for metric in _without_created(registry):
-                _add(others.setdefault(_exposed(metric), metric), metric)
-        for metric in _without_created(self._first):
-            if more := others.pop(_exposed(metric), None):
-                _add(metric, more)
-            yield metric
-        yield from others.values()
+    first, *further = {id(registry): registry for registry in registries}.values()
+    others: dict[str, Metric] = {}
+    for registry in further:
+        for metric in _without_created(registry):
+            _add(others.setdefault(_exposed(metric), metric), metric)
+    for metric in _without_created(first):
+        if more := others.pop(_exposed(metric), None):
+            _add(metric, more)
+        yield metric
+    yield from others.values()
 
 
 def _without_created(registry: CollectorRegistry) -> Iterator[Metric]:

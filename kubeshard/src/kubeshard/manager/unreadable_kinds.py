@@ -11,7 +11,6 @@ None of this affects liveness, because a restart would not help. A shard also sa
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NoReturn
@@ -400,13 +399,6 @@ class KindMetrics(Collector):
                 for kind in dict.fromkeys(map(str, runner.informers)):
                     waiting.add_metric((runner.name, kind), float(kind in missing))
         yield waiting
-        undecodable = gauge("kubeshard_informer_undecodable_objects")
-        counts: Counter[str] = Counter()
-        for informer in (each for kinds in self._kinds() for each in kinds.informers()):
-            counts[str(informer)] += len(informer.store.undecodable)
-        for kind, count in counts.items():
-            undecodable.add_metric((kind,), count)
-        yield undecodable
 
 
 def _forbidden(informer: Informer[Any]) -> bool:
