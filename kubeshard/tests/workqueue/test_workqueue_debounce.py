@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from workqueue_bench import new_queue, take
 
 from kubeshard.workqueue import Debounce, ShutDown
-from kubeshard.workqueue.debounce import Settling
+from kubeshard.workqueue.delays import Delays
 from kubeshard.workqueue.order import LOW, NORMAL
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
@@ -27,11 +27,11 @@ def test_a_rule_that_cannot_work_is_refused(quiet: float, longest: float) -> Non
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=30))
 def test_a_key_is_due_when_it_was_quiet_or_has_waited_longest(gaps: list[int]) -> None:
-    settling: Settling[str] = Settling(BURST)
+    settling: Delays[str] = Delays()
     now = 0
     touches: list[int] = []
     for gap in gaps:
-        settling.touch("k", now, NORMAL, "")
+        settling.touch("k", now, BURST)
         touches.append(now)
         expected = min(touches[-1] + 2, touches[0] + 5)
         assert settling.next_due() == expected
@@ -43,9 +43,9 @@ def test_a_key_is_due_when_it_was_quiet_or_has_waited_longest(gaps: list[int]) -
 
 
 def test_keys_that_are_dropped_and_touched_for_ever_are_not_kept() -> None:
-    settling: Settling[str] = Settling(BURST)
+    settling: Delays[str] = Delays()
     for _ in range(10_000):
-        settling.touch("k", 0, NORMAL, "")
+        settling.touch("k", 0, BURST)
         settling.drop("k")
     assert len(settling._heap) < 100
     assert settling.next_due() is None

@@ -44,7 +44,7 @@ from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of, metadata_only
 from kubeshard.runtime.world import World
-from kubeshard.workqueue.debounce import Debounce
+from kubeshard.workqueue.delays import Debounce
 from kubeshard.workqueue.limits import Limiter
 from kubeshard.workqueue.order import Order, RoundRobin
 

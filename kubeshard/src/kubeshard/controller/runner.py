@@ -35,9 +35,8 @@ from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart
 from kubeshard.workqueue.limits import ItemExponential
-from kubeshard.workqueue.metrics import QueueMetrics
 from kubeshard.workqueue.order import NORMAL
-from kubeshard.workqueue.queue import WorkQueue
+from kubeshard.workqueue.queue import QueueMetrics, WorkQueue
 from kubeshard.workqueue.reasons import Reason
 
 

@@ -21,19 +21,46 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from types import TracebackType
-from typing import Generic
+from typing import Generic, Protocol
 
 from kubeshard.runtime.clock import Clock
-from kubeshard.workqueue.debounce import Debounce, Settling
+from kubeshard.workqueue.delays import Debounce, Delays
 from kubeshard.workqueue.limits import Limiter, Retries
-from kubeshard.workqueue.metrics import NoMetrics, QueueMetrics
 from kubeshard.workqueue.order import NORMAL, K, Order
 from kubeshard.workqueue.reasons import Cause, Causes, Reason, Wanted, as_reason
-from kubeshard.workqueue.state_machine import Delays, QueueCore
+from kubeshard.workqueue.state_machine import QueueCore
 from kubeshard.workqueue.views import DelayedKey, QueueView, WaitingKey
 
 Hold = Callable[[], Awaitable[object] | None]
 """What a worker must wait for before it takes a key; None if nothing."""
+
+
+class QueueMetrics(Protocol):
+    """Observations of one queue. Durations in seconds. Called inline: must not block or raise.
+
+    The manager turns them into the metrics that every Kubernetes dashboard knows: `workqueue_adds_total`, ... What a
+    queue knows anyway is read from it on each scrape, without a timer or a cost per key: `workqueue_depth`,
+    `workqueue_unfinished_work_seconds`, `workqueue_longest_running_processor_seconds`, and the reasons of runs.
+    """
+
+    def added(self) -> None:
+        """A key was queued. Adds that were collapsed do not count."""
+
+    def waited(self, seconds: float) -> None:
+        """A key was handed out this long after it was queued."""
+
+    def worked(self, seconds: float) -> None:
+        """A key's processing took this long."""
+
+    def retried(self) -> None:
+        """A key was added with a delay, for any reason."""
+
+
+class _NoMetrics:
+    def added(self) -> None: ...
+    def waited(self, seconds: float) -> None: ...
+    def worked(self, seconds: float) -> None: ...
+    def retried(self) -> None: ...
 
 
 class ShutDown(Exception):
@@ -65,10 +92,12 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self.name = name
         self._clock = clock
-        self._metrics: QueueMetrics = metrics or NoMetrics()
+        self._metrics: QueueMetrics = metrics or _NoMetrics()
         self._core: QueueCore[K] = QueueCore(clock.monotonic, order)
         self._delays: Delays[K] = Delays()
-        self._settling: Settling[K] | None = None if debounce is None else Settling(debounce)
+        self._settling: Delays[K] = Delays()
+        """Debounced keys."""
+        self._debounce = debounce
         self._retries: Retries[K] = Retries(limiter)
         self._causes = Causes()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -89,10 +118,10 @@ class WorkQueue(Generic[K]):
         """Adds the key when it has not been triggered for a while (`Debounce`), unless it runs before that for another
         reason, which then covers this add. A shutdown adds it at once.
         """
-        if self._settling is None:
+        if self._debounce is None:
             self.add(key, reason, priority=priority)
         elif not self._core.closed:
-            self._settling.touch(key, self._clock.monotonic(), priority, reason)
+            self._settling.touch(key, self._clock.monotonic(), self._debounce, reason, priority)
             self._set_timer()
 
     def add_after(
@@ -185,7 +214,7 @@ class WorkQueue(Generic[K]):
     @property
     def delayed(self) -> int:
         """Keys that wait for a delay or a debounce."""
-        return len(self._delays) + (0 if self._settling is None else len(self._settling))
+        return len(self._delays) + len(self._settling)
 
     def depths(self) -> dict[int, int]:
         """Queued keys, by priority (`workqueue_depth`)."""
@@ -210,14 +239,11 @@ class WorkQueue(Generic[K]):
         now = self._clock.monotonic()
         core = self._core
         delays = [
-            DelayedKey(key, due - now, as_reason(reason)) for due, key, reason in self._delays.earliest(limit)
+            DelayedKey(key, due - now, as_reason(reason), debounced=waiting is self._settling)
+            for waiting in (self._delays, self._settling)
+            for due, key, reason in waiting.earliest(limit)
         ]
-        if self._settling is not None:
-            delays += [
-                DelayedKey(key, due - now, as_reason(reason), debounced=True)
-                for due, key, reason in self._settling.earliest(limit)
-            ]
-            delays.sort(key=lambda delayed: delayed.seconds)
+        delays.sort(key=lambda delayed: delayed.seconds)
         return QueueView(
             name=self.name,
             depth=core.depth,
@@ -260,7 +286,7 @@ class WorkQueue(Generic[K]):
             await self._until_ready()
         key = core.take()
         run = core.taken[key]
-        if self._settling is not None and (settled := self._settling.drop(key)) is not None:
+        if self._debounce is not None and (settled := self._settling.drop(key)) is not None:
             run.take_over(settled)
         self._metrics.waited(run.started - run.since)
         if run.given:
@@ -304,7 +330,7 @@ class WorkQueue(Generic[K]):
     def _set_timer(self) -> None:
         """Sets the timer to the earliest delay, or leaves it at an earlier time."""
         due = self._delays.next_due()
-        if self._settling is not None and (settled := self._settling.next_due()) is not None:
+        if self._debounce is not None and (settled := self._settling.next_due()) is not None:
             due = settled if due is None else min(due, settled)
         if due is not None and self._timer_due is not None and self._timer_due <= due:
             return
@@ -319,21 +345,18 @@ class WorkQueue(Generic[K]):
     def _add_due(self) -> None:
         self._timer = self._timer_due = None
         now = self._clock.monotonic()
-        for key, reason, priority in self._delays.pop_due(now):
-            self.add(key, reason, priority=priority)
-        if self._settling is not None:
-            for key, settled in self._settling.pop_due(now):
-                self._add_settled(key, settled)
+        for key, waited in (*self._delays.pop_due(now), *self._settling.pop_due(now)):
+            self._add_waited(key, waited)
         self._set_timer()
 
-    def _add_settled(self, key: K, settled: Wanted) -> None:
-        self.add(key, priority=settled.priority)
-        self._core.wanted[key].take_over(settled)
+    def _add_waited(self, key: K, waited: Wanted) -> None:
+        self.add(key, priority=waited.priority)
+        self._core.wanted[key].take_over(waited)
 
     def _close(self) -> None:
-        if self._settling is not None:
-            for key, settled in self._settling.pop_due(math.inf):
-                self._add_settled(key, settled)
+        if not self._core.closed:
+            for key, waited in self._settling.pop_due(math.inf):
+                self._add_waited(key, waited)
         self._core.close()
         self._delays.clear()
         self._set_timer()

@@ -17,20 +17,15 @@ Guaranteed:
 
 After `close` adds are ignored; keys that were added before are still handed out, unless they are discarded.
 
-Not here: clocks, waiting workers, limits (`queue`, `limits`). Modelled on client-go's `util/workqueue` and the
+Not here: clocks, waiting workers, delays, limits (`queue`, `delays`, `limits`). Modelled on client-go's `util/workqueue` and the
 priority queue of controller-runtime.
-
-Keys that will be added later are in `Delays`: a key waits once, and another delay can only move it earlier, and its
-priority up.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from itertools import count
 from typing import Generic
 
 from kubeshard.workqueue.order import NORMAL, K, Levels, Order
@@ -132,81 +127,3 @@ class QueueCore(Generic[K]):
             if (wanted := self.wanted.get(key)) is not None:
                 depths[wanted.priority] = depths.get(wanted.priority, 0) + 1
         return depths
-
-
-class Delays(Generic[K]):
-    """Keys by the time at which they are due, on the caller's clock. `reason` is that of the earliest delay,
-    `priority` is the highest of all. `retry`: nobody but a failure asked for it.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[K, tuple[float, Reason | str, int, bool, int]] = {}
-        """Time, reason and priority of each key, whether all of its delays are retries, and its entry in the heap."""
-        self._heap: list[tuple[float, int, K]] = []
-        """Every (time, entry, key) of `_waiting`, and outdated ones of keys that were moved earlier, or dropped."""
-        self._order = count()
-
-    def schedule(
-        self, key: K, due: float, reason: Reason | str = "", priority: int = NORMAL, *, retry: bool = False
-    ) -> None:
-        known = self._waiting.get(key)
-        if known is not None:
-            priority, retry = max(priority, known[2]), retry and known[3]
-            if known[0] <= due:
-                self._waiting[key] = (known[0], known[1], priority, retry, known[4])
-                return
-        entry = next(self._order)
-        self._waiting[key] = (due, reason, priority, retry, entry)
-        heapq.heappush(self._heap, (due, entry, key))
-        self._tidy()
-
-    def drop_retry(self, key: K) -> None:
-        """Drops the delay of the key if it is a retry's only."""
-        known = self._waiting.get(key)
-        if known is not None and known[3]:
-            del self._waiting[key]
-
-    def drop(self, key: K) -> None:
-        if self._waiting.pop(key, None) is not None:
-            self._tidy()
-
-    def next_due(self) -> float | None:
-        """The earliest time at which `pop_due` returns something."""
-        while self._heap and self._outdated(self._heap[0]):
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
-
-    def pop_due(self, now: float) -> list[tuple[K, Reason | str, int]]:
-        """Removes and returns the due keys, with reason and priority, earliest first."""
-        due: list[tuple[K, Reason | str, int]] = []
-        while (first := self.next_due()) is not None and first <= now:
-            key = heapq.heappop(self._heap)[2]
-            _, reason, priority, _, _ = self._waiting.pop(key)
-            due.append((key, reason, priority))
-        return due
-
-    def earliest(self, limit: int) -> list[tuple[float, K, Reason | str]]:
-        """Up to `limit` of the keys that are due first: time, key and reason."""
-        first = heapq.nsmallest(limit, self._waiting.items(), key=_due)
-        return [(due, key, reason) for key, (due, reason, _, _, _) in first]
-
-    def clear(self) -> None:
-        self._waiting.clear()
-        self._heap.clear()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def _outdated(self, entry: tuple[float, int, K]) -> bool:
-        known = self._waiting.get(entry[2])
-        return known is None or known[4] != entry[1]
-
-    def _tidy(self) -> None:
-        if len(self._heap) <= 64 + 2 * len(self._waiting):
-            return
-        self._heap = [entry for entry in self._heap if not self._outdated(entry)]
-        heapq.heapify(self._heap)
-
-
-def _due(entry: tuple[K, tuple[float, Reason | str, int, bool, int]]) -> float:
-    return entry[1][0]
