@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,19 +14,14 @@ from kubeshard.cache import Scope
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Watch
 from kubeshard.controller.dependents import ensure
-from kubeshard.controller.stale_advice import advice
 from kubeshard.core import (
-    AlreadyExists,
     ConfigMap,
     Conflict,
     FieldConflict,
-    Key,
     ObjectMeta,
     Secret,
     Selector,
-    UndecodableObject,
 )
-from kubeshard.core.objects import form_of
 from kubeshard.manager import Manager
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.front.handlers import Front
@@ -146,15 +140,3 @@ def test_a_name_taken_in_a_kind_that_is_not_cached_is_told_so(
     scene(act, before=config("taken", a="theirs"))
     lines = told(caplog, logging.WARNING, "Reconcile keeps having stale reads")
     assert lines[0]["advice"].startswith("the controller does not cache this kind")
-
-
-@virtual_time
-async def test_an_explanation_fails_for_nothing_that_the_server_shows() -> None:
-    class Odd:
-        async def get(self, form: Any, name: str, namespace: str) -> Any:
-            raise UndecodableObject(form, "its labels are a number", None)
-
-    taken = AlreadyExists("taken", code=409, details={"name": "c", "kind": "configmaps"})
-    informer: Any = SimpleNamespace(form=form_of(ConfigMap), scope=Scope())
-    client: Any = Odd()
-    assert "does not show it" in await advice(taken, Key("default", "s"), [informer], client)

@@ -12,7 +12,7 @@ from controller_bench import Calling, Site, Theme, child, site
 from kubeshard import OTHER_CLUSTERS, when
 from kubeshard.cache import Added, Deleted, Scope, Updated
 from kubeshard.controller import BlockingReconciler, Context, Controller, Generator, Reconciler, Result, Watch
-from kubeshard.controller.in_flight import InFlight
+from kubeshard.controller.in_flight import Activity, InFlight
 from kubeshard.controller.mapping import KeysOf, mapped_by, states, to_itself, to_owner
 from kubeshard.controller.watch import narrowed
 from kubeshard.core import ConfigMap, GroupKind, Key, ObjectMeta, OwnerReference, Selector, metadata_only
@@ -271,7 +271,7 @@ KIND = GroupKind("example.com", "Site")
 @virtual_time
 async def test_who_waits_no_longer_is_not_remembered() -> None:
     in_flight = InFlight()
-    with in_flight.running(KIND, A):
+    with Activity(in_flight, "", (KIND, A)):
         for _ in range(10):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(5):
@@ -285,7 +285,7 @@ async def test_idle_waits_for_all_runs_of_the_object_and_no_others() -> None:
     ended = []
 
     async def run(key: Key, seconds: float) -> None:
-        with in_flight.running(KIND, key):
+        with Activity(in_flight, "", (KIND, key)):
             await asyncio.sleep(seconds)
 
     async def wait() -> None:
@@ -312,10 +312,10 @@ async def test_idle_returns_only_in_a_moment_without_runs() -> None:
         await in_flight.idle(KIND, A)
         seen.append(in_flight.count(KIND, A))
 
-    with in_flight.running(KIND, A):
+    with Activity(in_flight, "", (KIND, A)):
         waiter = asyncio.create_task(wait())
         await settle()
-    with in_flight.running(KIND, A):  # starts before the waiter gets its turn
+    with Activity(in_flight, "", (KIND, A)):  # starts before the waiter gets its turn
         await asyncio.sleep(1)
         assert not waiter.done()
     await waiter
@@ -325,6 +325,6 @@ async def test_idle_returns_only_in_a_moment_without_runs() -> None:
 @virtual_time
 async def test_a_run_that_fails_counts_no_longer() -> None:
     in_flight = InFlight()
-    with pytest.raises(RuntimeError), in_flight.running(KIND, A):
+    with pytest.raises(RuntimeError), Activity(in_flight, "", (KIND, A)):
         raise RuntimeError
     await in_flight.idle(KIND, A)

@@ -30,10 +30,9 @@ from kubeshard.controller import (
 )
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import run_of, with_run
-from kubeshard.controller.deadlines import Deadline, Deadlines
-from kubeshard.controller.in_flight import Activities, InFlight
-from kubeshard.controller.metrics import NoMetrics
-from kubeshard.controller.outcomes import Ending
+from kubeshard.controller.deadlines import Deadlines, Timed
+from kubeshard.controller.in_flight import InFlight
+from kubeshard.controller.outcomes import Ending, NoMetrics
 from kubeshard.controller.reconciler import RunFn
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import KindsMissing, SyncProblem
@@ -875,10 +874,14 @@ async def test_a_run_with_little_time_ends_in_time_beside_one_that_does_not_end(
         await asyncio.sleep(60)
 
     async def run(name: str, work: Callable[[], Awaitable[None]]) -> None:
+        worker = asyncio.current_task()
+        assert worker is not None
+        timed = Timed(InFlight(), "site", Site.KIND.group_kind, A, {}, worker)
+        deadlines.begin(timed)
         try:
-            with Deadline(deadlines, Activities(InFlight(), "site", Site.KIND.group_kind, A), {}):
-                await work()
+            await work()
         finally:
+            deadlines.end(timed)
             ended[name] = clock.monotonic()
 
     first = asyncio.create_task(run("first", stubborn))

@@ -247,7 +247,7 @@ async def test_who_waits_for_an_object_or_a_controller_asks_tasks_to_end_also_th
     asked: list[str] = []
 
     def begin(key: Key, name: str) -> Activity:
-        return in_flight.begin(Activity("app", (kind, key), stop=lambda: asked.append(name)))
+        return Activity(in_flight, "app", (kind, key), stop=lambda: asked.append(name))
 
     first, elsewhere = begin(key, "first"), begin(other, "elsewhere")
     idle = asyncio.create_task(in_flight.idle(kind, key))
@@ -255,15 +255,15 @@ async def test_who_waits_for_an_object_or_a_controller_asks_tasks_to_end_also_th
     assert asked == ["first"]
     second = begin(key, "second")
     assert asked == ["first", "second"]
-    in_flight.end(first)
+    first.end()
     await settle()
     assert not idle.done()
-    in_flight.end(second)
+    second.end()
     await idle
     ended = asyncio.create_task(in_flight.ended("app"))
     await settle()
     assert asked == ["first", "second", "elsewhere"]
-    in_flight.end(elsewhere)
+    elsewhere.end()
     await ended
 
 

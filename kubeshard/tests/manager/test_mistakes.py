@@ -26,7 +26,7 @@ from kubeshard import (
 )
 from kubeshard.cache import Cache, Scope
 from kubeshard.client import Client
-from kubeshard.controller.forgotten_awaits import ForgottenAwaits
+from kubeshard.controller.forgotten_awaits import listen
 from kubeshard.controller.syncing import explained
 from kubeshard.core import FieldSelector, KubeObject
 from kubeshard.core.errors import ANONYMOUS, Forbidden
@@ -175,8 +175,8 @@ async def test_filters_of_the_program_hide_no_forgotten_await_and_are_kept_where
         assert "was never awaited" in await outcome(forgets, caplog)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with ForgottenAwaits():
-            assert warnings.filters[0][0] == "error"
+        listen()
+        assert warnings.filters[0][0] == "error"
 
 
 @virtual_time

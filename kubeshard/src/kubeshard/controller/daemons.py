@@ -39,6 +39,7 @@ from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.context import Context, run_of, with_run
 from kubeshard.controller.functions import is_plain, takes_two
+from kubeshard.controller.in_flight import Activity
 from kubeshard.controller.reconciler import ReconcileFn, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.core.objects import Key, KubeObject
@@ -162,8 +163,8 @@ class Daemons:
         name = f"{self._controller} daemon {daemon.name} {ctx.key}"
         life.task = asyncio.create_task(_live(daemon, life, obj), name=name)
         activities = run_of(ctx).activities
-        activity = activities.acting(life.task.cancel)
-        life.task.add_done_callback(lambda _: activities.in_flight.end(activity))
+        activity = Activity(activities.in_flight, activities.owner, activities.object, stop=life.task.cancel)
+        life.task.add_done_callback(lambda _: activity.end())
         return life
 
 

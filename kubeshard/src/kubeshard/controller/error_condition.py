@@ -30,7 +30,7 @@ RBAC: `get` on the resource, `patch` on `<resource>/status`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -68,10 +68,11 @@ STUBBORN = 8
 
 
 class ErrorCondition:
-    """The condition of one controller."""
+    """The condition of one controller. `retries`: how many runs in a row a key was retried with backoff."""
 
-    def __init__(self, type: str, events: EventSink, log: Logger) -> None:
+    def __init__(self, type: str, events: EventSink, log: Logger, retries: Callable[[Key], int]) -> None:
         self._type = type
+        self._retries = retries
         self._events = events
         self._log = log
         self._reported: dict[Key, float] = {}
@@ -90,7 +91,7 @@ class ErrorCondition:
             try:
                 result = await inner(run, obj)
                 fine = result is None or type(result) is Result
-                if fine and not run.forgotten and not run.activities.out_of_time:
+                if fine and not run.activities.forgotten and not run.activities.out_of_time:
                     told = False
                     await self._report_success(run, obj)
                     return result
@@ -98,7 +99,7 @@ class ErrorCondition:
             except (KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
-                if (failure := _failure(run, error)) is not None:
+                if (failure := self._failure(run, error)) is not None:
                     await self._report_failure(run, obj, failure, by_event=not told and failure is error)
                 raise
             if failure is not None:
@@ -106,6 +107,21 @@ class ErrorCondition:
             return result
 
         return reconcile
+
+    def _failure(self, run: Run, error: BaseException) -> BaseException | None:
+        """What is to be reported of a run that raised; None for nothing."""
+        task, due = asyncio.current_task(), run.activities.out_of_time
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > due:
+            return None  # it has lost the right to act
+        if due:
+            return out_of_time(run.activities.timeout)
+        outcome = of_error(error)
+        if outcome.failed:
+            return error
+        stale = outcome.ending is Ending.STALE and not any(
+            isinstance(leaf, NotOurs) for leaf in leaves(error)
+        )
+        return error if stale and self._retries(run.key) + 1 >= STUBBORN else None
 
     def _condition(self, run: Run, obj: KubeObject, status: str, reason: str, message: str = "") -> Condition:
         generation = obj.metadata.generation
@@ -225,20 +241,6 @@ class ErrorCondition:
             return False
         reported = self._reported.get(run.key)
         return reported is not None and run.clock.monotonic() - reported < AGAIN
-
-
-def _failure(run: Run, error: BaseException) -> BaseException | None:
-    """What is to be reported of a run that raised; None for nothing."""
-    task, due = asyncio.current_task(), run.activities.out_of_time
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > due:
-        return None  # it has lost the right to act
-    if due:
-        return out_of_time(run.timeout)
-    outcome = of_error(error)
-    if outcome.failed:
-        return error
-    stale = outcome.ending is Ending.STALE and not any(isinstance(leaf, NotOurs) for leaf in leaves(error))
-    return error if stale and run.retries(run.key) + 1 >= STUBBORN else None
 
 
 def _condition_in(document: Any, type: str) -> Condition | None:

@@ -26,16 +26,18 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from kubeshard.controller.context import Context, run_of
+from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import ReconcileFn, Result
 from kubeshard.core.errors import NotFound
-from kubeshard.core.objects import KubeObject
+from kubeshard.core.objects import Key, KubeObject
 
 Expires = Callable[[Any], datetime | None]
 
 
-def expiring(expires: Expires, inner: ReconcileFn) -> ReconcileFn:
-    """Deletes objects that have expired, and leaves others to `inner`."""
+def expiring(expires: Expires, again: Callable[[Key, float], None], inner: ReconcileFn) -> ReconcileFn:
+    """Deletes objects that have expired, and leaves others to `inner`. `again` queues one in so many seconds, however
+    its run ends.
+    """
 
     async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
         if obj is None or obj.metadata.deleting:
@@ -49,7 +51,7 @@ def expiring(expires: Expires, inner: ReconcileFn) -> ReconcileFn:
             return await inner(ctx, obj)
         left = at - ctx.clock.wall()
         if left > 0:
-            run_of(ctx).again(left)
+            again(ctx.key, left)
             return await inner(ctx, obj)
         try:
             # Said, because the API server's own default leaves what a Job controls.

@@ -1,7 +1,8 @@
 """Coroutines that a reconcile created and never awaited: what they were to do did not happen, without an error.
 
 Python reports such a coroutine by a RuntimeWarning when it is dropped. That is easily missed, and shown once per line.
-Here each of these warnings is also noted for the run that caused it, so every one of them is shown.
+Here each of these warnings is also noted for the run that caused it (`Activities.forgotten`), so every one of them is
+shown.
 
 Guaranteed: nothing is noted that was awaited, or closed on purpose; Python's warning is shown as it would be without
 us. Not guaranteed: that a coroutine is noted that a reference cycle keeps, or that is dropped after the run has ended;
@@ -15,11 +16,10 @@ from __future__ import annotations
 import asyncio
 import re
 import warnings
-from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
-_run: ContextVar[ForgottenAwaits | None] = ContextVar("kubeshard.unawaited", default=None)
+from kubeshard.controller.in_flight import current_run
 
 _WARNING = r"coroutine '(.+)' was never awaited"
 
@@ -29,23 +29,6 @@ _LOOPS = tuple(f"{folder}/" for folder in (Path(__file__).parents[1], Path(async
 
 class ForgottenAwait(TypeError):
     """A reconcile created a coroutine and did not await it."""
-
-
-class ForgottenAwaits:
-    """A context manager: `found` tells of the coroutines that have been dropped inside so far."""
-
-    __slots__ = ("_reset", "ended", "found")
-
-    def __enter__(self) -> Self:
-        _listen()
-        self.found: list[str] = []
-        self.ended = False
-        self._reset = _run.set(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.ended = True  # tasks that the run has started, and that outlive it, still have its context
-        _run.reset(self._reset)
 
 
 class _Notes:
@@ -63,11 +46,12 @@ class _Notes:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        run, about = _run.get(), re.match(_WARNING, str(message))
-        if about is not None and run is not None and not run.ended:
+        run, about = current_run(), re.match(_WARNING, str(message))
+        if about is not None and run is not None:
             authors = filename.endswith(".py") and not filename.startswith(_LOOPS)
             where = f" ({filename}, line {lineno})" if authors else ""
-            run.found.append(f"{about[1]}(...) was never awaited, so it did nothing{where}: write `await`")
+            told = f"{about[1]}(...) was never awaited, so it did nothing{where}: write `await`"
+            run.forgotten = (*run.forgotten, told)
         self._before(message, category, filename, lineno, file, line)
 
 
@@ -75,8 +59,10 @@ _filter: object = None
 """The one of ours in `warnings.filters`."""
 
 
-def _listen() -> None:
-    """Others replace both: pytest restores them after each test, and a program may add a filter at any time."""
+def listen() -> None:
+    """Called before each run, since others replace both: pytest restores them after each test, and a program may add a
+    filter at any time.
+    """
     global _filter
     if not isinstance(warnings.showwarning, _Notes):
         warnings.showwarning = _Notes(warnings.showwarning)

@@ -39,17 +39,36 @@ Object = tuple[GroupKind, Key]
 
 
 class Activity:
-    """Something that acts for an object. `stop` asks it to end; without `stop`, it ends by itself."""
+    """Something that acts for an object, from when it is created until `end`, or the end of a `with` block. `seals`: no
+    run may start meanwhile. `stop` asks it to end; without `stop`, it ends by itself.
+    """
 
-    __slots__ = ("object", "owner", "seals", "stop")
+    __slots__ = ("_in_flight", "object", "owner", "seals", "stop")
 
     def __init__(
-        self, owner: str, object: Object, seals: bool = False, stop: Callable[[], object] | None = None
+        self,
+        in_flight: InFlight,
+        owner: str,
+        object: Object,
+        *,
+        seals: bool = False,
+        stop: Callable[[], object] | None = None,
     ) -> None:
+        self._in_flight = in_flight
         self.owner = owner
         self.object = object
         self.seals = seals
         self.stop = stop
+        in_flight._begun(self)
+
+    def end(self) -> None:
+        self._in_flight._ended(self)
+
+    def __enter__(self) -> Activity:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._in_flight._ended(self)
 
 
 class InFlight:
@@ -61,15 +80,6 @@ class InFlight:
         self._owners: dict[str, int] = {}
         """The number of activities of each; never zero."""
         self._waiters: dict[Object | str, dict[asyncio.Future[None], None]] = {}
-
-    @contextmanager
-    def running(self, kind: GroupKind, key: Key) -> Iterator[None]:
-        """Counts one more run until the block ends."""
-        activity = self.begin(Activity("", (kind, key)))
-        try:
-            yield
-        finally:
-            self.end(activity)
 
     def count(self, kind: GroupKind, key: Key) -> int:
         return len(self._activities.get((kind, key), ()))
@@ -99,14 +109,13 @@ class InFlight:
             _stop([each for some in self._activities.values() for each in some if each.owner == owner])
             await self._change(owner)
 
-    def begin(self, activity: Activity) -> Activity:
+    def _begun(self, activity: Activity) -> None:
         self._activities.setdefault(activity.object, []).append(activity)
         self._owners[activity.owner] = self._owners.get(activity.owner, 0) + 1
         if activity.object in self._waiters or activity.owner in self._waiters:
             _stop([activity])
-        return activity
 
-    def end(self, activity: Activity) -> None:
+    def _ended(self, activity: Activity) -> None:
         activities = self._activities[activity.object]
         activities.remove(activity)
         if not activities:
@@ -138,6 +147,16 @@ class Activities:
     inside, belong to it; those of tasks that outlive the block still do afterwards.
     """
 
+    over = False
+    out_of_time = 0
+    """How many requests to cancel its task it had when its deadline cancelled it (`deadlines`); before that 0."""
+    forgotten: Sequence[str] = ()
+    """The coroutines that it has created so far and not awaited (`forgotten_awaits`)."""
+    timeout = 0.0
+    """Seconds until its deadline."""
+    _threads_ended: asyncio.Future[None] | None = None
+    _seals = False
+
     def __init__(self, in_flight: InFlight, owner: str, kind: GroupKind, key: Key) -> None:
         self.in_flight = in_flight
         self.owner = owner
@@ -145,13 +164,8 @@ class Activities:
         self._loop = asyncio.get_running_loop()
         self.threads: set[Call[Any]] = set()
         """Those that have not ended."""
-        self._threads_ended: asyncio.Future[None] | None = None
         self._waits: set[asyncio.Task[Any]] = set()
-        self.over = False
-        self._seals = False
         self._refusal: Callable[[], str | None] = _no_refusal
-        self.out_of_time = 0
-        """How many requests to cancel its task it had when its deadline cancelled it (`deadlines`); before that 0."""
 
     def __enter__(self) -> Activities:
         self._reset = _current.set(self)
@@ -163,20 +177,9 @@ class Activities:
         for task in self._waits:
             task.cancel()
 
-    @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> Activity:
         """Counts the run as acting for its object until the block ends."""
-        activity = self.in_flight.begin(Activity(self.owner, self.object))
-        try:
-            yield
-        finally:
-            self.in_flight.end(activity)
-
-    def acting(self, stop: Callable[[], object]) -> Activity:
-        """Registers something else that acts for the object, until `in_flight.end`. `stop` is called when it must
-        end.
-        """
-        return self.in_flight.begin(Activity(self.owner, self.object, stop=stop))
+        return Activity(self.in_flight, self.owner, self.object)
 
     def another(self) -> Activities:
         """Those of a task that acts for the object after this run."""
@@ -185,13 +188,12 @@ class Activities:
     @contextmanager
     def sealing(self) -> Iterator[None]:
         """Keeps other runs of the object from starting until the block, and each write sent in it, is over."""
-        activity = self.in_flight.begin(Activity(self.owner, self.object, seals=True))
-        self._seals = True
-        try:
-            yield
-        finally:
-            self._seals = False
-            self.in_flight.end(activity)
+        with Activity(self.in_flight, self.owner, self.object, seals=True):
+            self._seals = True
+            try:
+                yield
+            finally:
+                self._seals = False
 
     def left(self, refusal: Callable[[], str | None]) -> None:
         """Called when the run has ended. What it left behind may still write while `refusal` returns None."""
@@ -204,23 +206,23 @@ class Activities:
             problem = "it is being handed over"
         if problem is not None:
             raise NotOurs(f"{self.object[0]} {self.object[1]}: {problem}: not written for it")
-        activity = self.in_flight.begin(Activity(self.owner, self.object, seals=self._seals))
+        activity = Activity(self.in_flight, self.owner, self.object, seals=self._seals)
 
         def done(known: bool) -> None:
             if known:
-                self.in_flight.end(activity)
+                activity.end()
             else:
-                self._loop.call_later(late, self.in_flight.end, activity)
+                self._loop.call_later(late, activity.end)
 
         return done
 
     def follow(self, thread: Call[Any]) -> None:
         """Registers a thread that the run started, which acts until the future is done."""
-        activity = self.in_flight.begin(Activity(self.owner, self.object))
+        activity = self.working()
         self.threads.add(thread)
 
         def end() -> None:
-            self.in_flight.end(activity)
+            activity.end()
             self.threads.discard(thread)
             if not self.threads and self._threads_ended is not None and not self._threads_ended.done():
                 self._threads_ended.set_result(None)
@@ -265,10 +267,15 @@ class Activities:
 _current: ContextVar[Activities | None] = ContextVar("kubeshard.controller.run", default=None)
 
 
+def current_run() -> Activities | None:
+    """That to which the current task belongs, until it is over."""
+    run = _current.get()
+    return None if run is None or run.over else run
+
+
 def current_owner() -> str:
     """The controller to whose run the current task belongs, until the run is over; else `""`."""
-    run = _current.get()
-    return "" if run is None or run.over else run.owner
+    return "" if (run := current_run()) is None else run.owner
 
 
 def current_object() -> Object | None:

@@ -27,13 +27,14 @@ given up again. In memory only: a process that restarts counts anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from kubeshard.cache.errors import CacheBehind
+from kubeshard.cache.informer import Informer
 from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.client.terminating_namespaces import is_terminating
 from kubeshard.controller.forgotten_awaits import ForgottenAwait
@@ -133,9 +134,9 @@ SUCCEEDED = Outcome(Ending.SUCCESS)
 def slip_of(run: Run, result: object, what: str = "a reconcile") -> Exception | None:
     """Why code of the run's author has failed although it returned; None if it has not."""
     if run.activities.out_of_time:
-        return out_of_time(run.timeout)
-    if run.forgotten:
-        return ForgottenAwait("; ".join(run.forgotten))
+        return out_of_time(run.activities.timeout)
+    if run.activities.forgotten:
+        return ForgottenAwait("; ".join(run.activities.forgotten))
     if result is not None and not isinstance(result, Result):
         return TypeError(f"{what} returned {type(result).__name__}: return None or a Result")
     return None
@@ -237,6 +238,43 @@ def report(log: Logger, outcome: Outcome, fields: Mapping[str, Any], *, trace: b
             log.error("Reconcile failed", **fields)
 
 
+# Stale reads that go on
+
+PERSISTENT = 5
+
+
+def is_persistent(times: int) -> bool:
+    """Whether this is the 5th, 10th, 20th, 40th ... time in a row. A single stale read is normal; many in a row mean
+    that retrying does not help, and their cause is told, less and less often.
+    """
+    rounds, rest = divmod(times, PERSISTENT)
+    return rest == 0 and rounds.bit_count() == 1
+
+
+def stale_advice(error: BaseException, informers: Iterable[Informer[Any]]) -> str:
+    """What the user can do about it. `informers`: what the controller caches."""
+    error = next(leaves(error))
+    if isinstance(error, CacheBehind):
+        return "the cache does not follow: is its kind listed and watched without errors?"
+    if not isinstance(error, AlreadyExists):
+        return (
+            "the object changes faster than it is reconciled, or is written with an old resourceVersion: "
+            "patch only what must change"
+        )
+    resource = (str(error.details.get("group", "")), str(error.details.get("kind", "")))
+    for informer in informers:
+        kind, scope = informer.form.kind, informer.scope
+        if kind.group_resource == resource:
+            exists = f"{kind.kind} {error.details.get('name', '')} exists, but the cache"
+            if narrow := scope.labels or scope.fields:
+                return (
+                    f"{exists} holds only what matches {narrow}: give it these labels, delete it, or choose another "
+                    "name"
+                )
+            return f"{exists} does not show it: does it have the namespace of its scope?"
+    return "the controller does not cache this kind: declare it in owns, or read it live before creating it"
+
+
 class _Failures(NamedTuple):
     runs: int
     since: float
@@ -282,3 +320,37 @@ def _begin_with_the_authors_code(error: BaseException) -> None:
 
 def _is_framework(module: str) -> bool:
     return module.startswith("kubeshard.")
+
+
+# What is observed
+
+TriggerStep = Literal["predicate", "map"]
+
+
+class ControllerMetrics(Protocol):
+    """Observations of one controller. Called inline: must neither block nor raise. The manager turns them into the
+    metrics that Kubernetes dashboards know: `controller_runtime_reconcile_total`, ...
+    """
+
+    def started(self) -> None:
+        """A worker started a run."""
+        ...
+
+    def finished(self, outcome: Outcome | None, seconds: float) -> None:
+        """The run ended; without an outcome if the process lost its Lease first."""
+        ...
+
+    def overdue(self, change: int) -> None:
+        """A run has become overdue (1), or an overdue run has ended (-1)."""
+        ...
+
+    def trigger_failed(self, source: str, step: TriggerStep) -> None:
+        """A predicate or map function of the watch of `source` raised."""
+        ...
+
+
+class NoMetrics:
+    def started(self) -> None: ...
+    def finished(self, outcome: Outcome | None, seconds: float) -> None: ...
+    def overdue(self, change: int) -> None: ...
+    def trigger_failed(self, source: str, step: TriggerStep) -> None: ...

@@ -71,14 +71,6 @@ def _triggers_nothing(_: str) -> None:
     """A run does not trigger its object: it returns a `Result`."""
 
 
-def _never_again(_: float) -> None:
-    """A task that outlives runs has no next one."""
-
-
-def _no_retries(_: Key) -> int:
-    return 0
-
-
 class Run:
     """`activities`: what it has in flight. `writes`: what it and earlier runs for the key wrote and the caches do not
     show yet. `rewrites`: how the API server stores what the controller sends. `contests`: what others keep undoing.
@@ -98,14 +90,6 @@ class Run:
     """Whether the object is given up if this run fails (`Controller.give_up_after`)."""
     trigger: Callable[[str], None] = staticmethod(_triggers_nothing)
     """Queues the object again, for a reason. Of tasks that outlive runs only."""
-    again: Callable[[float], None] = staticmethod(_never_again)
-    """Queues the object again in so many seconds, however this run ends."""
-    forgotten: Sequence[str] = ()
-    """Which coroutines were created so far and not awaited (`forgotten_awaits`)."""
-    retries: Callable[[Key], int] = staticmethod(_no_retries)
-    """How many runs in a row the key was retried with backoff."""
-    timeout = 0.0
-    """Seconds until its deadline."""
     reached = False
     """Whether no wrapper kept the reconciler from running."""
     lasting = False

@@ -20,10 +20,8 @@ from kubeshard.cache.handlers import Registration
 from kubeshard.cache.informer import Informer
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.daemons import Daemons
-from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.finalizers import holding
-from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
+from kubeshard.controller.outcomes import ControllerMetrics, NoMetrics
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.syncing import Inputs, SyncProblem, until_answered
 from kubeshard.controller.triggers import Trigger, mapped_watches
@@ -34,9 +32,8 @@ from kubeshard.core.objects import Key
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart
-from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.order import NORMAL
-from kubeshard.workqueue.queue import QueueMetrics, WorkQueue
+from kubeshard.workqueue.queue import QueueMetrics
 from kubeshard.workqueue.reasons import Reason
 
 
@@ -57,48 +54,23 @@ class ControllerRunner:
         self._cluster = cluster
         self._metrics = metrics or NoMetrics()
         world = cluster.client.world
-        self._clock = world.clock
-        self._rng = world.rng
         self._log = get_logger(f"kubeshard.controller.{controller.name}")
         self._form = controller.primary_watch.form
         self.reader = ControllerReader(cluster.cache, controller.all_watches, controller.declared_indexes)
         self._informers = cluster.hold(controller, self.reader)
         self._inputs = Inputs(self._informers, world.clock)
-        cache = cluster.cache
-        self._sets = DesiredSets(
-            controller.name,
-            controller.applied_kinds,
-            lambda: cache.restores,
-            deleted=controller.deleted_sets,
-        )
-        self._daemons = Daemons(self.name, controller.daemons)
-        self.queue: WorkQueue[Key] = WorkQueue(
-            self.name,
-            clock=world.clock,
-            limiter=controller.limiter(world) if controller.limiter else ItemExponential(rng=world.rng),
-            order=controller.order,
-            debounce=controller.debounce,
-            metrics=queue_metrics,
-        )
         self._workers = Workers(
-            controller,
-            cluster,
-            self.queue,
-            self._inputs,
-            self.reader,
-            self._sets,
-            self._daemons,
-            self._metrics,
-            self._log,
+            controller, cluster, self._inputs, self.reader, self._metrics, queue_metrics, self._log
         )
+        self.queue = self._workers.queue
         self.trigger = partial(
             Trigger,
             enqueue=self._enqueue,
             has_time=self._has_time,
             metrics=self._metrics,
             log=self._log.bind(controller=self.name),
-            clock=self._clock,
-            rng=self._rng,
+            clock=world.clock,
+            rng=world.rng,
         )
         """Creates the triggers of its watches."""
         self.runner_in: Callable[[str], ControllerRunner | None] = lambda _: None
@@ -140,7 +112,7 @@ class ControllerRunner:
                 )
                 beside += [
                     tasks.create_task(apart(source.run, self._enqueue), name=f"{self.name} source")
-                    for source in (*(() if self.cluster else self.controller.sources), self._daemons)
+                    for source in (*(() if self.cluster else self.controller.sources), self._workers.daemons)
                 ]
                 await until_answered(self._informers)
                 for informer in self._informers:
@@ -197,14 +169,14 @@ class ControllerRunner:
     async def close(self) -> None:
         """Called at the end: releases the informers. Those without another user stop."""
         for informer in self._informers:
-            self._sets.leave(informer.store)
+            self._workers.sets.leave(informer.store)
         await self._cluster.release(self.controller, self.reader, self._informers)
 
     # Turning deltas into keys
 
     def _triggers(self) -> Iterator[Trigger]:
         """The triggers, in the order of `Controller.all_watches`."""
-        watches = mapped_watches(self.controller, self.reader, self._sets.unfinished)
+        watches = mapped_watches(self.controller, self.reader, self._workers.sets.unfinished)
         mappings = zip(watches, self._informers, strict=True)
         for place, ((watch, keys_of), informer) in enumerate(mappings):
             is_primary = place == 0

@@ -42,7 +42,7 @@ from kubeshard.cache.informer import Informer
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.desired.unfinished import UnfinishedSets
 from kubeshard.controller.mapping import KeysOf, Reader, mapped_by, states, to_itself, to_owner
-from kubeshard.controller.metrics import ControllerMetrics, TriggerStep
+from kubeshard.controller.outcomes import ControllerMetrics, TriggerStep
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
 from kubeshard.controller.when import Predicate, always

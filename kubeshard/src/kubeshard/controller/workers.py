@@ -25,32 +25,34 @@ from types import CoroutineType
 from typing import Any
 
 from kubeshard.cache.informer import Informer
-from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
+from kubeshard.cache.own_writes import WriteBook, record_own_write
 from kubeshard.client.terminating_namespaces import QUIET
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.contested import Contests
 from kubeshard.controller.context import Context, Services
 from kubeshard.controller.controller import Controller, Guard
 from kubeshard.controller.daemons import Daemons
-from kubeshard.controller.deadlines import Deadline, Deadlines
+from kubeshard.controller.deadlines import Deadlines, Timed
 from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.error_condition import GAVE_UP, ErrorCondition
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.expiry import expiring
 from kubeshard.controller.finalizers import Finalizer, finalized, holding, refuse_cleanup
-from kubeshard.controller.forgotten_awaits import ForgottenAwait, ForgottenAwaits
+from kubeshard.controller.forgotten_awaits import ForgottenAwait, listen
 from kubeshard.controller.hot_loops import HotLoops, Written
-from kubeshard.controller.in_flight import Activities, CurrentRun
-from kubeshard.controller.metrics import ControllerMetrics
+from kubeshard.controller.in_flight import CurrentRun
 from kubeshard.controller.outcomes import (
+    ControllerMetrics,
     Ending,
     Outcome,
     Patience,
+    is_persistent,
     of_error,
     of_result,
     origin,
     out_of_time,
     report,
+    stale_advice,
 )
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.reconciler import (
@@ -63,8 +65,8 @@ from kubeshard.controller.reconciler import (
 )
 from kubeshard.controller.remote_clusters import RemoteClusters
 from kubeshard.controller.run import Run
-from kubeshard.controller.stale_advice import warn_if_persistent
 from kubeshard.controller.syncing import Inputs
+from kubeshard.core.clusters import located
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key, KubeObject
@@ -73,7 +75,8 @@ from kubeshard.runtime.logs import Logger, context, error_line
 from kubeshard.runtime.loop import being_cancelled, forget_cancellations
 from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.pace import Pace
-from kubeshard.workqueue.queue import ShutDown, WorkQueue
+from kubeshard.workqueue.limits import ItemExponential
+from kubeshard.workqueue.queue import QueueMetrics, ShutDown, WorkQueue
 from kubeshard.workqueue.reasons import Reason
 
 TRACED_AGAIN = 3600.0
@@ -90,32 +93,40 @@ class Workers:
         self,
         controller: Controller[Any],
         cluster: Cluster,
-        queue: WorkQueue[Key],
         inputs: Inputs,
         reader: ControllerReader,
-        sets: DesiredSets,
-        daemons: Daemons,
         metrics: ControllerMetrics,
+        queue_metrics: QueueMetrics | None,
         log: Logger,
     ) -> None:
         self.controller = controller
-        self.name = queue.name
+        self.name = located(controller.name, cluster.name)
         self._cluster = cluster
-        self._queue = queue
         self._inputs = inputs
         self._primary = inputs.informers[0]
         self._leaving = inputs.informers[-1] if controller.leaving_watches else None
         self._reader = reader
-        self._sets = sets
         self._metrics = metrics
         self._log = log
+        world, cache = cluster.client.world, cluster.cache
+        self._clock = world.clock
+        self._rng = world.rng
+        self.queue: WorkQueue[Key] = WorkQueue(
+            self.name,
+            clock=world.clock,
+            limiter=controller.limiter(world) if controller.limiter else ItemExponential(rng=world.rng),
+            order=controller.order,
+            debounce=controller.debounce,
+            metrics=queue_metrics,
+        )
+        self.sets = DesiredSets(
+            controller.name, controller.applied_kinds, lambda: cache.restores, deleted=controller.deleted_sets
+        )
+        self.daemons = Daemons(self.name, controller.daemons)
         me = f"{controller.name}-controller"
         client = cluster.client.with_field_manager(me).on_write(record_own_write)
         self._client = client.entered_in(CurrentRun()).sparing()
         self._events = cluster.events.reporting_as(me)
-        world = cluster.client.world
-        self._clock = world.clock
-        self._rng = world.rng
         self._form = controller.primary_watch.form
         kind = self._form.kind
         self._group_kind = kind.group_kind
@@ -126,7 +137,7 @@ class Workers:
         }
         if cluster.name:
             self._about["cluster"] = cluster.name
-        self._writes: WriteBook[Key] = WriteBook(cluster.cache, world.clock)
+        self._writes: WriteBook[Key] = WriteBook(cache, world.clock)
         self._parked: dict[Key, int] = {}
         """Keys that were queued while a kind was missing, and their priorities."""
         self.tasks: list[asyncio.Task[None]] = []
@@ -147,8 +158,8 @@ class Workers:
         )
         self._threads = world.threads(controller.name, controller.workers)
         remote_clusters = RemoteClusters(cluster.clusters, me, cluster.elsewhere)
-        services = Services(self._events, log, self._threads, sets, remote_clusters, cluster.term)
-        self._unguarded = composed(controller, self._check, daemons, services)
+        services = Services(self._events, log, self._threads, self.sets, remote_clusters, cluster.term)
+        self._unguarded = composed(controller, self._check, self.daemons, services, self.queue)
         self._reconcile = guarded(controller.guards, self._unguarded)
         self._draining = self._left = False
         self._notices = Notices()
@@ -190,9 +201,9 @@ class Workers:
         """
         self._left = True
         for key in keys:
-            self._queue.add(key, _LEFT)
+            self.queue.add(key, _LEFT)
         if self.tasks:
-            await self._queue.shut_down_with_drain()
+            await self.queue.shut_down_with_drain()
 
     async def resume(self) -> None:
         """Called when all kinds are served: runs what was parked."""
@@ -200,7 +211,7 @@ class Workers:
         pace = Pace(self._clock)
         while self._parked:
             key = next(iter(self._parked))
-            self._queue.add(key, _RESUMED, priority=self._parked.pop(key))
+            self.queue.add(key, _RESUMED, priority=self._parked.pop(key))
             await pace.step()
 
     def _check(self, obj: KubeObject | None) -> None:
@@ -217,15 +228,15 @@ class Workers:
         self.tasks.append(worker)
         worker.add_done_callback(self.tasks.remove)
 
-    def _quarantined(self, deadline: Deadline) -> None:
+    def _quarantined(self, run: Timed) -> None:
         """Called when a run does not end: gives up its worker and its threads."""
-        if not self._draining and deadline.worker is not None:
-            self._replaced.add(deadline.worker)
+        if not self._draining:
+            self._replaced.add(run.worker)
             self._begin()
-            for thread in tuple(deadline.activities.threads):
+            for thread in tuple(run.threads):
                 self._threads.give_up(thread)
         self._events.event(
-            self._reference(deadline.fields["object"]),
+            self._reference(run.fields["object"]),
             "Warning",
             "ReconcileHangs",
             f"The reconcile of controller {self.controller.name} was cancelled after {self._deadlines.seconds:g} s and "
@@ -252,13 +263,13 @@ class Workers:
 
         while True:
             try:
-                async with self._queue.get(closed if gates else None) as key:
+                async with self.queue.get(closed if gates else None) as key:
                     if not self._draining:
-                        self._settle(key, await self._run(key))
+                        self._settle(key, await self._run(key, me))
                 if me in self._replaced or self._cancelled():  # a run may swallow our cancellation
                     self._replaced.discard(me)
                     return
-                if len(self._queue):
+                if len(self.queue):
                     await pace.step()  # runs that find nothing to do never wait by themselves
             except ShutDown:
                 return
@@ -269,110 +280,81 @@ class Workers:
         """
         return being_cancelled() and self._runner is not None and self._runner.cancelling() > 0
 
-    async def _run(self, key: Key) -> Outcome:
+    async def _run(self, key: Key, me: asyncio.Task[Any]) -> Outcome:
         """One run, measured and logged, until its threads have ended. Raises only the worker's own cancellation."""
-        reconcile_id = self._rng.token()
-        fields = {**self._about, "object": key, "reconcile_id": reconcile_id}
+        fields = {**self._about, "object": key, "reconcile_id": self._rng.token()}
+        timed = Timed(self._cluster.in_flight, self.name, self._group_kind, key, fields, me)
         outcome: Outcome | None = None
-        written: set[tuple[str, str, str]] = set()
-        began = self._clock.monotonic()
         self._metrics.started()
+        self._deadlines.begin(timed)
         try:
-            activities = Activities(self._cluster.in_flight, self.name, self._group_kind, key)
-            with context(fields), Deadline(self._deadlines, activities, fields) as deadline:
-                last_try = self.patience.is_last(key)
-                outcome = await self._outcome(key, reconcile_id, deadline, last_try, written)
+            with context(fields):
+                last_try, written = self.patience.is_last(key), set[tuple[str, str, str]]()
+                outcome = await self._outcome(key, timed, last_try, written)
                 if not self._cancelled():
                     forget_cancellations()
                 if outcome.ending is Ending.STALE and outcome.error is not None:
-                    times, informers = self._queue.retries(key) + 1, self._inputs.informers
-                    await warn_if_persistent(self._log, times, outcome.error, key, informers, self._client)
+                    self._notice_stale(key, outcome.error)
                 failed = outcome.failed
                 if failed:
                     outcome = self._given_up(key, outcome, last_try)
                 if failed or self._log.debugs:
-                    self._report(key, outcome, began)
+                    self._report(key, outcome, timed.began)
                 self._notice_loop(key, written)
-                if activities.threads:
-                    await activities.threads_ended()
+                if timed.threads:
+                    await timed.threads_ended()
             return outcome
         finally:
-            self._metrics.finished(outcome, self._clock.monotonic() - began)
+            self._metrics.finished(outcome, self._deadlines.end(timed))
 
     async def _outcome(
-        self,
-        key: Key,
-        reconcile_id: str,
-        deadline: Deadline,
-        last_try: bool,
-        written: set[tuple[str, str, str]],
+        self, key: Key, timed: Timed, last_try: bool, written: set[tuple[str, str, str]]
     ) -> Outcome:
+        listen()
         try:
-            with ForgottenAwaits() as forgotten:
-                result = await self._attempt(
-                    key, reconcile_id, deadline.activities, last_try, written, forgotten.found
+            with timed, self._writes.recording(key, written) as writes:
+                left = self._left  # it may be while the run waits
+                run = Run(
+                    key=key,
+                    form=self._form,
+                    client=self._client,
+                    reader=self._reader,
+                    writes=writes,
+                    rewrites=self.sets.rewrites,
+                    contests=self._contests,
+                    activities=timed,
+                    clock=self._clock,
+                    reconcile_id=timed.fields["reconcile_id"],
+                    wanted=self.queue.wanted(key),
                 )
+                run.last_try = last_try
+                obj = None if left else await self._newest(run)
+                if obj is None:
+                    self.queue.drop_delay(key)
+                    self.sets.forget(key)
+                    self.patience.forget(key)
+                    self.loops.forget(key)
+                else:
+                    self._client.saw(obj.metadata)
+                result = await (self._unguarded if left else self._reconcile)(run, obj)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
-            was_due = deadline.lift()
+            was_due = timed.lift()
             if isinstance(error, asyncio.CancelledError) and self._cancelled():
                 raise
             if not was_due:
                 return of_error(error)
         else:
-            if not deadline.lift():
-                if forgotten.found:
-                    return of_error(ForgottenAwait("; ".join(forgotten.found)))
+            if not timed.lift():
+                if timed.forgotten:
+                    return of_error(ForgottenAwait("; ".join(timed.forgotten)))
                 return of_result(result)
-        return Outcome(Ending.TIMED_OUT, out_of_time(self.controller.reconcile_timeout))
+        return Outcome(Ending.TIMED_OUT, out_of_time(self._deadlines.seconds))
 
-    async def _attempt(
-        self,
-        key: Key,
-        reconcile_id: str,
-        activities: Activities,
-        last_try: bool,
-        written: set[tuple[str, str, str]],
-        forgotten: Sequence[str],
-    ) -> object:
-        with activities, self._writes.recording(key, written) as writes:
-            left = self._left  # it may be while the run waits
-            obj, undecodable = (None, None) if left else await self._newest(key, writes)
-            if obj is None:
-                self._queue.drop_delay(key)
-                self._sets.forget(key)
-                self.patience.forget(key)
-                self.loops.forget(key)
-            else:
-                self._client.saw(obj.metadata)
-            run = Run(
-                key=key,
-                form=self._form,
-                client=self._client,
-                reader=self._reader,
-                writes=writes,
-                rewrites=self._sets.rewrites,
-                contests=self._contests,
-                activities=activities,
-                clock=self._clock,
-                reconcile_id=reconcile_id,
-                wanted=self._queue.wanted(key),
-            )
-            run.last_try = last_try
-            run.forgotten = forgotten
-            run.retries = self._queue.retries
-            if self.controller.expires is not None:
-                run.again = partial(self._queue.add_after, key, reason=_EXPIRES)
-            run.timeout = self._deadlines.seconds
-            if undecodable is not None:
-                run.undecodable = undecodable
-            return await (self._unguarded if left else self._reconcile)(run, obj)
-
-    async def _newest(
-        self, key: Key, writes: OwnWrites
-    ) -> tuple[KubeObject | None, UndecodableObject | None]:
-        """The object with what earlier runs wrote, and why only its metadata could be decoded."""
+    async def _newest(self, run: Run) -> KubeObject | None:
+        """The object with what earlier runs wrote; `Run.undecodable` says why only its metadata could be decoded."""
+        writes, key = run.writes, run.key
         if writes.lost:
             await writes.find_out(self._cluster.cache, self._client)
         if writes.pending and self._primary.has_synced and self._inputs.complete():
@@ -380,29 +362,33 @@ class Workers:
         elif not self._primary.has_synced:
             self._inputs.check()
         try:
-            obj = self._primary.store.get(key)
+            obj: KubeObject | None = self._primary.store.get(key)
+            if obj is None and self._leaving is not None:
+                obj = await self._left_behind(key, self._leaving)
         except UndecodableObject as error:
-            return error.partial, error
-        if obj is None and self._leaving is not None:
-            return await self._left_behind(key, self._leaving)
-        return obj, None
+            run.undecodable = error
+            return error.partial
+        return obj
 
-    async def _left_behind(
-        self, key: Key, leaving: Informer[Any]
-    ) -> tuple[KubeObject | None, UndecodableObject | None]:
+    async def _left_behind(self, key: Key, leaving: Informer[Any]) -> KubeObject | None:
         """An object that left the controller's selectors, and is being deleted with a finalizer of ours on it."""
         meta = leaving.store.metadata(key)
         if meta is None or not holding(self.controller.finalizers, meta):
-            return None, None
+            return None
         try:
-            return await self._client.get(self._form, key.name, key.namespace or None), None
+            found: KubeObject = await self._client.get(self._form, key.name, key.namespace or None)
         except NotFound:
-            return None, None
-        except UndecodableObject as error:
-            return error.partial, error
+            return None
+        return found
+
+    def _notice_stale(self, key: Key, error: BaseException) -> None:
+        times = self.queue.retries(key) + 1
+        if is_persistent(times):
+            advice = stale_advice(error, self._inputs.informers)
+            self._log.warning("Reconcile keeps having stale reads", times=times, error=error, advice=advice)
 
     def _notice_loop(self, key: Key, written: Written) -> None:
-        causes = self._queue.why(key) if written else ()
+        causes = self.queue.why(key) if written else ()
         if (because := self.loops.ran(key, causes, written)) and self._notices.due("hot loop"):
             self._log.warning(
                 "The object triggers itself: each run changes what triggers the next one; slowing it down",
@@ -425,25 +411,25 @@ class Workers:
         """Requeues or forgets the key, depending on the outcome."""
         match outcome.ending:
             case Ending.SUCCESS:
-                self._queue.forget(key)
+                self.queue.forget(key)
                 self.patience.forget(key)
             case Ending.REQUEUE_AFTER:
-                self._queue.forget(key)
+                self.queue.forget(key)
                 self.patience.forget(key)
-                self._queue.add_after(key, outcome.requeue_after, _REQUEUED)
+                self.queue.add_after(key, outcome.requeue_after, _REQUEUED)
             case Ending.RETRY_AFTER:
-                self._queue.add_after(key, outcome.requeue_after, _RETRY)
+                self.queue.add_after(key, outcome.requeue_after, _RETRY)
             case Ending.TERMINAL | Ending.GAVE_UP:
                 pass
             case Ending.LEAVING:
-                self._queue.forget(key)
-                self._queue.add_after(key, QUIET, _RETRY)
+                self.queue.forget(key)
+                self.queue.add_after(key, QUIET, _RETRY)
             case Ending.PARKED if self._inputs.complete():  # again, since the run began to end
-                self._queue.add(key, _RESUMED, priority=self._queue.priority(key))
+                self.queue.add(key, _RESUMED, priority=self.queue.priority(key))
             case Ending.PARKED:
-                self._parked[key] = self._queue.priority(key)
+                self._parked[key] = self.queue.priority(key)
             case _:
-                self._queue.add_rate_limited(key, _RETRY)
+                self.queue.add_rate_limited(key, _RETRY)
 
     def _log_start(self) -> None:
         if self.tasks and self._notices.due("start"):
@@ -453,11 +439,11 @@ class Workers:
         fields: dict[str, Any] = {} if outcome.error is None else {"error": outcome.error}
         fields |= {
             "seconds": self._clock.monotonic() - began,
-            "reasons": self._queue.reasons(key),
-            "waited": began - min((cause.since for cause in self._queue.why(key)), default=began),
+            "reasons": self.queue.reasons(key),
+            "waited": began - min((cause.since for cause in self.queue.why(key)), default=began),
         }
         if outcome.error is not None:
-            fields["retries"] = self._queue.retries(key)
+            fields["retries"] = self.queue.retries(key)
         unexpected = origin(outcome.error)
         trace = unexpected is not None and self._traced.due(unexpected)
         report(self._log, outcome, fields, trace=trace)
@@ -472,6 +458,7 @@ def composed(
     check: Callable[[KubeObject | None], None],
     daemons: Daemons,
     services: Services,
+    queue: WorkQueue[Key],
 ) -> RunFn:
     """The reconciler behind its finalizers and the check, inside its wrappers and the condition that reports all of
     that. Ending daemons does not wait for the check.
@@ -487,12 +474,13 @@ def composed(
 
     whole = daemons.ending(checked)
     if controller.expires is not None:
-        whole = expiring(controller.expires, whole)
+        whole = expiring(controller.expires, partial(queue.add_after, reason=_EXPIRES), whole)
     for wrapper in reversed(controller.wrappers):
         whole = wrapper(whole)
     decoded = _decoded(whole, services, controller.finalizers)
     if controller.error_condition:
-        return ErrorCondition(controller.error_condition, services.events, services.log).around(decoded)
+        condition = ErrorCondition(controller.error_condition, services.events, services.log, queue.retries)
+        return condition.around(decoded)
     return decoded
 
 

@@ -29,8 +29,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from kubeshard.controller.events import EventRecorder
-from kubeshard.controller.metrics import TriggerStep
-from kubeshard.controller.outcomes import Ending, Outcome
+from kubeshard.controller.outcomes import Ending, Outcome, TriggerStep
 from kubeshard.leases.renewer import RENEWAL_FAILURES, RenewalFailure
 from kubeshard.manager.fast_metrics import Counts, Durations, Histogram, Levels, Number, render
 from kubeshard.manager.http import Page, Request
@@ -249,7 +248,7 @@ class Metrics(Collector):
 
 
 class ControllerObserver:
-    """`kubeshard.controller.metrics.ControllerMetrics` of one controller."""
+    """`kubeshard.controller.outcomes.ControllerMetrics` of one controller."""
 
     def __init__(self, metrics: Metrics, name: str, workers: int) -> None:
         def number(what: str, *more: str) -> Number:

@@ -17,8 +17,8 @@ Guaranteed:
 
 After `close` adds are ignored; keys that were added before are still handed out, unless they are discarded.
 
-Not here: clocks, waiting workers, delays, limits (`queue`, `delays`, `limits`). Modelled on client-go's `util/workqueue` and the
-priority queue of controller-runtime.
+Not here: clocks, waiting workers, delays, limits (`queue`, `delays`, `limits`). Modelled on client-go's
+`util/workqueue` and the priority queue of controller-runtime.
 """
 
 from __future__ import annotations
