@@ -80,8 +80,8 @@ class RingEntry:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A mistake in a ring's resources. `conflict`: a resource has a second role, which is ignored; otherwise it
-    is left out.
+    """A mistake in a ring's resources. `conflict`: a main resource is also controlled, which is ignored; otherwise
+    it is left out.
     """
 
     resource: GroupResource
@@ -118,10 +118,6 @@ class RingResources:
                         )
                     )
                 elif resource in owners:
-                    if owner not in owners[resource]:
-                        problems.append(
-                            Problem(resource, f'"{resource}" is controlled by several main resources', True)
-                        )
                     owners[resource].add(owner)
                 elif _accepted(resource, problems):
                     owners[resource] = {owner}
