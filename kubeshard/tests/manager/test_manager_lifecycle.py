@@ -104,6 +104,24 @@ async def test_parts_start_in_order_and_stop_in_reverse() -> None:
 
 
 @virtual_time
+async def test_what_is_opened_beside_the_controllers_can_use_the_managers_client() -> None:
+    @asynccontextmanager
+    async def looked() -> AsyncIterator[None]:
+        found.append(manager.client.world)
+        yield
+
+    found: list[World] = []
+    bench = ManagerBench()
+    manager = bench.manager(opens=[looked])
+    with pytest.raises(RuntimeError, match="has no client before it runs"):
+        manager.client  # noqa: B018
+    run = await started(manager)
+    assert found == [manager.client.world]
+    manager.stop()
+    await run
+
+
+@virtual_time
 async def test_what_cannot_be_opened_ends_the_process_before_anything_works_and_the_rest_is_closed() -> None:
     @asynccontextmanager
     async def refused() -> AsyncIterator[None]:

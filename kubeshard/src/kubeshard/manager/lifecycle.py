@@ -106,7 +106,7 @@ class Process:
         self._elector: LeaderElector | None = None
         self._events: EventRecorder | None = None
         self._kinds = Kinds(
-            lambda: self._cache, self.controllers, clock, client=lambda: self._client, record=self._record
+            lambda: self._cache, self.controllers, clock, client=lambda: self.client, record=self._record
         )
         self.other_clusters = others = OtherClusters(
             declared.clusters or {},
@@ -124,14 +124,14 @@ class Process:
         kinds = KindMetrics(lambda: [self._kinds, *others.kinds()])
         for collector in (CacheMetrics(self._caches, clock), kinds, others):
             self.metrics.registry.register(collector)
-        self._client: Client | None = None
+        self.client: Client | None = None
         self.debug = Debug(
             clock,
             self.loop_watch,
             self._caches,
             lambda: self.controllers.runners,
             others.views,
-            lambda: [*([self._client] if self._client else []), *others.clients.values()],
+            lambda: [*([self.client] if self.client else []), *others.clients.values()],
             lambda: sharding.state if sharding else "",
         )
         election: dict[str, Check] = {"leader-election": self._hung} if self._election or sharding else {}
@@ -182,7 +182,7 @@ class Process:
 
     def _unverified(self) -> str | None:
         """Why the process cannot know what the API server says. Its files are read again (`client.credentials`)."""
-        problem = self._client.unverified if self._client is not None else ""
+        problem = self.client.unverified if self.client is not None else ""
         return f"the API server cannot be verified: {problem}" if problem else None
 
     @property
@@ -195,7 +195,7 @@ class Process:
         async with AsyncExitStack() as stack:
             stack.enter_context(self.loop_watch)
             declared = self._declared
-            self._client = client = await self._connect(stack)
+            self.client = client = await self._connect(stack)
             self._events = events = EventRecorder(
                 client.sparing(), "manager", declared.world.host.name(), clock=declared.world.clock
             )

@@ -118,6 +118,18 @@ class Manager(ArgumentHints):
         self._process = Process(self._declared)
         self.metrics = self._process.metrics
 
+    @property
+    def client(self) -> Client:
+        """The client of the running manager, for webhooks, runnables and what `opens` opens; reconciles have theirs in
+        their context. It is connected before any of these begins.
+
+        Not guaranteed: that what it writes is refused once another process leads, or owns the object. Raises
+        RuntimeError before the manager runs.
+        """
+        if (client := self._process.client) is None:
+            raise RuntimeError("the manager has no client before it runs")
+        return client
+
     def connect_to(self, config: ClusterConfig, world: World | None = None) -> None:
         """Sets the cluster of a manager that was created without a client, and the world of its own client. Raises
         ConfigurationError if it has one.
