@@ -12,7 +12,8 @@ from cluster_api import condition, template, workload
 
 from kubeshard.core.errors import NotFound
 from kubeshard.core.patches import MergePatch
-from kubeshard_apiserver import ApiServer
+from kubeshard.runtime.transport import HttpRequest
+from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.controllers import Controllers
 from kubeshard_apiserver.controllers.controller import Agenda
 from kubeshard_apiserver.model import Target
@@ -91,6 +92,20 @@ async def test_a_pod_is_ready_after_the_delay_and_not_before() -> None:
         assert condition(found, "Ready")["reason"] == "ContainersNotReady"
         await asyncio.sleep(0.2)
         assert ready(cluster.get("v1/pods/a")) == "True"
+
+
+@virtual_time
+async def test_a_pod_that_runs_has_an_empty_log_as_text_and_nobody_who_executes_anything() -> None:
+    cluster = Cluster()
+    async with Controllers(cluster.server):
+        cluster.create("v1/pods", pod())
+        await asyncio.sleep(5)
+        transport, path = InMemoryTransport(cluster.server), "/api/v1/namespaces/default/pods/a"
+        log = await transport.request(HttpRequest("GET", f"{path}/log", {}))
+        assert (log.status, log.headers["content-type"], log.body) == (200, "text/plain", b"")
+        refused = await transport.request(HttpRequest("GET", f"{path}/exec?command=ls", {}))
+        assert refused.status == 500
+        assert b"error dialing backend: this server's nodes are simulated" in refused.body
 
 
 @virtual_time

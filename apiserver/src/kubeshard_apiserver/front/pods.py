@@ -184,8 +184,8 @@ def _is_ready(pod: Object) -> bool:
 
 
 def logs(context: HandlerContext) -> Steps[Answer]:
-    """Returns nothing, because there is no agent to provide logs. Raises Invalid (400) if the container does not exist
-    or is not specified, and NotFound if the node does not exist.
+    """Returns nothing, because there is no agent to provide logs: an empty text where a container seems to run. Raises
+    Invalid (400) if the container does not exist or is not specified, and NotFound if the node does not exist.
     """
     if context.request.method != "GET":
         raise method_not_allowed()
@@ -200,25 +200,32 @@ def logs(context: HandlerContext) -> Steps[Answer]:
         raise bad_request(
             f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
         )
-    _check_node(context, pod)
     yield from ()
-    return Answer(204, {})
+    return Answer(200 if _has_agent(context, pod) else 204, {})
 
 
 def attached(context: HandlerContext) -> Steps[Answer]:
-    """Rejects exec, attach and port-forward, which need the agent on the node. Raises Invalid (400), NotFound."""
+    """Rejects exec, attach and port-forward, which need the agent on the node. Raises Invalid (400), NotFound, and
+    ApiError (500) where a container seems to run.
+    """
     if context.request.method not in ("GET", "POST"):
         raise method_not_allowed()
     pod = context.server.live(context.target)
-    _check_node(context, pod)
     yield from ()
+    if _has_agent(context, pod):
+        raise internal("error dialing backend: this server's nodes are simulated, and run no containers")
     raise bad_request(f"pod {pod['metadata']['name']} does not have a host assigned")
 
 
-def _check_node(context: HandlerContext, pod: Object) -> None:
+def _has_agent(context: HandlerContext, pod: Object) -> bool:
+    """Whether the agent of the pod's node would be asked on a cluster. Raises NotFound if there is no such node."""
     node = pod["spec"].get("nodeName")
-    if node and context.server.store.get(_NODES, Key("", node)) is None:
+    if not node:
+        return False
+    found = context.server.store.get(_NODES, Key("", node))
+    if found is None:
         raise not_found(GroupResource("", "pods"), node)
+    return bool(found["status"].get("addresses"))
 
 
 @cache

@@ -160,8 +160,8 @@ class Reply:
 
 def object_reply(resource: Resource, answer: Answer, format_: Format) -> Reply:
     document = answer.object
-    if answer.code == 204:
-        return Reply(204, {})
+    if not document:
+        return Reply(answer.code, {} if answer.code == 204 else {"content-type": "text/plain"})
     if document.get("kind") != "Status":
         if format_.tables:
             document = format_.tables.of_object(document)
