@@ -367,10 +367,11 @@ async def test_a_shard_may_be_evicted_because_of_a_bucket_in_which_no_object_is_
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("etcd", [False, True], ids=["a user restores it", "etcd is restored"])
 @pytest.mark.parametrize("asked", [True, False], ids=["asked for it", "was about to begin"])
 @virtual_time
 async def test_a_restored_assignment_counts_once_nobody_lives_that_has_asked_for_a_later_one(
-    asked: bool,
+    asked: bool, etcd: bool
 ) -> None:
     async with SimulatedCluster(ranges=Ranges()) as world:
         await world.install()
@@ -381,10 +382,15 @@ async def test_a_restored_assignment_counts_once_nobody_lives_that_has_asked_for
 
         shard = Process(world, "s0~1")
         async with world.admin() as client:
-            await client.create(assigned(Place("s0", "", 5)))
+            await client.create(assigned(Place("s1", "", 3)))
+            back = world.backup()
+            await client.apply(assigned(Place("s0", "", 5)), force=True)
             if asked:
                 await shard.client().get(ConfigMap, assignment_name("r"), "ops")
-            await client.apply(assigned(Place("s1", "", 3)), force=True)
+            if etcd:
+                back()
+            else:
+                await client.apply(assigned(Place("s1", "", 3)), force=True)
             assert owner() == ("s0" if asked else "s1")
             shard.kill()
             await client.apply(assigned(Place("s1", "", 4)), force=True)

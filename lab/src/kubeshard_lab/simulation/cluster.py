@@ -397,7 +397,7 @@ class SimulatedCluster(Environment):
                 if resource_of(each) in gone:
                     server.definitions.serve(each)
             if store is self.server.store:
-                self.delivery.restored()
+                self.delivery.take_note()
 
         return restore
 

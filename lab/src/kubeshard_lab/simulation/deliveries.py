@@ -82,7 +82,7 @@ class Labelled:
         """What is to be handed over although no object shows it, and the shards that are asked for it."""
         return {}
 
-    def restored(self) -> None:
+    def take_note(self) -> None:
         """Called when etcd has been restored."""
 
     def misplaced(self, owners: Mapping[str, str], shards: Collection[str]) -> Iterator[str]:
@@ -159,10 +159,6 @@ class Ranged(Labelled):
     def changes(self, store: Store, resource: GroupResource) -> Changes:
         return self._changes if store in self._stores else super().changes(store, resource)
 
-    def restored(self) -> None:
-        if (assignment := self.stored) is not None:
-            self._places = assignment.places
-
     def misplaced(self, owners: Mapping[str, str], shards: Collection[str]) -> Iterator[str]:
         assignment = self.stored
         if assignment is None or assignment.places != self._places:
@@ -194,8 +190,9 @@ class Ranged(Labelled):
         else:
             self._changes = ((resource, event),)
 
-    def _moved(self, event: Event) -> Iterator[tuple[GroupResource, Event]]:
-        assignment, before, alive = _read(event.new), self._places, self._alive()
+    def take_note(self) -> None:
+        """What the assignment says is news as far as nobody remembers anything later, whoever has put it there."""
+        assignment, before, alive = self.stored, self._places, self._alive()
         if self._witnesses is None:
             self._witnesses = frozenset(self._told.intersection(alive))
         if assignment is None or assignment.buckets != self._buckets:
@@ -205,6 +202,10 @@ class Ranged(Labelled):
         self.unremembered = forgotten and before != (Place(),) * self._buckets.count
         if assignment.places == self._places:
             self._witnesses = None
+
+    def _moved(self, event: Event) -> Iterator[tuple[GroupResource, Event]]:
+        before = self._places
+        self.take_note()
         for store, resource in itertools.product(self._stores, (THINGS, CHILDREN)):
             objects = store.objects(resource) if store.has(resource) else {}
             for key, obj in tuple(objects.items()):
