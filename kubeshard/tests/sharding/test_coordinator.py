@@ -362,6 +362,23 @@ def test_an_edited_assignment_is_written_anew_from_what_shards_say_two_renewals_
     assert world.machine.problem == ""
 
 
+def test_who_does_not_act_any_more_is_not_waited_for_with_an_assignment_and_keeps_what_it_had() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@2")
+    world.tend()
+    world.edit(_4_7="a@2")
+    world.heard()
+    world.tend()
+    for _ in range(2):
+        world.shard("a", "0-3@1/2")
+        assert world.tend(15) == []
+    world.leases["b"] = world.leases["b"]._replace(silent=True)
+    for _ in range(2):
+        world.shard("a", "0-3@1/2")
+        done = world.tend(2)
+    assert [type(each) for each in done] == [Look, Change]
+    assert [value.partition("@")[0] for value in world.groups.values()] == ["a", "b"]
+
+
 @pytest.mark.parametrize("edited", [{"_4_7": "@2"}, {"_4_7": None}, {"note": "mine"}, None], ids=str)
 def test_who_keeps_editing_the_assignment_is_told_of_and_not_fought(
     edited: dict[str, str | None] | None,

@@ -162,6 +162,20 @@ def test_a_deleted_assignment_is_written_anew_and_nothing_moves() -> None:
     simulate(scene)
 
 
+def test_a_deleted_assignment_is_not_missed_while_most_shards_are_left_to_return() -> None:
+    async def scene() -> None:
+        async with working("s0", "s1", "s2", "s3", "s4") as fleet:
+            shares, leads = fleet.shares, leader(fleet)
+            for shard in sorted(shares.keys() - {leads})[:3]:
+                fleet.world.processes[shard].kill()
+            async with fleet.world.admin("home") as client:
+                await client.delete(ConfigMap, NAME, "ops")
+            await asyncio.sleep(45)
+            assert fleet.shares == shares
+
+    simulate(scene)
+
+
 @pytest.mark.parametrize(
     "broken",
     [{"00-20": None}, {"by": "name"}, {"00-63": "x@9"}, {"note": "do not edit"}],

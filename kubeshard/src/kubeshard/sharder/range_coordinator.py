@@ -54,7 +54,7 @@ from kubeshard.sharding.names import (
     assignment_name,
 )
 from kubeshard.sharding.ring import Namespaces, Ring
-from kubeshard.sharding.shard_states import ShardChange
+from kubeshard.sharding.shard_states import ShardChange, ShardState
 
 OVERDUE_AGAIN = 10.0
 """Seconds, less than `take_overs.RECENT`."""
@@ -312,7 +312,7 @@ class _Members:
             if shard.key.namespace != self._namespace or not shard.valid:
                 continue
             member, problem = member_of(shard.lease, buckets, available=shard.name in available)
-            found.append(member)
+            found.append(member._replace(silent=shard.state is ShardState.UNCERTAIN))
             problems += [problem] if problem else []
         self.problem = "; ".join(problems)
         return found

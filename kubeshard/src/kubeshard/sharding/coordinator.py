@@ -28,7 +28,7 @@ names it.
 
 If something is wrong in an answer to a read (`Look`) that was sent after the reports had arrived, nothing is moved. All
 Leases are read (`ReadLeases`). A shard may have seen just before that it got a bucket, or see it only now, in a watch
-that is late. So when every available shard has renewed its Lease `RENEWALS` times after that, the object is written
+that is late. So when every shard that may act has renewed its Lease `RENEWALS` times after that, the object is written
 anew, at an epoch that is greater than any (the time in seconds, if this process has seen none: all who have may be
 gone): each bucket to the available shard that says that it owns it; else to whoever owned it last, by what dead shards
 have said and this process has seen; else to nobody. Nobody is waited for if there cannot have been an assignment: there
@@ -147,6 +147,8 @@ class RingMember(NamedTuple):
     """Whether it says that it works on nothing, and has not read the assignment."""
     kinds: frozenset[str] = frozenset()
     """The resources that its program works on; empty if it does not say so."""
+    silent: bool = False
+    """Whether its Lease is due, so that its process does not act any more, although nobody has taken the Lease yet."""
 
 
 class Membership(Protocol):
@@ -386,7 +388,7 @@ class Coordinator:
             yield ReadLeases()
             members = self._membership.members(self.buckets)
             ever = self._ever or any(m.report and m.report.seen for m in members)
-            self._renewals, self._renewed = RENEWALS if ever else 0, _renewals(members)
+            self._renewals, self._renewed = RENEWALS if ever else 0, _renewals(_acting(members))
         if not self._all_renewed():
             self.problem = f"{wrong}. It is written anew when all shards have said what they own"
             if self.contested:
@@ -423,9 +425,9 @@ class Coordinator:
         return not self._first or self._sound is not None or bool(self._version)
 
     def _all_renewed(self) -> bool:
-        """Whether all available shards have renewed their Leases often enough."""
+        """Whether all shards that may act have renewed their Leases often enough."""
         while self._renewals:
-            renewed = _renewals(self._membership.members(self.buckets))
+            renewed = _renewals(_acting(self._membership.members(self.buckets)))
             if any(self._renewed.get(shard) == version for shard, version in renewed.items()):
                 return False
             self._renewals, self._renewed = self._renewals - 1, renewed
@@ -768,6 +770,11 @@ def _by_labels_only(assignment: Assignment, members: Collection[RingMember]) -> 
     if any(m.available and m.report is not None and m.shard in owners for m in members):
         return []
     return sorted(m.shard for m in members if m.available and m.by_labels)
+
+
+def _acting(members: Iterable[RingMember]) -> list[RingMember]:
+    """Those that may see something yet. When most of a ring dies, the others are available for minutes."""
+    return [member for member in members if not member.silent]
 
 
 def _renewals(members: Iterable[RingMember]) -> dict[str, str]:
