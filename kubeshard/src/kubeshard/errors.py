@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kubeshard.cache.waiting import WaitedTooLong
     from kubeshard.client.discovery import KindNotServed
     from kubeshard.controller.desired.applyset import AnothersApplySet
-    from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
+    from kubeshard.controller.desired.plan import ApplyFailed, ImmutableFields, NotAdopted
     from kubeshard.controller.status import NoStatusSubresource
     from kubeshard.core.encoding import UndecodableObject
     from kubeshard.core.namespaces import WrongNamespace
@@ -101,7 +101,7 @@ _HOMES = {
     "cache.transforms": ("TransformFailed",),
     "client.discovery": ("KindNotServed",),
     "controller.desired.applyset": ("AnothersApplySet",),
-    "controller.desired.problems": ("ApplyFailed", "ImmutableFields", "NotAdopted"),
+    "controller.desired.plan": ("ApplyFailed", "ImmutableFields", "NotAdopted"),
     "controller.status": ("NoStatusSubresource",),
     "core.encoding": ("UndecodableObject",),
     "core.namespaces": ("WrongNamespace",),

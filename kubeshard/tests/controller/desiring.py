@@ -14,10 +14,9 @@ from kubeshard.client import Client
 from kubeshard.client.write_records import WriteRecord
 from kubeshard.controller import Context, Watch
 from kubeshard.controller.contested import Contests
-from kubeshard.controller.context import Services
+from kubeshard.controller.context import RemoteClusters, Services
 from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.controller.remote_clusters import RemoteClusters
 from kubeshard.controller.run import Run
 from kubeshard.core import ConfigMap, Form, Key, KubeObject, NotFound, ObjectMeta, Struct, field
 from kubeshard.core.namespaces import ALL

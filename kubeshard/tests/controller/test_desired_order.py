@@ -29,7 +29,7 @@ from kubeshard.cache import Added
 from kubeshard.controller import Applied, ApplyFailed, Ordered
 from kubeshard.controller.desired.applyset import Address, address_of
 from kubeshard.controller.desired.order import Leaving, Order, in_order, order_of, recording, why_held
-from kubeshard.controller.desired.unfinished import UnfinishedSets
+from kubeshard.controller.desired.sets import UnfinishedSets
 from kubeshard.core import Condition, ConfigMap, Key, KubeObject, MergePatch, Namespace, ObjectMeta, Readiness
 from kubeshard.core.kinds import GroupKind
 from kubeshard.kinds import Container, Job, JobSpec, PodSpec, PodTemplateSpec

@@ -15,8 +15,8 @@ import pytest
 
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Result
+from kubeshard.controller.context import RemoteCluster
 from kubeshard.controller.dependents import ensure
-from kubeshard.controller.remote_clusters import RemoteCluster
 from kubeshard.core import EVERY_CLUSTER, HOME_CLUSTER, OTHER_CLUSTERS, ConfigMap, Key, NotOurs, ObjectMeta
 from kubeshard.core.encoding import encode
 from kubeshard.core.patches import MergePatch

@@ -7,13 +7,12 @@ which is up to whoever starts the workers (`kubeshard.manager`). A tour in readi
 """
 
 from kubeshard.controller import when
-from kubeshard.controller.context import Context
+from kubeshard.controller.context import Context, RemoteCluster
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.desired.applyset import AnothersApplySet
 from kubeshard.controller.desired.order import Ordered
-from kubeshard.controller.desired.plan import Applied, Plan, Update
-from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
+from kubeshard.controller.desired.plan import Applied, ApplyFailed, ImmutableFields, NotAdopted, Plan, Update
 from kubeshard.controller.every_kind import EveryKind
 from kubeshard.controller.fencing import FencingToken
 from kubeshard.controller.finalizers import Finalizer
@@ -27,7 +26,6 @@ from kubeshard.controller.reconciler import (
     Request,
     Result,
 )
-from kubeshard.controller.remote_clusters import RemoteCluster
 from kubeshard.controller.sources import ChannelSource, Enqueue, Source, TimerSource
 from kubeshard.controller.status import NoStatusSubresource
 from kubeshard.controller.timers import poll, timer

@@ -17,6 +17,7 @@ Like client-go's recorder for events.k8s.io, with the spam filter of the older r
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -90,7 +91,7 @@ class EventSeries:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._running: OrderedDict[_Identity, _Running] = OrderedDict()
+        self._running: OrderedDict[Hashable, _Running] = OrderedDict()
         """Ongoing series, in the order of their last occurrence."""
         self._buckets: OrderedDict[tuple[str, ObjectReference | None], TokenBucket] = OrderedDict()
         self.spam = 0
@@ -141,17 +142,6 @@ class EventSeries:
         return bucket.try_take()
 
 
-class _Identity(NamedTuple):
-    """What makes two occurrences one series."""
-
-    type: str
-    action: str
-    reason: str
-    controller: str
-    regarding: ObjectReference | None
-    related: ObjectReference | None
-
-
 @dataclass
 class _Running:
     event: Event
@@ -173,9 +163,11 @@ class _Running:
         return Write(msgspec.structs.replace(self.event, series=series), update=True)
 
 
-def _identity(event: Event) -> _Identity:
-    return _Identity(
-        event.type, event.action, event.reason, event.reporting_controller, event.regarding, event.related
+def _identity(event: Event) -> Hashable:
+    """Equal for occurrences of one series."""
+    return (
+        *(event.type, event.action, event.reason),
+        *(event.reporting_controller, event.regarding, event.related),
     )
 
 

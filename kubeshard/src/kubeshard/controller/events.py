@@ -80,7 +80,8 @@ class EventRecorder:
 
     def __init__(self, client: EventWriter, controller: str, instance: str, *, clock: Clock) -> None:
         self._controller = _reporter(controller)
-        self._outbox = _Outbox(client, instance, clock)
+        self._instance = instance
+        self._outbox = _Outbox(client, clock)
 
     def reporting_as(self, controller: str) -> EventRecorder:
         """A recorder for another controller, with the same queue, series and sender."""
@@ -101,10 +102,25 @@ class EventRecorder:
         """`reason` says why and `action` what was being done; both are constant CamelCase words. `message` is for
         people.
         """
+        outbox = self._outbox
         try:
-            self._outbox.occurred(self._controller, regarding, type, reason, message, action, related)
+            about, wall = reference_to(regarding), outbox.clock.wall()
+            event = Event(
+                metadata=ObjectMeta(name=outbox.name(about, wall), namespace=about.namespace or "default"),
+                event_time=micro_time(wall),
+                reporting_controller=self._controller,
+                reporting_instance=_cut(f"{self._controller}-{self._instance}", MAX_WORD),
+                action=_cut(action, MAX_WORD),
+                reason=_cut(reason, MAX_WORD),
+                regarding=about,
+                related=reference_to(related) if related is not None else None,
+                note=_cut(message, MAX_NOTE),
+                type=type,
+            )
+            if write := outbox.series.occurred(event):
+                outbox.put(write)
         except Exception as error:  # by contract: a reconcile does not fail because of an event
-            self._outbox.failed += 1
+            outbox.failed += 1
             _log.crash("Could not record an event", error, reason=reason)
 
     @asynccontextmanager
@@ -116,7 +132,7 @@ class EventRecorder:
         finally:
             sender.cancel()
             await asyncio.wait([sender])
-            await self._outbox.flush()
+            await apart(self._outbox.flush)  # also in a task that is being cancelled
 
     @property
     def dropped(self) -> int:
@@ -139,10 +155,9 @@ def reference_to(obj: KubeObject | ObjectReference) -> ObjectReference:
 class _Outbox:
     """The queue between those who report and the one task that sends."""
 
-    def __init__(self, client: EventWriter, instance: str, clock: Clock) -> None:
+    def __init__(self, client: EventWriter, clock: Clock) -> None:
         self._client = client
-        self._instance = instance
-        self._clock = clock
+        self.clock = clock
         self._waiting: deque[Write] = deque()
         self._filled = asyncio.Event()
         """Set when something is waiting."""
@@ -155,32 +170,11 @@ class _Outbox:
         self.dropped = 0
         self.failed = 0
 
-    def occurred(
-        self,
-        controller: str,
-        regarding: KubeObject | ObjectReference,
-        type: str,
-        reason: str,
-        message: str,
-        action: str,
-        related: KubeObject | ObjectReference | None,
-    ) -> None:
-        about = reference_to(regarding)
-        wall = self._clock.wall()
-        event = Event(
-            metadata=ObjectMeta(name=self._name(about, wall), namespace=about.namespace or "default"),
-            event_time=micro_time(wall),
-            reporting_controller=controller,
-            reporting_instance=_cut(f"{controller}-{self._instance}", MAX_WORD),
-            action=_cut(action, MAX_WORD),
-            reason=_cut(reason, MAX_WORD),
-            regarding=about,
-            related=reference_to(related) if related is not None else None,
-            note=_cut(message, MAX_NOTE),
-            type=type,
-        )
-        if write := self.series.occurred(event):
-            self._put(write)
+    def name(self, about: ObjectReference, wall: float) -> str:
+        self._last_stamp = max(int(wall * 1e9), self._last_stamp + 1)
+        stamp = f".{self._last_stamp:x}"
+        # The name of a role, for example, is none that an event may have.
+        return safe_name(about.name or "nameless", limit=LONGEST_DOTTED - len(stamp), dots=True) + stamp
 
     async def send_forever(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -191,10 +185,7 @@ class _Outbox:
                 self._take()
 
     async def flush(self) -> None:
-        """Sends waiting events and unwritten counts, each once. Also in a task that is being cancelled."""
-        await apart(self._flush)
-
-    async def _flush(self) -> None:
+        """Sends waiting events and unwritten counts, each once."""
         try:
             async with asyncio.timeout(FLUSH_TIMEOUT):
                 while self._waiting:
@@ -207,7 +198,7 @@ class _Outbox:
             self._waiting.clear()
             _log.warning("Not all events could be sent in time")
 
-    def _put(self, write: Write) -> None:
+    def put(self, write: Write) -> None:
         if len(self._waiting) >= CAPACITY:
             self.dropped += 1
             if self.dropped & (self.dropped - 1) == 0:  # the first, second, fourth, eighth ...
@@ -225,7 +216,7 @@ class _Outbox:
         while True:
             await asyncio.sleep(SERIES_CHECK_INTERVAL)
             for write in self.series.due():
-                self._put(write)
+                self.put(write)
 
     async def _send_patiently(self, write: Write) -> None:
         for _ in range(TRIES - 1):
@@ -279,12 +270,6 @@ class _Outbox:
         level(
             "Could not send an event", error=error, reason=write.event.reason, about=write.event.metadata.name
         )
-
-    def _name(self, about: ObjectReference, wall: float) -> str:
-        self._last_stamp = max(int(wall * 1e9), self._last_stamp + 1)
-        stamp = f".{self._last_stamp:x}"
-        # The name of a role, for example, is none that an event may have.
-        return safe_name(about.name or "nameless", limit=LONGEST_DOTTED - len(stamp), dots=True) + stamp
 
 
 def _series_body(event: Event) -> Mapping[str, Any]:

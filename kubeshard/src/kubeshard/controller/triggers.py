@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated, current
 from kubeshard.cache.informer import Informer
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.desired.unfinished import UnfinishedSets
+from kubeshard.controller.desired.sets import UnfinishedSets
 from kubeshard.controller.mapping import KeysOf, Reader, mapped_by, states, to_itself, to_owner
 from kubeshard.controller.outcomes import ControllerMetrics, TriggerStep
 from kubeshard.controller.sources import Enqueue

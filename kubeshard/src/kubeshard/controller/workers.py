@@ -29,7 +29,7 @@ from kubeshard.cache.own_writes import WriteBook, record_own_write
 from kubeshard.client.terminating_namespaces import QUIET
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.contested import Contests
-from kubeshard.controller.context import Context, Services
+from kubeshard.controller.context import Context, RemoteClusters, Services
 from kubeshard.controller.controller import Controller, Guard
 from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.deadlines import Deadlines, Timed
@@ -63,7 +63,6 @@ from kubeshard.controller.reconciler import (
     Result,
     RunFn,
 )
-from kubeshard.controller.remote_clusters import RemoteClusters
 from kubeshard.controller.run import Run
 from kubeshard.controller.syncing import Inputs
 from kubeshard.core.clusters import located

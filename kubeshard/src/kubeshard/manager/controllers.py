@@ -16,8 +16,7 @@ from kubeshard.cache.informer import Informer
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller, check_controllers
 from kubeshard.controller.in_flight import current_owner
-from kubeshard.controller.remote_watches import RemoteWatches
-from kubeshard.controller.runner import ControllerRunner
+from kubeshard.controller.runner import ControllerRunner, RemoteWatches
 from kubeshard.controller.watch import check_classes
 from kubeshard.core.clusters import located
 from kubeshard.core.errors import ConfigurationError

@@ -27,12 +27,11 @@ from __future__ import annotations
 import hashlib
 import ssl
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import KubeshardError
-from kubeshard.core.objects import KubeObject, Struct, field
 from kubeshard.manager.http import Page, respond
 from kubeshard.runtime.asgi import AsgiApp, Receive, Scope, Send
 from kubeshard.runtime.logs import get_logger
@@ -56,51 +55,6 @@ _UNAUTHORIZED = Page(401, "Unauthorized\n")
 _FORBIDDEN = Page(403, "Forbidden\n")
 _THROTTLED = Page(429, "Too Many Requests\n")
 _UNAVAILABLE = Page(503, "Service Unavailable\n")
-
-
-class UserInfo(Struct, omit_defaults=True):
-    username: str = ""
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] | None = None
-
-
-class TokenReviewSpec(Struct, omit_defaults=True):
-    token: str = ""
-
-
-class TokenReviewStatus(Struct, omit_defaults=True):
-    authenticated: bool = False
-    user: UserInfo = field(default_factory=UserInfo)
-
-
-class TokenReview(KubeObject, group="authentication.k8s.io", version="v1", namespaced=False):
-    spec: TokenReviewSpec = field(default_factory=TokenReviewSpec)
-    status: TokenReviewStatus = field(default_factory=TokenReviewStatus)
-
-
-class NonResourceAttributes(Struct, omit_defaults=True):
-    path: str = ""
-    verb: str = ""
-
-
-class SubjectAccessReviewSpec(Struct, omit_defaults=True):
-    user: str = ""
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] | None = None
-    non_resource_attributes: NonResourceAttributes = field(
-        default_factory=NonResourceAttributes, name="nonResourceAttributes"
-    )
-
-
-class SubjectAccessReviewStatus(Struct, omit_defaults=True):
-    allowed: bool = False
-
-
-class SubjectAccessReview(KubeObject, group="authorization.k8s.io", version="v1", namespaced=False):
-    spec: SubjectAccessReviewSpec = field(default_factory=SubjectAccessReviewSpec)
-    status: SubjectAccessReviewStatus = field(default_factory=SubjectAccessReviewStatus)
 
 
 class _Remembered(NamedTuple):
@@ -153,19 +107,21 @@ class MetricsAuth:
         return refusal
 
     async def _review(self, token: str, path: str, verb: str) -> Page | None:
-        authentication = await self._client.create(TokenReview(spec=TokenReviewSpec(token=token)))
-        if not authentication.status.authenticated:
+        from kubeshard.kinds import authentication_v1, authorization_v1  # for those who ask for reviews
+
+        asked = authentication_v1.TokenReview(spec=authentication_v1.TokenReviewSpec(token=token))
+        found = (await self._client.create(asked)).status
+        if not found.authenticated or found.user is None:
             return _UNAUTHORIZED
-        user = authentication.status.user
-        spec = SubjectAccessReviewSpec(
-            user=user.username,
-            uid=user.uid,
-            groups=user.groups,
-            extra=user.extra,
-            non_resource_attributes=NonResourceAttributes(path=path, verb=verb),
+        spec = authorization_v1.SubjectAccessReviewSpec(
+            user=found.user.username,
+            uid=found.user.uid,
+            groups=found.user.groups,
+            extra=found.user.extra,
+            non_resource_attributes=authorization_v1.NonResourceAttributes(path=path, verb=verb),
         )
-        authorization = await self._client.create(SubjectAccessReview(spec=spec))
-        return None if authorization.status.allowed else _FORBIDDEN
+        review = await self._client.create(authorization_v1.SubjectAccessReview(spec=spec))
+        return None if review.status.allowed else _FORBIDDEN
 
     def _bucket(self, scope: Scope) -> TokenBucket:
         """The rate limit of the client's address."""

@@ -23,8 +23,7 @@ from kubeshard.cache.handlers import Registration
 from kubeshard.cache.informer import Informer
 from kubeshard.client.client import Client
 from kubeshard.client.discovery import Discovery
-from kubeshard.controller.remote_watches import RemoteWatches
-from kubeshard.controller.runner import ControllerRunner
+from kubeshard.controller.runner import ControllerRunner, RemoteWatches
 from kubeshard.controller.syncing import (
     CHECK,
     SyncProblem,

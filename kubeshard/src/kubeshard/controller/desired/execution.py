@@ -58,8 +58,16 @@ from kubeshard.controller.desired.applyset import (
 )
 from kubeshard.controller.desired.members import Member
 from kubeshard.controller.desired.order import NO_ORDER, Leaving, Order, why_held
-from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, Update, plan_of
-from kubeshard.controller.desired.problems import ImmutableFields, raise_for
+from kubeshard.controller.desired.plan import (
+    Applied,
+    ImmutableFields,
+    Observed,
+    Plan,
+    Unowned,
+    Update,
+    plan_of,
+    raise_for,
+)
 from kubeshard.controller.merging import Rewrites, keep, learn, merged
 from kubeshard.core.encoding import decode
 from kubeshard.core.errors import (
@@ -103,8 +111,9 @@ class Execution:
         self._unowned: Unowned = unowned
         self._immutable: Immutable = immutable
         self._order = order
-        self._client = client
-        self._writer = Writer(client, set_)
+        self._parent = set_.owner
+        self._recorded: Memory | None = None
+        """What the owner records, once that has been compared."""
         self._objects: dict[Address, KubeObject] = {}
         self._waiting: list[KubeObject] = []
         self._held: dict[Address, str] = {}
@@ -114,13 +123,13 @@ class Execution:
         self._objects = {address_of(obj): obj for obj in plan.unchanged}
         self._waiting = list(plan.waiting)
         if plan.creates or plan.updates:
-            await self._writer.remember(self._set.recorded.united(wanted))
+            await self._remember(self._set.recorded.united(wanted))
         problems = {**plan.refused, **await self._apply_all(plan)}
         leaving = Leaving((*plan.terminating, *plan.deletes))
         if not problems and not self._waiting and not self._held:
             problems = {**await self._delete_all(leaving), **plan.unseen}
             if not problems and not leaving.objects:
-                await self._writer.remember(wanted)
+                await self._remember(wanted)
         if problems:
             owner = self._set.owner
             raise_for(f"set {self._set.name} of {owner.KIND.kind} {owner.key}", problems)
@@ -156,7 +165,7 @@ class Execution:
                 address = address_of(obj)
                 requested.add(address)
                 try:
-                    if await self._writer.delete(obj, completely=leaving.is_waited_for(address)):
+                    if await self._delete(obj, completely=leaving.is_waited_for(address)):
                         leaving.gone(address)
                 except NotOurs:
                     raise
@@ -167,9 +176,9 @@ class Execution:
 
     async def _create(self, member: Member[Any]) -> None:
         try:
-            created = await self._writer.create(member)
+            created: KubeObject = await self._client.create(member.to_create())
         except AlreadyExists:
-            await self._judge(member, await self._writer.read(member))
+            await self._judge(member, await self._read(member))
         else:
             self._became(member, created)
 
@@ -197,19 +206,19 @@ class Execution:
             self._client, live, update.changes, by=self._set.id, wish=member.digest
         )
         try:
-            applied = await self._writer.apply(member, live)
+            applied = await self._apply(member, live)
         except (SchemaMismatch, TooLarge):  # a new object would fit no better
             raise
         except Invalid as error:
             with suppress(Conflict):  # taking over what we set with other writes has made a new version of it
                 if await self._is_completed(member, live, refused=True):
                     return
-            if not await self._writer.is_valid_as_new(member):
+            if not await self._is_valid_as_new(member):
                 raise
             if names_a_duplicate(error):
                 with suppress(Invalid):
-                    if (freed := await self._writer.make_room(member, live)) is not None:
-                        self._became(member, await self._writer.apply(member, freed))
+                    if (freed := await self._make_room(member, live)) is not None:
+                        self._became(member, await self._apply(member, freed))
                         return
             await self._recreate(member, live, error)
         else:
@@ -223,7 +232,7 @@ class Execution:
         target = merged(live, member.obj, member.controller)
         if target is live:
             return False
-        if await self._writer.exact_patch(member, live, target, refused=refused):
+        if await exact_patch(self._client, live, target, member.to_create(), refused=refused):
             return False
         keep(live, target, self._rewrites)
         self._objects[member.address] = live
@@ -236,14 +245,14 @@ class Execution:
                 f"the API server refuses to change fields that differ; delete it, or use "
                 f"immutable='recreate' for members of the set: {why.message}"
             ) from why
-        now = await self._writer.read(member)
+        now = await self._read(member)
         if now.metadata.uid != live.metadata.uid or not self._set.is_member(now):
             raise Conflict(f"{member.address} changed since it was read")
-        await self._writer.delete(now)
+        await self._delete(now)
         try:
-            self._became(member, await self._writer.create(member))
+            self._became(member, await self._client.create(member.to_create()))
         except AlreadyExists:
-            left = await self._writer.read(member)
+            left = await self._read(member)
             if not left.metadata.deleting:
                 raise
             self._waiting.append(left)
@@ -252,37 +261,9 @@ class Execution:
         learn(answer, merged(answer, member.obj, member.controller), self._rewrites)
         self._objects[member.address] = answer
 
+    # Requests
 
-def taking_over(client: Client, plan: Plan, members: Mapping[Address, Member[Any]], *, shown: bool) -> Plan:
-    """The plan with which those are applied, too, that have not the label because of which caches show them. `shown`:
-    caches show all of them nevertheless.
-    """
-    taken = [
-        Update(obj, members[address].obj)
-        for obj in plan.unchanged
-        if _takes_over(client, obj, shown=shown) and not members[address := address_of(obj)].once
-    ]
-    ids = {id(update.live) for update in taken}
-    unchanged = tuple(obj for obj in plan.unchanged if id(obj) not in ids)
-    return dataclasses.replace(plan, updates=(*plan.updates, *taken), unchanged=unchanged) if taken else plan
-
-
-def _takes_over(client: Client, live: KubeObject, *, shown: bool = False) -> bool:
-    """Whether the object is ours but has not our label."""
-    return client.standing(live, shown=shown) is Standing.TO_TAKE_OVER
-
-
-class Writer:
-    """Writes to the members and the parent of one set, in one run."""
-
-    def __init__(self, client: Client, set_: ApplySet) -> None:
-        self._client = client
-        self._set = set_
-        self._parent = set_.owner
-        self._recorded: Memory | None = None
-        """What the owner records, once that has been compared."""
-
-    async def remember(self, memory: Memory) -> None:
+    async def _remember(self, memory: Memory) -> None:
         """Records this on the owner, and sends nothing if it is already recorded. Raises Conflict if the owner changed
         or is gone.
         """
@@ -300,12 +281,7 @@ class Writer:
         except NotFound as error:
             raise Conflict(f"{self._set.owner.KIND.kind} {self._set.owner.key} is gone") from error
 
-    async def create(self, member: Member[Any]) -> KubeObject:
-        """Creates the member. Raises AlreadyExists."""
-        created: KubeObject = await self._client.create(member.to_create())
-        return created
-
-    async def read(self, member: Member[Any]) -> KubeObject:
+    async def _read(self, member: Member[Any]) -> KubeObject:
         """The object in the member's place. Raises Conflict if it is gone."""
         key = member.address.key
         try:
@@ -314,7 +290,7 @@ class Writer:
             raise Conflict(f"{member.address} existed a moment ago, and is gone") from error
         return found
 
-    async def apply(self, member: Member[Any], live: KubeObject) -> KubeObject:
+    async def _apply(self, member: Member[Any], live: KubeObject) -> KubeObject:
         """Applies the member. Raises Conflict if the object is no longer as `live`, Invalid."""
         meta = live.metadata
         if read_mark(meta.annotation(APPLIED))[0] != "applied":
@@ -326,13 +302,7 @@ class Writer:
         )
         return applied
 
-    async def exact_patch(
-        self, member: Member[Any], live: KubeObject, target: KubeObject, *, refused: bool
-    ) -> Mapping[str, Any]:
-        """See `completions.exact_patch`."""
-        return await exact_patch(self._client, live, target, member.to_create(), refused=refused)
-
-    async def make_room(self, member: Member[Any], live: KubeObject) -> KubeObject | None:
+    async def _make_room(self, member: Member[Any], live: KubeObject) -> KubeObject | None:
         """The object after desired entries of lists have taken the places of others' entries that have their names;
         None if there are no such entries. Raises Conflict, Invalid.
         """
@@ -346,7 +316,7 @@ class Writer:
             operations.append(replace(pointer("metadata", "annotations", APPLIED), as_created))
         return await self._patched(now, operations)
 
-    async def is_valid_as_new(self, member: Member[Any]) -> bool:
+    async def _is_valid_as_new(self, member: Member[Any]) -> bool:
         """Whether the API server would accept the object if its name were free: it validates an object before it checks
         whether the name is taken.
         """
@@ -358,7 +328,7 @@ class Writer:
             return False
         return False
 
-    async def delete(self, obj: KubeObject, *, completely: bool = False) -> bool:
+    async def _delete(self, obj: KubeObject, *, completely: bool = False) -> bool:
         """Deletes the object, and returns whether it is gone. `completely`: it stays until the garbage collector has
         deleted what it owns: until the pods of a Deployment are gone.
         """
@@ -400,6 +370,25 @@ class Writer:
             form_of(type(now)), meta.name, meta.namespace, patch, base=now
         )
         return patched
+
+
+def taking_over(client: Client, plan: Plan, members: Mapping[Address, Member[Any]], *, shown: bool) -> Plan:
+    """The plan with which those are applied, too, that have not the label because of which caches show them. `shown`:
+    caches show all of them nevertheless.
+    """
+    taken = [
+        Update(obj, members[address].obj)
+        for obj in plan.unchanged
+        if _takes_over(client, obj, shown=shown) and not members[address := address_of(obj)].once
+    ]
+    ids = {id(update.live) for update in taken}
+    unchanged = tuple(obj for obj in plan.unchanged if id(obj) not in ids)
+    return dataclasses.replace(plan, updates=(*plan.updates, *taken), unchanged=unchanged) if taken else plan
+
+
+def _takes_over(client: Client, live: KubeObject, *, shown: bool = False) -> bool:
+    """Whether the object is ours but has not our label."""
+    return client.standing(live, shown=shown) is Standing.TO_TAKE_OVER
 
 
 DUPLICATE = "FieldValueDuplicate"

@@ -17,12 +17,13 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from kubeshard.cache.errors import CacheBehind
 from kubeshard.controller.desired.applyset import (
     APPLIED,
     Address,
@@ -33,10 +34,10 @@ from kubeshard.controller.desired.applyset import (
 )
 from kubeshard.controller.desired.members import Member, rank
 from kubeshard.controller.desired.order import NO_ORDER, Leaving, Order, in_order, why_held
-from kubeshard.controller.desired.problems import NotAdopted
 from kubeshard.controller.merging import Rewrites, lacking, merged
 from kubeshard.core.documents import at
 from kubeshard.core.encoding import to_dict
+from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, Forbidden, KubeshardError, Terminal
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.readiness import is_ready
@@ -44,6 +45,51 @@ from kubeshard.core.readiness import is_ready
 T = TypeVar("T", bound=KubeObject)
 
 _SECRET = GroupKind("", "Secret")
+
+
+class NotAdopted(KubeshardError):
+    """An object with that name exists already, and must not become a member of the set."""
+
+
+class ImmutableFields(Terminal):
+    """The API server refuses the update of an object, but would accept the desired object as a new one."""
+
+
+class ApplyFailed(ExceptionGroup[Exception]):
+    """Some objects of a set were not applied or not deleted; `problems` names them. The others were applied. Nothing
+    is deleted unless everything was applied.
+    """
+
+    problems: Mapping[Address, Exception]
+
+    def __new__(cls, whose: str, problems: Mapping[Address, Exception]) -> ApplyFailed:
+        text = "; ".join(f"{address}: {error}" for address, error in problems.items())
+        if any(isinstance(error, Forbidden) for error in problems.values()):
+            text += "; grant it: `kubeshard rbac` prints what is needed"
+        failed = super().__new__(cls, f"{whose}: {text}", list(problems.values()))
+        failed.problems = dict(problems)
+        return failed
+
+    def derive(self, excs: Sequence[Exception], /) -> ExceptionGroup[Exception]:  # type: ignore[override]
+        return ExceptionGroup(self.message, excs)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def raise_for(whose: str, problems: Mapping[Address, Exception]) -> None:
+    """Raises ApplyFailed if there are problems. If all of them come from stale reads, raises the first one itself, so
+    that the run ends like any other with stale reads.
+    """
+    if not problems:
+        return
+    if all(is_stale(error) for error in problems.values()):
+        raise next(iter(problems.values()))
+    raise ApplyFailed(whose, problems)
+
+
+def is_stale(error: Exception) -> bool:
+    return isinstance(error, Conflict | AlreadyExists | CacheBehind) and not isinstance(error, FieldConflict)
 
 
 @dataclass(frozen=True, slots=True)
