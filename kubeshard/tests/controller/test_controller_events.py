@@ -318,6 +318,6 @@ def test_an_event_about_an_object_of_any_name_has_a_valid_name_of_its_own(name: 
     """Roles, for example, are named `system:discovery`."""
     recorder = EventRecorder(ApiServer(), "manager", "host", clock=REAL_WORLD.clock)._outbox
     about = reference_to(ConfigMap(metadata=ObjectMeta(name=name, namespace="default")))
-    names = [recorder._name(about, 1.0e9) for _ in range(2)]
+    names = [recorder.name(about, 1.0e9) for _ in range(2)]
     assert all(is_dns_subdomain(each) for each in names)
     assert names[0] != names[1]

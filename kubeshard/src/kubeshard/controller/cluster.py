@@ -17,8 +17,8 @@ from kubeshard.cache.errors import UndeclaredKind
 from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.informer import Informer
 from kubeshard.client.client import Client
-from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.watch import Index, Watch, narrowed
@@ -33,7 +33,7 @@ class Cluster:
 
     client: Client
     cache: Cache
-    events: EventSink
+    events: EventRecorder
     in_flight: InFlight = field(default_factory=InFlight)
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     elsewhere: Container[str] = ()

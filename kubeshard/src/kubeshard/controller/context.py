@@ -16,6 +16,7 @@ from kubeshard.controller.desired.order import Placed, order_of
 from kubeshard.controller.desired.plan import Applied, Plan, Unowned
 from kubeshard.controller.desired.sets import ApplyRequest, DesiredSets, Whose
 from kubeshard.controller.event_series import ObjectReference
+from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.fencing import FencingToken, fencing_token
 from kubeshard.controller.in_flight import CurrentRun
 from kubeshard.controller.run import Run
@@ -31,23 +32,6 @@ from kubeshard.workqueue.reasons import Cause
 T = TypeVar("T", bound=KubeObject)
 R = TypeVar("R")
 P = ParamSpec("P")
-
-
-class EventSink(Protocol):
-    """A destination of Kubernetes events, such as `EventRecorder`. It never waits and never raises."""
-
-    def reporting_as(self, controller: str) -> EventSink: ...
-
-    def event(
-        self,
-        regarding: KubeObject | ObjectReference,
-        type: Literal["Normal", "Warning"],
-        reason: str,
-        message: str,
-        *,
-        action: str = "Reconcile",
-        related: KubeObject | ObjectReference | None = None,
-    ) -> None: ...
 
 
 class RemoteCluster(NamedTuple):
@@ -104,7 +88,7 @@ class RemoteClusters:
 class Services:
     """What the runs of one controller use, apart from its client and caches."""
 
-    events: EventSink
+    events: EventRecorder
     log: Logger
     threads: CallRunner
     sets: DesiredSets

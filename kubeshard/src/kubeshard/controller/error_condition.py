@@ -35,8 +35,8 @@ from typing import Any
 
 import msgspec
 
-from kubeshard.controller.context import EventSink
 from kubeshard.controller.event_series import reference
+from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.outcomes import Ending, leaves, of_error, out_of_time, slip_of
 from kubeshard.controller.reconciler import Result, RunFn
 from kubeshard.controller.run import Report, Run
@@ -70,7 +70,7 @@ STUBBORN = 8
 class ErrorCondition:
     """The condition of one controller. `retries`: how many runs in a row a key was retried with backoff."""
 
-    def __init__(self, type: str, events: EventSink, log: Logger, retries: Callable[[Key], int]) -> None:
+    def __init__(self, type: str, events: EventRecorder, log: Logger, retries: Callable[[Key], int]) -> None:
         self._type = type
         self._retries = retries
         self._events = events

@@ -353,13 +353,14 @@ class Workers:
 
     async def _newest(self, run: Run) -> KubeObject | None:
         """The object with what earlier runs wrote; `Run.undecodable` says why only its metadata could be decoded."""
-        writes, key = run.writes, run.key
+        writes, key, synced = run.writes, run.key, self._primary.has_synced
         if writes.lost:
             await writes.find_out(self._cluster.cache, self._client)
-        if writes.pending and self._primary.has_synced and self._inputs.complete():
-            await writes.settled(self._cluster.cache, self._form)
-        elif not self._primary.has_synced:
+            synced = self._primary.has_synced
+        if not synced:
             self._inputs.check()
+        elif writes.pending and self._inputs.complete():
+            await writes.settled(self._cluster.cache, self._form)
         try:
             obj: KubeObject | None = self._primary.store.get(key)
             if obj is None and self._leaving is not None:

@@ -22,9 +22,9 @@ from typing import Any, Protocol, TypeVar
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
-from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.event_series import ObjectReference
+from kubeshard.controller.events import EventRecorder
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.kinds import GroupKind
 from kubeshard.leases.held_lease import Gate
@@ -160,7 +160,7 @@ class Membership(Protocol):
         """
         ...
 
-    def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
+    def beside(self, events: EventRecorder, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
         """What this process does for the ring in addition to its controllers, while it has the right to act. It is
         drained and cancelled together with them.
         """

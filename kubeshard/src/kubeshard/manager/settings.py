@@ -18,7 +18,7 @@ A flag has priority over the variable, and both over what the manager says. An e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -89,20 +89,7 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
         """The settings of environment variables, by default those of the process."""
         given = environ.variables() if environment is None else environment
-        found: dict[str, Any] = {name: given[key] for name, key in VARIABLES.items() if given.get(key)}
-        if "namespaces" in found:
-            found["namespaces"] = namespaces_of(found["namespaces"])
-        for name in _SWITCHES:
-            if name in found:
-                text = found[name].lower()
-                if text not in ("true", "false"):
-                    raise ConfigurationError(f"{VARIABLES[name]}={found[name]!r}: true or false")
-                found[name] = text == "true"
-        if "webhook_port" in found:
-            found["webhook_port"] = _port(found["webhook_port"])
-        if "processes" in found:
-            found["processes"] = processes_of(found["processes"])
-        return cls(**found)
+        return cls(**_read({name: given[key] for name, key in VARIABLES.items() if given.get(key)}))
 
     @classmethod
     def parse(
@@ -122,13 +109,7 @@ class Settings:
                 parser.add_argument(flag, help=told)
         given = vars(parser.parse_args(arguments))
         try:
-            if "namespaces" in given:
-                given["namespaces"] = namespaces_of(given["namespaces"])
-            if "webhook_port" in given:
-                given["webhook_port"] = _port(given["webhook_port"])
-            if "processes" in given:
-                given["processes"] = processes_of(given["processes"])
-            return cls.from_environment(environment)._replaced(cls(**given))
+            return cls.from_environment(environment)._replaced(cls(**_read(given)))
         except ConfigurationError as error:
             parser.error(str(error))
 
@@ -155,3 +136,19 @@ def _port(text: str) -> int:
         return int(text)
     except ValueError:
         raise ConfigurationError(f"webhook port {text!r}: a number") from None
+
+
+def _read(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are given as text. Raises ConfigurationError."""
+    readers: Mapping[str, Callable[[str], Any]] = {
+        "namespaces": namespaces_of,
+        "webhook_port": _port,
+        "processes": processes_of,
+    }
+    found = {name: readers.get(name, str)(value) for name, value in given.items() if name not in _SWITCHES}
+    for name in given.keys() & {*_SWITCHES}:
+        text = str(given[name]).lower()
+        if text not in ("true", "false"):
+            raise ConfigurationError(f"{VARIABLES[name]}={given[name]!r}: true or false")
+        found[name] = text == "true"
+    return found

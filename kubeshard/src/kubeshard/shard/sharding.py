@@ -34,9 +34,9 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.client.client import Client
 from kubeshard.client.fence import WhileAllowed
-from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.event_series import ObjectReference
+from kubeshard.controller.events import EventRecorder
 from kubeshard.core.argument_hints import ArgumentHints
 from kubeshard.core.builtin import Lease
 from kubeshard.core.clusters import HOME_CLUSTER
@@ -323,7 +323,7 @@ class Sharding(ArgumentHints):
         """
         return self._election(f"leader-{self.ring}") if self._shares_out else None
 
-    def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
+    def beside(self, events: EventRecorder, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
         """The candidate for the ring's sharder, whose Lease is `sharder-<ring>` next to those of the shards; and the
         shard's metrics.
         """

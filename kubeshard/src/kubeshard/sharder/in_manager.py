@@ -50,8 +50,8 @@ from kubeshard.cache.scope import Scope
 from kubeshard.cache.stats import PATIENCE_FOR_LOGS
 from kubeshard.client.client import Client
 from kubeshard.controller.cluster import Cluster
-from kubeshard.controller.context import EventSink
 from kubeshard.controller.event_series import ObjectReference, reference
+from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.syncing import is_served, sync_problem, until_filled
 from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.conditions import Condition
@@ -173,7 +173,7 @@ class InManagerSharder:
         *,
         objects: Client,
         objects_in: str,
-        events: EventSink,
+        events: EventRecorder,
         metrics: Metrics,
         health: HealthGate,
         looks_for_ring: bool = True,
@@ -345,7 +345,7 @@ class _LoggedFindings:
     (`about`). Each finding is told once, and its end: of one process, however often it leads.
     """
 
-    def __init__(self, observer: LeaseObserver, events: EventSink, about: ObjectReference) -> None:
+    def __init__(self, observer: LeaseObserver, events: EventRecorder, about: ObjectReference) -> None:
         self._observer = observer
         self._events = events.reporting_as("sharder")
         self._about = about

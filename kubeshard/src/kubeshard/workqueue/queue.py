@@ -273,8 +273,8 @@ class WorkQueue(Generic[K]):
         self._delays.schedule(key, due, reason, priority, retry=retry)
         self._set_timer()
 
-    async def _take(self, hold: Hold | None) -> K:
-        core = self._core
+    async def _take(self, turn: Turn[K]) -> K:
+        core, hold = self._core, turn.hold
         if not core.levels.ready:
             await self._until_ready()
         while hold is not None and (held := hold()) is not None:
@@ -284,7 +284,7 @@ class WorkQueue(Generic[K]):
                 self._wake()  # for the key that another worker may take
                 raise
             await self._until_ready()
-        key = core.take()
+        key = turn.key = core.take()
         run = core.taken[key]
         if self._debounce is not None and (settled := self._settling.drop(key)) is not None:
             run.take_over(settled)
@@ -369,17 +369,17 @@ class WorkQueue(Generic[K]):
 class Turn(Generic[K]):
     """A worker's block with one key: entered when it gets the key; leaving it marks the key as done."""
 
-    __slots__ = ("_hold", "_key", "_queue")
+    __slots__ = ("_queue", "hold", "key")
 
     def __init__(self, queue: WorkQueue[K], hold: Hold | None) -> None:
         self._queue = queue
-        self._hold = hold
+        self.hold = hold
+        self.key: K
 
-    async def __aenter__(self) -> K:
-        self._key = await self._queue._take(self._hold)
-        return self._key
+    def __aenter__(self) -> Awaitable[K]:
+        return self._queue._take(self)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._queue._done(self._key)
+        self._queue._done(self.key)
