@@ -168,6 +168,19 @@ async def test_a_main_resource_that_nobody_here_reconciles_is_reported(
 
 
 @pytest.mark.parametrize(
+    ("delivery", "told"), [("labels", True), ("ranges", True), (Ranges(by="namespace"), False)], ids=str
+)
+@virtual_time
+async def test_that_an_owner_may_be_on_another_shard_than_what_it_owns_is_told_unless_namespaces_are_together(
+    caplog: pytest.LogCaptureFixture, delivery: Any, told: bool
+) -> None:
+    sharding = Sharding("ring", "shard-0", "ns", delivery=delivery)
+    owner = controller(Watch(Site, sharded=True), owns=[Watch(Other, sharded=True)])
+    await sharding.prepare(Api(MISSING).client(), [owner, controller(Watch(Other, sharded=True))])
+    assert ("Objects and what owns them may be on different shards" in caplog.text) == told
+
+
+@pytest.mark.parametrize(
     ("ring", "name", "message"),
     [
         ("", None, "the name of the ControllerRing is required"),

@@ -76,6 +76,20 @@ def declared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingReso
     return declared
 
 
+def owned_mains(controllers: Sequence[Controller[Any]]) -> Sequence[str]:
+    """What is assigned by itself, although another main kind owns it: unless a whole namespace is together, one of both
+    is often not in the cache of the other's shard.
+    """
+    mains = {c.primary_watch.form.kind.group_resource for c in controllers if c.primary_watch.sharded}
+    found = (
+        f"{owned} of {controller.primary_watch.form.kind.group_resource}"
+        for controller in controllers
+        for owned in (watch.form.kind.group_resource for watch in controller.owned_watches if watch.sharded)
+        if controller.primary_watch.sharded and owned in mains
+    )
+    return sorted(set(found))
+
+
 def undeclared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingResource, ...]:
     """The most that a ring may shard for these controllers, if they leave it to a ControllerRing."""
     return tuple(

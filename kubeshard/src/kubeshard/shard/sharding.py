@@ -58,6 +58,7 @@ from kubeshard.shard.declared_resources import (
     declared_resources,
     find_kinds,
     find_ring,
+    owned_mains,
     undeclared_resources,
 )
 from kubeshard.shard.delivery import Delivery, RingMember, Share
@@ -207,6 +208,13 @@ class Sharding(ArgumentHints):
         )
         if found is not None and (stated := found.metadata.annotation(STRICT_HANDOVER_ANNOTATION)):
             self._handover = stated
+        divided = self._delivery.divided
+        if (divided is None or divided.by == "uid") and (apart := owned_mains(controllers)):
+            _log.warning(
+                "Objects and what owns them may be on different shards",
+                kinds=", ".join(apart),
+                advice='delivery=Ranges(by="namespace") keeps them together',
+            )
         kinds = await find_kinds(objects, self.ring, resources, controllers)
         metrics = ShardMetrics(
             shard,
