@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kubeshard.core.errors import Invalid, PatchTestFailed
@@ -20,9 +20,14 @@ def apply_json_patch(document: Any, ops: Sequence[Mapping[str, Any]]) -> Any:
     return result
 
 
-def apply_operation(document: Any, op: Mapping[str, Any]) -> Any:
-    """Applies one operation in place. Returns the document, which is another one if the operation replaces it. Raises
-    what `apply_json_patch` raises, and may then have changed a part of the document.
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def apply_operation(document: Any, op: Mapping[str, Any], tested: Callable[[Any], Any] = _as_it_is) -> Any:
+    """Applies one operation in place. Returns the document, which is another one if the operation replaces it. `tested`
+    says as what a `test` compares what it finds. Raises what `apply_json_patch` raises, and may then have changed a
+    part of the document.
     """
     path = _parts(op.get("path", ""))
     match op.get("op"):
@@ -40,7 +45,8 @@ def apply_operation(document: Any, op: Mapping[str, Any]) -> Any:
         case "copy":
             return _add(document, path, copied(_get(document, _parts(op["from"]))))
         case "test":
-            if not json_equal(_get(document, path, absent_is_none=op.get("value") is None), op.get("value")):
+            found = tested(_get(document, path, absent_is_none=op.get("value") is None))
+            if not json_equal(found, op.get("value")):
                 raise PatchTestFailed(f"test of {op.get('path')} failed", code=422, reason="Invalid")
             return document
         case unknown:
