@@ -48,6 +48,8 @@ class ClusterView:
         self.ownership = Ownership()
         self._last_event = 0
         self._resources: dict[GroupResource, Resource] = {}
+        self._asked: tuple[str, GroupResource, int] | None = None
+        self._controlled: list[Object] = []
 
     def resource(self, resource: GroupResource) -> Resource | None:
         """Return the resource in its preferred version, or None if it is not served."""
@@ -84,9 +86,15 @@ class ClusterView:
     def controlled(self, owner: Object, resource: GroupResource) -> list[Object]:
         """Return the objects that this owner controls, in the order of their creation."""
         uid = owner["metadata"]["uid"]
-        nodes = self.ownership.dependents(uid)
-        found = [self.get(node) for node in nodes if node.resource == resource]
-        return [obj for obj in found if obj and (controller_of(obj) or {}).get("uid") == uid]
+        if not self.ownership.dependents(uid):
+            return []
+        asked = (uid, resource, self.server.store.revision)
+        if asked != self._asked:  # a reconcile asks several times between two writes
+            nodes = self.ownership.dependents(uid)
+            found = [self.get(node) for node in nodes if node.resource == resource]
+            self._controlled = [obj for obj in found if obj and (controller_of(obj) or {}).get("uid") == uid]
+            self._asked = asked
+        return [*self._controlled]
 
     def wall(self) -> float:
         return self.server.clock.wall()

@@ -12,7 +12,7 @@ added or by deadline, and that no key is taken before it is due. Pure: the time 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +25,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Controller(ABC, Generic[K]):
+    watched: Collection[GroupResource] | None = None
+    """The resources of which changes are told; None for all."""
+
     def __init__(self, cluster: ClusterView) -> None:
         self.cluster = cluster
 

@@ -94,6 +94,7 @@ class Controllers:
             ]
         self._cluster = cluster
         self._workers = [_Worker(each, server.clock, caller or NoCalls()) for each in controllers]
+        self._watching: dict[GroupResource, list[_Worker]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -129,7 +130,10 @@ class Controllers:
 
     def _change(self, resource: GroupResource, event: Event) -> None:
         self._cluster.ownership.change(resource, event)
-        for worker in self._workers:
+        watching = self._watching.get(resource)
+        if watching is None:
+            watching = self._watching[resource] = [each for each in self._workers if each.watches(resource)]
+        for worker in watching:
             worker.tell(resource, event)
 
 
@@ -144,6 +148,10 @@ class _Worker:
         self._agenda: Agenda[Hashable] = Agenda()
         self._failures: dict[Hashable, int] = {}
         self._woken = asyncio.Event()
+
+    def watches(self, resource: GroupResource) -> bool:
+        watched = self._controller.watched
+        return watched is None or resource in watched
 
     def tell(self, resource: GroupResource, event: Event) -> None:
         for key in self._controller.concerned(resource, event):

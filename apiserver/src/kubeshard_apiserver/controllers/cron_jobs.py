@@ -41,6 +41,8 @@ class _Pointless(Exception):
 
 
 class CronJobController(Controller[Key]):
+    watched = (CRON_JOBS, JOBS)
+
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("cronjob-controller"))
@@ -49,7 +51,7 @@ class CronJobController(Controller[Key]):
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
         if resource == CRON_JOBS:
             return (event.key,)
-        return owners_key(event, "CronJob") if resource == JOBS else ()
+        return owners_key(event, "CronJob")
 
     def reconcile(self, key: Key) -> Steps[float | None]:
         node = Node(CRON_JOBS, key)

@@ -47,6 +47,7 @@ class DaemonSetController(RevisionController):
 
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
+        self.watched = (DAEMON_SETS, PODS, NODES)
         self._pods = PodControl(self._account, self._recorder)
 
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:

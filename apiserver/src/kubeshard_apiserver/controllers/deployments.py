@@ -199,6 +199,8 @@ _NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", REVISION, _DE
 
 
 class DeploymentController(Controller[Key]):
+    watched = (DEPLOYMENTS, REPLICA_SETS, PODS)
+
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("deployment-controller"))
@@ -208,6 +210,8 @@ class DeploymentController(Controller[Key]):
         if resource == DEPLOYMENTS:
             return (event.key,)
         if resource == REPLICA_SETS:
+            if event.old and event.new and _seen_of(event.old) == _seen_of(event.new):
+                return ()
             return (*owners_key(event, "Deployment"), *claimants(self.cluster, DEPLOYMENTS, event))
         return self._waiting_for(event) if resource == PODS and event.new is None else ()
 
@@ -387,11 +391,21 @@ class DeploymentController(Controller[Key]):
 
     def _forget_history(self, deployment: Object, old: Sequence[Object]) -> Steps[None]:
         limit = deployment["spec"].get("revisionHistoryLimit", 10)
+        if len(old) <= limit:
+            return
         empty = [
             each for each in old if not wanted(each) and not self._has_pods(each) and not is_deleting(each)
         ]
         for each in sorted(empty, key=_revision_of)[: max(0, len(empty) - limit)]:
             yield from self._account.delete(each, REPLICA_SETS)
+
+
+def _seen_of(replica_set: Object) -> tuple[Any, ...]:
+    """Return what a Deployment depends on."""
+    meta, status = replica_set["metadata"], replica_set.get("status") or {}
+    said = {name: value for name, value in status.items() if name != "observedGeneration"}
+    whose = (meta.get("labels"), meta.get("ownerReferences"), meta.get("deletionTimestamp"))
+    return said, meta.get("annotations"), whose, replica_set["spec"]
 
 
 class _Limits:

@@ -32,6 +32,8 @@ _DELETED_WITHIN = 120.0
 
 
 class DisruptionController(Controller[Key]):
+    watched = (BUDGETS, PODS)
+
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("disruption-controller"))
@@ -40,7 +42,7 @@ class DisruptionController(Controller[Key]):
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
         if resource == BUDGETS:
             return (event.key,)
-        return self._of_pod(event) if resource == PODS else ()
+        return self._of_pod(event)
 
     def reconcile(self, key: Key) -> Steps[float | None]:
         node = Node(BUDGETS, key)

@@ -227,6 +227,8 @@ _ENDPOINTS_MANAGER = "endpoint-controller"
 class EndpointsController(Controller[Key]):
     """Reconciles Services, identified by their keys."""
 
+    watched = (SERVICES, ENDPOINTS, SLICES, PODS)
+
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._slices = Account(cluster, service_account("endpointslice-controller"))

@@ -201,12 +201,14 @@ class EventExpiry(Controller[Node]):
     seconds.
     """
 
+    watched = _EVENTS
+
     def __init__(self, cluster: ClusterView, ttl: float) -> None:
         super().__init__(cluster)
         self._ttl = ttl
 
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Node]:
-        return (Node(resource, event.key),) if resource in _EVENTS else ()
+        return (Node(resource, event.key),)
 
     def reconcile(self, key: Node) -> Steps[float | None]:
         yield from ()

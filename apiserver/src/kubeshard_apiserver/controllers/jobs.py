@@ -194,6 +194,8 @@ _FIRST_DELAY, _LAST_DELAY = 10.0, 600.0
 
 
 class JobController(Controller[Node]):
+    watched = (JOBS, PODS)
+
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("job-controller"))

@@ -251,6 +251,8 @@ class Kubelet(Controller[Node]):
     as many seconds again.
     """
 
+    watched = (PODS, NODES, NAMESPACES)
+
     def __init__(self, cluster: ClusterView, ready_after: float) -> None:
         super().__init__(cluster)
         self._ready_after = ready_after
@@ -267,7 +269,7 @@ class Kubelet(Controller[Node]):
         if resource == NODES:
             return (Node(resource, event.key) if event.new else _NO_NODE,)
         # Every cluster has namespaces from the start, so this triggers one check for a Node at startup.
-        return (_NO_NODE,) if resource == NAMESPACES and event.old is None else ()
+        return (_NO_NODE,) if event.old is None else ()
 
     def reconcile(self, key: Node) -> Steps[float | None]:
         if key.resource == NODES:

@@ -35,6 +35,8 @@ _DESCRIPTION = (
 class NamespaceDefaults(Controller[str]):
     """Creates these objects, recreates them after deletion, and restores the content of the ConfigMap."""
 
+    watched = (NAMESPACES, _ACCOUNTS, _MAPS)
+
     def __init__(self, cluster: ClusterView, root_ca: str) -> None:
         super().__init__(cluster)
         self._data = {"ca.crt": root_ca}

@@ -30,6 +30,8 @@ from kubeshard_apiserver.steps import Steps
 
 
 class ReplicaSetController(Controller[Key]):
+    watched = (REPLICA_SETS, PODS)
+
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("replicaset-controller"))
@@ -39,8 +41,6 @@ class ReplicaSetController(Controller[Key]):
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
         if resource == REPLICA_SETS:
             return (event.key,)
-        if resource != PODS:
-            return ()
         return (*owners_key(event, "ReplicaSet"), *claimants(self.cluster, REPLICA_SETS, event))
 
     def reconcile(self, key: Key) -> Steps[float | None]:

@@ -89,6 +89,7 @@ class RevisionController(Controller[Key]):
 
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
+        self.watched = (self.resource, PODS)
         self._account = Account(cluster, service_account(self.account_name))
         self._recorder = Recorder(cluster, self._account, self.component)
 
@@ -107,8 +108,6 @@ class RevisionController(Controller[Key]):
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
         if resource == self.resource:
             return (event.key,)
-        if resource != PODS:
-            return ()
         return (*owners_key(event, self.kind), *claimants(self.cluster, self.resource, event))
 
     def reconcile(self, key: Key) -> Steps[float | None]:

@@ -25,6 +25,8 @@ _NAME = "default-scheduler"
 
 
 class Scheduler(Controller[Key]):
+    watched = (PODS, NODES, CLAIMS)
+
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, SCHEDULER, manager="kube-scheduler")
@@ -36,7 +38,7 @@ class Scheduler(Controller[Key]):
         if resource == PODS:
             self._count(event)
             return (event.key,) if event.new and not event.new["spec"].get("nodeName") else ()
-        return tuple(self._unplaced) if resource in (NODES, CLAIMS) else ()
+        return tuple(self._unplaced)
 
     def reconcile(self, key: Key) -> Steps[float | None]:
         node = Node(PODS, key)

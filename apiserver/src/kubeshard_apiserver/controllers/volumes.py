@@ -25,6 +25,8 @@ _VOLUME_PROTECTED = "kubernetes.io/pv-protection"
 
 
 class VolumeController(Controller[Node]):
+    watched = (CLAIMS, VOLUMES, PODS)
+
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("persistent-volume-binder"))
