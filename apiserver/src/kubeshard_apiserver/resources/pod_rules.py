@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from kubeshard_apiserver.objects import JsonObject
 from kubeshard_apiserver.resources.addresses import address_errors
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
@@ -179,10 +181,28 @@ def template_errors(path: str, template: JsonObject) -> list[FieldError]:
     meta, spec = template.get("metadata") or {}, template.get("spec") or {}
     errors = names.labels(f"{path}.labels", meta.get("labels"))
     errors += names.annotation_keys(f"{path}.annotations", meta.get("annotations"))
-    errors += _pod_spec_errors(f"{path}.spec", spec)
+    errors += _template_spec_errors(f"{path}.spec", spec)
     if spec.get("ephemeralContainers"):
         problem = "ephemeral containers not allowed in pod template"
         errors.append(forbidden_field(f"{path}.spec.ephemeralContainers", problem))
+    return errors
+
+
+_sound: dict[bytes, None] = {}
+"""Specs without errors, as JSON: most templates are written again and again, and each by two kinds."""
+_MOST_SOUND = 256
+_LONGEST_SOUND = 16 * 1024
+
+
+def _template_spec_errors(path: str, spec: JsonObject) -> list[FieldError]:
+    text = msgspec.json.encode(spec)
+    if text in _sound:
+        return []
+    errors = _pod_spec_errors(path, spec)
+    if not errors and len(text) <= _LONGEST_SOUND:
+        if len(_sound) >= _MOST_SOUND:
+            del _sound[next(iter(_sound))]
+        _sound[text] = None
     return errors
 
 

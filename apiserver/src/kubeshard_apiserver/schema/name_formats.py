@@ -29,6 +29,7 @@ _WILDCARD = re.compile(r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
 _HEADER = re.compile(r"[-A-Za-z0-9]+")
 _PERCENT = re.compile(r"[0-9]+%")
 _LONGEST_NODE_ID = 256
+_LONGEST_VALUE = 63
 
 
 def wrong(path: str, text: str, rule: Rule) -> list[FieldError]:
@@ -261,9 +262,12 @@ def not_negative(path: str, value: int | None) -> list[FieldError]:
 
 
 def labels(path: str, given: Mapping[str, str] | None) -> list[FieldError]:
-    errors = []
+    errors: list[FieldError] = []
     for key, value in (given or {}).items():
-        errors += wrong(path, key, qualified_name) + wrong(path, value, label_value)
+        if not (
+            _SOUND_QUALIFIED.fullmatch(key) and len(value) <= _LONGEST_VALUE and _LABEL_VALUE.fullmatch(value)
+        ):
+            errors += wrong(path, key, qualified_name) + wrong(path, value, label_value)
     return errors
 
 
