@@ -207,7 +207,7 @@ def updated(shape: Shape, live: Object | None, new: Object, writer: Writer) -> O
     if not managers and live is not None:
         # Fields of this object are not managed yet; the first apply starts that.
         return with_metadata(new, managedFields=None)
-    if _misfit(managers, writer, *(_bare(obj) for obj in (live, new) if obj is not None)):
+    if writer.siblings and _misfit(managers, writer, *(_bare(obj) for obj in (live, new) if obj is not None)):
         return with_metadata(new, managedFields=None)
     return with_metadata(new, managedFields=written(_after_update(shape, managers, live, new, writer)))
 

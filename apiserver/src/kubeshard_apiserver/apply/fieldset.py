@@ -134,11 +134,14 @@ def _compare(
     if isinstance(before, (dict, list)) and before == after and _is_identical(before, after):
         return
     if isinstance(before, dict) and isinstance(after, dict) and is_granular_map(shape):
-        for name in {**before, **after}:
-            former, member = before.get(name, _ABSENT), after.get(name, _ABSENT)
-            if former is not member:
+        for name, member in after.items():
+            former = before.get(name, _ABSENT)
+            if former is not member and not (type(former) is str is type(member) and former == member):
                 inner = shape.fields.get(name) or shape.items or UNTYPED
                 _compare(inner, former, member, (*path, field_element(name)), found)
+        for name in before.keys() - after.keys():
+            inner = shape.fields.get(name) or shape.items or UNTYPED
+            _compare(inner, before[name], _ABSENT, (*path, field_element(name)), found)
         return
     old, new = parts(shape, before), parts(shape, after)
     if not old and not new:

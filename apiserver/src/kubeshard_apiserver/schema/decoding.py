@@ -80,11 +80,11 @@ class Type:
 class Scalar(Type):
     def __init__(self, go: str, python: type, zero: Any) -> None:
         self.go = go
-        self._python = python
+        self.python = python
         self._zero = zero
 
     def decode(self, value: Any, at: At, state: DecodeState) -> Any:
-        if type(value) is not self._python:
+        if type(value) is not self.python:
             raise state.unfit(value, at, self)
         return value
 
@@ -196,6 +196,8 @@ class Map(Type):
         if type(value) is not dict:
             raise state.unfit(value, at, self)
         values = self.values
+        if type(values) is Scalar and {*map(type, value.values())} <= {values.python}:
+            return value.copy()
         decode = values.decode
         return {
             key: values.zero() if item is None else decode(item, (at, key), state)
@@ -211,7 +213,7 @@ class Field:
     properties: list type, keys, merge key, default.
     """
 
-    __slots__ = ("always", "go_name", "markers", "name", "struct", "type")
+    __slots__ = ("always", "exact", "go_name", "markers", "name", "omits", "struct", "type")
 
     def __init__(self, struct: Struct, name: str, type_: Type, markers: Mapping[str, Any]) -> None:
         self.struct = struct
@@ -220,6 +222,10 @@ class Field:
         self.markers = markers
         self.go_name = str(markers.get("embedded", "")) + name
         self.always = bool(markers.get("always")) or isinstance(type_, Struct)
+        self.exact = type_.python if type(type_) is Scalar else None
+        """The Python type of which every value is decoded as it is."""
+        self.omits = type(type_).is_empty is not Type.is_empty
+        """Whether an encoder omits some of its values."""
 
     def missing(self) -> Any:
         """Returns the value of a missing field."""
@@ -245,9 +251,12 @@ class Struct(Type):
             field = fields.get(name)
             if field is None:
                 state.drop(at, name)
+            elif type(member) is field.exact:
+                if member:
+                    decoded[name] = member
             elif member is not None:
                 taken = field.type.decode(member, (at, field), state)
-                if not (field.type.is_empty(taken) or taken is None):
+                if not (taken is None or (field.omits and field.type.is_empty(taken))):
                     decoded[name] = taken
         for field in self._filled:
             if field.name not in decoded:
