@@ -8,7 +8,7 @@ readers start there; snapshots are not affected.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -130,4 +130,4 @@ class History:
         for missed in range(min(3, len(events))):  # most readers have seen almost everything
             if events[-1 - missed].revision <= revision:
                 return len(events) - missed
-        return bisect_right(events, revision, key=lambda event: event.revision)
+        return bisect_left(events, (revision + 1,))  # an event begins with its revision

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -87,7 +88,7 @@ class Request:
         """Returns all values of a header; `name` is in lower case."""
         return [value for given, value in self._given.items() if given.lower() == name]
 
-    @property
+    @cached_property
     def content_type(self) -> str:
         """What is no media type is empty. The server reads that of a patch as it stands."""
         media_type, _, parameters = (self.headers.get("content-type") or JSON).partition(";")

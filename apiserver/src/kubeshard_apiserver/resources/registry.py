@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard_apiserver.printing import Printer
@@ -33,11 +34,11 @@ class Resource:
     parts: Mapping[str, Entry] = field(default_factory=dict)
     """The subresources of built-in kinds, as discovery reports them."""
 
-    @property
+    @cached_property
     def kind(self) -> Kind:
         return self.strategy.kind
 
-    @property
+    @cached_property
     def group_resource(self) -> GroupResource:
         return self.kind.group_resource
 
