@@ -61,8 +61,8 @@ def as_applied(entries: Sequence[Entry], manager: str) -> list[Entry] | None:
 
 
 def united(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    """The union of both sets of fields: a tree with empty maps as leaves."""
-    return {**a, **{name: united(a.get(name, {}), below) for name, below in b.items()}}
+    """The union of both sets of fields: a tree with empty maps as leaves. It may share branches with them."""
+    return {**a, **{name: united(a[name], below) if name in a else below for name, below in b.items()}}
 
 
 def _is(entry: Entry, manager: str, operation: str) -> bool:
