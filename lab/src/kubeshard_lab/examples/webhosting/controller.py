@@ -21,6 +21,7 @@ from kubeshard import (
     ensure,
     when,
 )
+from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.controller.mapping import Reader
 from kubeshard.controller.outcomes import STALE
 from kubeshard.core.errors import KubeshardError
@@ -32,10 +33,7 @@ from kubeshard_lab.examples.webhosting.config import DEFAULT_WORKERS, IngressCon
 from kubeshard_lab.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service, is_ready
 
 BY_THEME = "theme"
-
-
-status_changed: when.Predicate[Website] = when.changed(lambda website: website.status)
-
+REMEMBERED = 500
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -43,15 +41,15 @@ T = TypeVar("T", bound=KubeObject)
 def website_controller(
     ingress: IngressConfig | None = None, *, workers: int = DEFAULT_WORKERS
 ) -> Controller[Website]:
-    """The controller `website`. Changes to a Website's own status trigger it, so that a status written from a stale
-    view is checked again. Changes to annotations trigger it so that people can request a reconcile.
+    """The controller `website`. Changes that others make to a Website's status trigger it, so that one written from a
+    stale view is checked again. Changes to annotations trigger it so that people can request a reconcile.
     """
+    reconciler = WebsiteReconciler(ingress)
+    changed = when.generation_changed | when.annotations_changed | when.Predicate(reconciler.status_changed)
     return Controller(
         name="website",
-        reconciler=WebsiteReconciler(ingress),
-        primary=Watch(
-            Website, when=when.generation_changed | when.annotations_changed | status_changed, sharded=True
-        ),
+        reconciler=reconciler,
+        primary=Watch(Website, when=changed, sharded=True),
         owns=(
             Watch(Deployment, when=when.generation_changed | when.changed(is_ready), sharded=True),
             Watch(ServerFiles, when=when.changed(lambda files: files.data), sharded=True),
@@ -77,6 +75,17 @@ class WebsiteReconciler(Reconciler[Website]):
 
     def __init__(self, ingress: IngressConfig | None = None) -> None:
         self._ingress = ingress or IngressConfig()
+        self._sent: dict[Key, object] = {}
+        """The latest status, of some Websites."""
+
+    def status_changed(self, delta: Delta[Website]) -> bool:
+        """By others: what this process sent is the status of a reconcile that saw all it depends on, or of one that is
+        repeated because that has changed.
+        """
+        match delta:
+            case Updated(old, new):
+                return new.status not in (old.status, self._sent.get(new.key))
+        return True
 
     async def reconcile(self, ctx: Context, website: Website) -> Result | None:
         try:
@@ -84,9 +93,12 @@ class WebsiteReconciler(Reconciler[Website]):
         except STALE:
             raise
         except Exception as error:
-            await _report_failure(ctx, website, error)
+            try:
+                await self._write_status(ctx, website, ERROR)
+            except Exception as second:
+                raise ExceptionGroup("reconciling and reporting the failure", [error, second]) from None
             raise
-        await _write_status(ctx, website, phase)
+        await self._write_status(ctx, website, phase)
         return None
 
     async def _phase(self, ctx: Context, website: Website) -> str:
@@ -125,6 +137,19 @@ class WebsiteReconciler(Reconciler[Website]):
         server = await ctx.get(Deployment, name, namespace)
         return is_ready(await _ensure(ctx, website, children.deployment(website, files, server)))
 
+    async def _write_status(self, ctx: Context, website: Website, phase: str) -> None:
+        """One JSON Patch of the status, if it changed. The fence proves what it has to."""
+        meta, current = website.metadata, website.status
+        status = msgspec.structs.replace(current, observed_generation=meta.generation, phase=phase)
+        if status == current:
+            return
+        status = msgspec.structs.replace(status, last_transition_time=micro_time(ctx.clock.wall()))
+        if len(self._sent) >= REMEMBERED:
+            self._sent.clear()
+        self._sent[website.key] = status
+        patch = JsonPatch([add("/status", msgspec.to_builtins(status))])
+        await ctx.client.patch(Website, meta.name, meta.namespace, patch, subresource="status", base=website)
+
 
 async def _ensure(ctx: Context, website: Website, desired: T) -> T:
     kind = desired.KIND.kind
@@ -142,28 +167,3 @@ async def _ensure(ctx: Context, website: Website, desired: T) -> T:
 
 def _warn(ctx: Context, website: Website, reason: str, message: str) -> None:
     ctx.event(website, "Warning", reason, message, action="Reconcile")
-
-
-async def _report_failure(ctx: Context, website: Website, error: Exception) -> None:
-    """Writes phase Error. Raises both errors if that fails as well."""
-    try:
-        await _write_status(ctx, website, ERROR)
-    except Exception as second:
-        raise ExceptionGroup("reconciling and reporting the failure", [error, second]) from None
-
-
-async def _write_status(ctx: Context, website: Website, phase: str) -> None:
-    """One JSON Patch of the status, if it changed. The fence proves what it has to."""
-    current = website.status
-    status = msgspec.structs.replace(current, observed_generation=website.metadata.generation, phase=phase)
-    if status == current:
-        return
-    status = msgspec.structs.replace(status, last_transition_time=micro_time(ctx.clock.wall()))
-    await ctx.client.patch(
-        Website,
-        website.metadata.name,
-        website.metadata.namespace,
-        JsonPatch([add("/status", msgspec.to_builtins(status))]),
-        subresource="status",
-        base=website,
-    )
