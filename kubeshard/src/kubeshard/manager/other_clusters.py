@@ -60,8 +60,9 @@ _log = get_logger("kubeshard.manager")
 
 
 class OtherClusters(Collector):
-    """Raises ValueError for an invalid name, TypeError for anything other than a `ClusterSource`. `failed` is called
-    with unexpected errors, `record` with what happens to clusters and their kinds. `shared`: a ring shares them out.
+    """The other clusters of a manager (`SharedClusters`). `failed` is called with unexpected errors, `record` with what
+    happens to clusters and their kinds. `shared`: a ring shares them out. Raises ValueError for an invalid name,
+    TypeError for anything other than a `ClusterSource`.
     """
 
     def __init__(
@@ -164,9 +165,7 @@ class OtherClusters(Collector):
             await own.close()
 
     def engage(self, name: str) -> None:
-        """Connects to the cluster, and has controllers begin there. Raises KeyError, ValueError if it is engaged, and
-        ConfigurationError; nothing has changed then.
-        """
+        """See `SharedClusters`."""
         if name in self._clusters:
             raise ValueError(f"cluster {name} is engaged")
         client = self._connect(name)
@@ -186,15 +185,11 @@ class OtherClusters(Collector):
         cluster.task = asyncio.create_task(self._run(cluster), name=f"cluster {name}")
 
     def silent_in(self, name: str) -> float:
-        """Seconds until nothing can be read from the cluster, and nothing is being read, if nothing arrives until then;
-        0 or less: it is so. Infinite if it is not engaged.
-        """
+        """See `SharedClusters`. Infinite if the cluster is not engaged."""
         return self._clusters[name].silent_in() if name in self._clusters else math.inf
 
     async def release(self, name: str) -> None:
-        """Has controllers work there no more, and disconnects. Returns when the runs there have ended; if cancelled, it
-        cancels them and goes on. Nothing happens to a cluster that is not engaged.
-        """
+        """See `SharedClusters`."""
         if (cluster := self._clusters.get(name)) is None:
             return
         if cluster.leaving is None:

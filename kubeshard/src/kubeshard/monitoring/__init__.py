@@ -6,8 +6,7 @@ description, too. Not guaranteed: thresholds that suit every cluster; docs/alert
 explains each.
 """
 
-from kubeshard.metrics.declared import METRICS
-from kubeshard.metrics.definition import Definition
+from kubeshard.metrics.declared import METRICS, Definition
 from kubeshard.monitoring.alerting import ALERTS, Alert, rules
 from kubeshard.monitoring.grafana import dashboards
 

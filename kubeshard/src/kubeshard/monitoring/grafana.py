@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from kubeshard.metrics.declared import defined
-from kubeshard.metrics.definition import Definition
+from kubeshard.metrics.declared import Definition, defined
 from kubeshard.monitoring.promql import by, expression
 
 WINDOW = "$__rate_interval"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kubeshard.metrics.declared import defined
-from kubeshard.metrics.definition import Definition
+from kubeshard.metrics.declared import Definition, defined
 
 
 def expression(sample: str, **matchers: str) -> str:

@@ -25,20 +25,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import Generic
 
 from kubeshard.workqueue.order import NORMAL, K, Levels, Order
 from kubeshard.workqueue.reasons import Reason, Wanted
-
-
-class KeyState(Enum):
-    IDLE = auto()
-    QUEUED = auto()
-    """The key waits for a worker."""
-    RUNNING = auto()
-    RUNNING_DIRTY = auto()
-    """A worker has the key, and it was added again."""
 
 
 class QueueCore(Generic[K]):
@@ -100,11 +90,6 @@ class QueueCore(Generic[K]):
         self.wanted.clear()
         self.levels.clear()
         return dropped
-
-    def state(self, key: K) -> KeyState:
-        if key in self.taken:
-            return KeyState.RUNNING_DIRTY if key in self.wanted else KeyState.RUNNING
-        return KeyState.QUEUED if key in self.wanted else KeyState.IDLE
 
     @property
     def ready(self) -> int:
