@@ -12,7 +12,7 @@ Guaranteed:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -118,10 +118,18 @@ class ControllerRunner:
                 await until_answered(self._informers)
                 for informer in self._informers:
                     await informer.indexed()
-                for place, (trigger, informer) in enumerate(
-                    zip(self._triggers(), self._informers, strict=True)
+                watches = mapped_watches(self.controller, self.reader, self._workers.sets.unfinished)
+                for place, ((watch, keys_of), informer) in enumerate(
+                    zip(watches, self._informers, strict=True)
                 ):
                     is_primary = place == 0
+                    trigger = self.trigger(
+                        watch,
+                        keys_of,
+                        informer,
+                        renewed=self._renewed if is_primary else _ignore,
+                        left=self._left if is_primary else _ignore,
+                    )
                     beside.append(tasks.create_task(trigger.run(), name=f"{self.name} trigger"))
                     undecodable = self._undecodable if is_primary else _ignore
                     registrations.append(informer.add_handler(trigger.handle, undecodable=undecodable))
@@ -174,20 +182,6 @@ class ControllerRunner:
         await self._cluster.release(self.controller, self.reader, self._informers)
 
     # Turning deltas into keys
-
-    def _triggers(self) -> Iterator[Trigger]:
-        """The triggers, in the order of `Controller.all_watches`."""
-        watches = mapped_watches(self.controller, self.reader, self._workers.sets.unfinished)
-        mappings = zip(watches, self._informers, strict=True)
-        for place, ((watch, keys_of), informer) in enumerate(mappings):
-            is_primary = place == 0
-            yield self.trigger(
-                watch,
-                keys_of,
-                informer,
-                renewed=self._renewed if is_primary else _ignore,
-                left=self._left if is_primary else _ignore,
-            )
 
     def _renewed(self, key: Key) -> None:
         if self.cluster:
