@@ -127,7 +127,7 @@ docs: $(STAMP) ## Build the documentation in build/site/, with the reference fro
 model: $(STAMP) ## Check the model of the protocol with TLC (needs Java and Maven; ARGS=--full: the large configurations too)
 	@$(BIN)/python tools/check_model.py $(ARGS)
 
-modules: $(STAMP) ## Count modules, lines and imports of the three distributions
+modules: $(STAMP) ## Count modules and lines of the three distributions
 	@$(BIN)/python tools/modules.py $(ARGS)
 
 budget: $(STAMP) ## Count the calls, requests and bytes of every operation, beside tools/budget.toml (ARGS="--functions assign": where they are made; --write: make it the table)
