@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import wraps
 from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,7 @@ from kubeshard.commands.options import (
 )
 from kubeshard.core.errors import ApiError, ConfigurationError, Invalid
 from kubeshard.core.namespaces import WrongNamespace
+from kubeshard.manager.settings import SWITCHES, VARIABLES, Settings
 from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
@@ -38,19 +40,64 @@ _CALLED_WITHIN = 20.0
 """Seconds within which an API server calls webhooks that were registered."""
 
 
+_SETTINGS = {
+    "metrics_address": (
+        "ADDRESS",
+        "Serve metrics there instead of where the manager says: HOST:PORT, or 0 for none.",
+    ),
+    "health_address": ("ADDRESS", "The same for the health pages, for several instances on a host."),
+    "leader_elect": (
+        None,
+        "Whether to compete for the Lease that the manager declares (default: if it declares one).",
+    ),
+    "namespaces": (
+        "NAMES",
+        "Read and reconcile only these namespaces, separated by commas (default: what the manager says).",
+    ),
+    "shard_name": (
+        "NAME",
+        "The name of this shard, for several on one machine (default: what the program says, or the pod's).",
+    ),
+    "processes": (
+        "N",
+        "Run so many processes, each a shard with its own share, to use several processors; auto: the container's CPU "
+        "limit, rounded up, or without a container what the machine has (default: what the manager says, or 1).",
+    ),
+    "webhooks": (
+        None,
+        "Whether to serve and register the manager's webhooks: one process on a machine is enough (default: yes).",
+    ),
+    "webhook_port": (
+        "PORT",
+        "Serve the webhooks at this port instead of where the manager says; 0 for a free one.",
+    ),
+}
+"""The options that are a program's settings, too: what stands for a value, and the help."""
+
+
+def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds these options, passed to the function as `settings`."""
+
+    @wraps(function)
+    def with_settings(*args: Any, **options: Any) -> None:
+        given = {name: options.pop(name) for name in _SETTINGS}
+        function(*args, settings=Settings.given(given), **options)
+
+    found: Callable[..., None] = with_settings
+    for name, (metavar, help_) in reversed(_SETTINGS.items()):
+        flag = name.replace("_", "-")
+        spelt = f"--{flag}/--no-{flag}" if name in SWITCHES else f"--{flag}"
+        option = click.option(spelt, metavar=metavar, default=None, envvar=VARIABLES[name], help=help_)
+        found = option(found)
+    return found
+
+
 @click.command(
     cls=Command,
     short_help="Run the operator MODULE:MANAGER.",
     environment={
         **CLUSTER_VARIABLE,
-        "METRICS_ADDRESS": "as --metrics-address",
-        "HEALTH_ADDRESS": "as --health-address",
-        "LEADER_ELECT": "as --leader-elect",
-        "WATCH_NAMESPACE": "as --namespaces",
-        "SHARD_NAME": "as --shard-name",
-        "PROCESSES": "as --processes",
-        "WEBHOOKS": "as --webhooks, --no-webhooks",
-        "WEBHOOK_PORT": "as --webhook-port",
+        **{VARIABLES[name]: f"as --{name.replace('_', '-')}" for name in _SETTINGS},
         **LOG_VARIABLES,
     },
     examples=(
@@ -79,56 +126,7 @@ _CALLED_WITHIN = 20.0
     "`export KUBECONFIG=...` for kubectl in another terminal. It calls the manager's webhooks, whatever address they "
     "declare, and workloads get pretended pods.",
 )
-@click.option(
-    "--metrics-address",
-    metavar="ADDRESS",
-    envvar="METRICS_ADDRESS",
-    help="Serve metrics there instead of where the manager says: HOST:PORT, or 0 for none.",
-)
-@click.option(
-    "--health-address",
-    metavar="ADDRESS",
-    envvar="HEALTH_ADDRESS",
-    help="The same for the health pages, for several instances on a host.",
-)
-@click.option(
-    "--leader-elect/--no-leader-elect",
-    default=None,
-    envvar="LEADER_ELECT",
-    help="Whether to compete for the Lease that the manager declares (default: if it declares one).",
-)
-@click.option(
-    "--namespaces",
-    metavar="NAMES",
-    envvar="WATCH_NAMESPACE",
-    help="Read and reconcile only these namespaces, separated by commas (default: what the manager says).",
-)
-@click.option(
-    "--shard-name",
-    metavar="NAME",
-    envvar="SHARD_NAME",
-    help="The name of this shard, for several on one machine (default: what the program says, or the pod's).",
-)
-@click.option(
-    "--processes",
-    metavar="N",
-    envvar="PROCESSES",
-    help="Run so many processes, each a shard with its own share, to use several processors; auto: the container's CPU "
-    "limit, rounded up, or without a container what the machine has (default: what the manager says, or 1).",
-)
-@click.option(
-    "--webhooks/--no-webhooks",
-    default=None,
-    envvar="WEBHOOKS",
-    help="Whether to serve and register the manager's webhooks: one process on a machine is enough (default: yes).",
-)
-@click.option(
-    "--webhook-port",
-    metavar="PORT",
-    type=click.IntRange(0, 65535),
-    envvar="WEBHOOK_PORT",
-    help="Serve the webhooks at this port instead of where the manager says; 0 for a free one.",
-)
+@_settings_options
 @click.option(
     "--as-deployed",
     metavar="NAMESPACE:NAME",
@@ -164,14 +162,7 @@ def run(
     target: str,
     manifests: tuple[Path, ...],
     embedded: bool,
-    metrics_address: str | None,
-    health_address: str | None,
-    leader_elect: bool | None,
-    namespaces: str | None,
-    shard_name: str | None,
-    processes: str | None,
-    webhooks: bool | None,
-    webhook_port: int | None,
+    settings: Settings,
     as_deployed: str | None,
     webhook_url: str | None,
     webhook_cert_dir: Path | None,
@@ -198,30 +189,18 @@ def run(
     from kubeshard.cli.names import account
     from kubeshard.cli.yaml_files import objects_in
     from kubeshard.manager.program import run as run_manager
-    from kubeshard.manager.settings import Settings, namespaces_of, processes_of
 
     if embedded and (kubeconfig or context):
         raise ConfigurationError("--embedded brings its own cluster: leave out --kubeconfig and --context")
     objects = [each for path in manifests for each in objects_in(path)]
     manager = load_manager(target)
-    manager.configure(
-        Settings(
-            metrics_address=metrics_address,
-            health_address=health_address,
-            leader_elect=leader_elect,
-            namespaces=namespaces_of(namespaces) if namespaces else None,
-            shard_name=shard_name,
-            processes=processes_of(processes) if processes else None,
-            webhooks=webhooks,
-            webhook_port=webhook_port,
-        )
-    )
+    manager.configure(settings)
     if (embedded or objects) and manager.processes > 1:
         raise ConfigurationError(
             "each of several processes runs this command: leave out --embedded and --apply, and before it run "
             "`kubeshard apiserver` and `kubectl apply`"
         )
-    if webhooks is False and (webhook_url or webhook_cert_dir or no_webhook_registration):
+    if settings.webhooks is False and (webhook_url or webhook_cert_dir or no_webhook_registration):
         raise ConfigurationError("--no-webhooks serves none: leave out the other options of webhooks")
     if no_webhook_registration:
         if webhook_cert_dir is None or webhook_url:

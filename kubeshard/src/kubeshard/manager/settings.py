@@ -44,7 +44,7 @@ VARIABLES = {
 Processes = int | Literal["auto"]
 """How many processes work; `auto`: as many as the container's CPU limit, or otherwise the machine, has processors."""
 
-_SWITCHES = ("leader_elect", "webhooks")
+SWITCHES = ("leader_elect", "webhooks")
 _LAST_PORT = 65535
 
 
@@ -89,7 +89,12 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
         """The settings of environment variables, by default those of the process."""
         given = environ.variables() if environment is None else environment
-        return cls(**_read({name: given[key] for name, key in VARIABLES.items() if given.get(key)}))
+        return cls.given({name: given.get(key) for name, key in VARIABLES.items()})
+
+    @classmethod
+    def given(cls, options: Mapping[str, Any]) -> Settings:
+        """The settings of options as they are typed, by name; of those that are neither None nor empty."""
+        return cls(**_read({name: value for name, value in options.items() if value not in (None, "")}))
 
     @classmethod
     def parse(
@@ -103,13 +108,13 @@ class Settings:
         parser = ArgumentParser(argument_default=SUPPRESS)
         for name, variable in VARIABLES.items():
             flag, told = f"--{name.replace('_', '-')}", f"instead of ${variable}"
-            if name in _SWITCHES:
+            if name in SWITCHES:
                 parser.add_argument(flag, action=BooleanOptionalAction, help=told)
             else:
                 parser.add_argument(flag, help=told)
         given = vars(parser.parse_args(arguments))
         try:
-            return cls.from_environment(environment)._replaced(cls(**_read(given)))
+            return cls.from_environment(environment)._replaced(cls.given(given))
         except ConfigurationError as error:
             parser.error(str(error))
 
@@ -145,8 +150,8 @@ def _read(given: Mapping[str, Any]) -> dict[str, Any]:
         "webhook_port": _port,
         "processes": processes_of,
     }
-    found = {name: readers.get(name, str)(value) for name, value in given.items() if name not in _SWITCHES}
-    for name in given.keys() & {*_SWITCHES}:
+    found = {name: readers.get(name, str)(value) for name, value in given.items() if name not in SWITCHES}
+    for name in given.keys() & {*SWITCHES}:
         text = str(given[name]).lower()
         if text not in ("true", "false"):
             raise ConfigurationError(f"{VARIABLES[name]}={given[name]!r}: true or false")
