@@ -304,7 +304,7 @@ async def test_a_service_is_registered_with_the_authority_of_a_shared_secret(
             clock=SystemClock(),
             rng=SystemRng(),
         )
-        assert (await other._shared_identity()).bundle
+        assert (await other._wanted()).bundle
         assert await kube_client.get(Secret, f"{name}-webhook-cert", namespace) == secret
 
 

@@ -139,7 +139,7 @@ async def test_a_due_renewal_is_made_by_one_replica_and_taken_over_by_the_other(
 
     later = [replica(secrets, Clock(61 * DAY)) for _ in range(2)]
     for shared in later:
-        await shared._shared_identity()
+        await shared._wanted()
     assert secrets.version == 2
     assert data(secrets, "tls.crt") != before
     assert data(secrets, "ca.crt") == bundle
@@ -152,10 +152,10 @@ async def test_a_lost_race_for_a_renewal_takes_what_the_winner_wrote() -> None:
     await served(replica(secrets))
     elsewhere.secret = secrets.secret
     elsewhere.version = secrets.version
-    await replica(elsewhere, Clock(61 * DAY))._shared_identity()
+    await replica(elsewhere, Clock(61 * DAY))._wanted()
     assert elsewhere.secret is not None
     secrets.before_write.append(elsewhere.secret)
-    identity = await replica(secrets, Clock(61 * DAY))._shared_identity()
+    identity = await replica(secrets, Clock(61 * DAY))._wanted()
     assert identity.serving.certificate == data(elsewhere, "tls.crt") == data(secrets, "tls.crt")
 
 

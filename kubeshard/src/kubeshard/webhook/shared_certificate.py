@@ -77,11 +77,63 @@ class SecretAccess(Protocol):
     async def replace(self, obj: Secret) -> Secret: ...
 
 
-class SharedCertificate:
-    """A `CertificateSource` for the webhook server and a `CaBundleSource` for the registration of its webhooks.
+class LocalCertificate:
+    """A `CertificateSource` for the webhook server and a `CaBundleSource` for the registration of its webhooks, for one
+    process and in memory: for development outside a cluster. No RBAC.
 
-    `names`: the DNS names of the certificate (`service_names`). `app`: the program's name, the Secret's label
-    `app.kubernetes.io/name`. The Secret is checked every `interval` seconds, +-10 %.
+    `names`: the DNS names of the certificate (`service_names`). It is checked every `interval` seconds, +-10 %.
+    """
+
+    def __init__(self, names: tuple[str, ...], *, clock: Clock, rng: Rng, interval: float = 3600.0) -> None:
+        from kubeshard.webhook.selfsigned import renewed  # loads cryptography, which is not needed with files
+
+        self._renewed = renewed
+        self._names = names
+        self._clock = clock
+        self._rng = rng
+        self._interval = interval
+        self._identity: Identity | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def ca_bundle(self) -> str:
+        return base64.b64encode(self._identity.bundle).decode() if self._identity else ""
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    async def load(self, serving: ServingCertificate) -> None:
+        await self._synchronise(serving)
+
+    async def run(self, serving: ServingCertificate) -> None:
+        while True:
+            await asyncio.sleep(self._interval * self._rng.uniform(0.9, 1.1))
+            try:
+                await self._synchronise(serving)
+            except KubeshardError as error:
+                _LOG.warning("Cannot renew the webhook certificate, serving the last one", error=error)
+
+    async def _wanted(self) -> Identity:
+        """The identity, renewed if that was due. Raises ApiError, ConfigurationError."""
+        return self._renewed(self._identity, self._names, self._clock.wall())
+
+    async def _synchronise(self, serving: ServingCertificate) -> None:
+        before, self._identity = self.ca_bundle, await self._wanted()
+        if self.ca_bundle != before:
+            for callback in self._callbacks:
+                callback()
+        serving.reads.inc()
+        try:
+            serving.install(self._identity.serving)
+        except KubeshardError:
+            serving.errors.inc()
+            raise
+
+
+class SharedCertificate(LocalCertificate):
+    """Like `LocalCertificate`, but kept in a Secret, for all replicas.
+
+    `app`: the program's name, the Secret's label `app.kubernetes.io/name`.
     """
 
     def __init__(
@@ -96,29 +148,12 @@ class SharedCertificate:
         clock: Clock,
         rng: Rng,
     ) -> None:
-        from kubeshard.webhook.selfsigned import (
-            renewed,  # loads cryptography, which is not needed with files
-        )
-
-        self._renewed = renewed
+        super().__init__(names, clock=clock, rng=rng, interval=interval)
         self._client = client
-        self._names = names
         self._namespace = namespace
         self._secret = secret
         self._app = app
-        self._interval = interval
-        self._clock = clock
-        self._rng = rng
-        self._ca_bundle = ""
-        self._callbacks: list[Callable[[], None]] = []
         self._repairs = Repairs(clock)
-
-    @property
-    def ca_bundle(self) -> str:
-        return self._ca_bundle
-
-    def on_change(self, callback: Callable[[], None]) -> None:
-        self._callbacks.append(callback)
 
     async def load(self, serving: ServingCertificate) -> None:
         """Waits for the API server. Raises Unprepared, and ConfigurationError for a foreign Secret."""
@@ -135,14 +170,6 @@ class SharedCertificate:
                     _LOG.warning("Cannot get the webhook certificate yet; trying again", error=error)
                 await asyncio.sleep(self._rng.uniform(1.0, 3.0))
 
-    async def run(self, serving: ServingCertificate) -> None:
-        while True:
-            await asyncio.sleep(self._interval * self._rng.uniform(0.9, 1.1))
-            try:
-                await self._synchronise(serving)
-            except KubeshardError as error:
-                _LOG.warning("Cannot renew the webhook certificate, serving the last one", error=error)
-
     def _remedy(self, error: ApiError) -> str:
         if is_terminating(error):
             return f"wait until the namespace {self._namespace} is gone, and install again"
@@ -152,21 +179,7 @@ class SharedCertificate:
             return "renew the credentials"
         return "grant create, get and update on secrets there, or configure certificate files"
 
-    async def _synchronise(self, serving: ServingCertificate) -> None:
-        identity = await self._shared_identity()
-        bundle = base64.b64encode(identity.bundle).decode()
-        if bundle != self._ca_bundle:
-            self._ca_bundle = bundle
-            for callback in self._callbacks:
-                callback()
-        serving.reads.inc()
-        try:
-            serving.install(identity.serving)
-        except KubeshardError:
-            serving.errors.inc()
-            raise
-
-    async def _shared_identity(self) -> Identity:
+    async def _wanted(self) -> Identity:
         """The identity in the Secret, renewed if that was due."""
         while True:
             try:
@@ -194,41 +207,6 @@ class SharedCertificate:
             self._repairs.repaired(place)
             _LOG.info("Webhook certificate written", secret=place)
             return wanted
-
-
-class LocalCertificate:
-    """Like `SharedCertificate`, but for one process and in memory: for development outside a cluster. No RBAC."""
-
-    def __init__(self, names: tuple[str, ...], *, clock: Clock, interval: float = 3600.0) -> None:
-        from kubeshard.webhook.selfsigned import renewed  # loads cryptography
-
-        self._renewed = renewed
-        self._names = names
-        self._clock = clock
-        self._interval = interval
-        self._identity: Identity | None = None
-        self._callbacks: list[Callable[[], None]] = []
-
-    @property
-    def ca_bundle(self) -> str:
-        return base64.b64encode(self._identity.bundle).decode() if self._identity else ""
-
-    def on_change(self, callback: Callable[[], None]) -> None:
-        self._callbacks.append(callback)
-
-    async def load(self, serving: ServingCertificate) -> None:
-        wanted = self._renewed(self._identity, self._names, self._clock.wall())
-        if wanted is self._identity:
-            return
-        self._identity = wanted
-        serving.install(wanted.serving)
-        for callback in self._callbacks:
-            callback()
-
-    async def run(self, serving: ServingCertificate) -> None:
-        while True:
-            await asyncio.sleep(self._interval)
-            await self.load(serving)
 
 
 def service_names(name: str, namespace: str) -> tuple[str, ...]:

@@ -294,7 +294,7 @@ class Webhooks:
         probes: Sequence[RegistrationProbe] = (),
     ) -> None:
         rng, changed = client.world.rng, asyncio.Event()
-        own = certificates if isinstance(certificates, SharedCertificate | LocalCertificate) else None
+        own = certificates if isinstance(certificates, LocalCertificate) else None
         if own is not None:
             own.on_change(changed.set)
         writer = client.with_field_manager(f"{self.name}-webhooks")
@@ -352,7 +352,7 @@ class Webhooks:
             return self._given
         names, world = self._names(namespace), client.world
         if self._url:
-            return LocalCertificate(names, clock=world.clock)
+            return LocalCertificate(names, clock=world.clock, rng=world.rng)
         assert namespace is not None, "else there is a url"
         return SharedCertificate(
             client,
