@@ -6,13 +6,19 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from kubeshard.cli.kubectl import program
+from kubeshard.core.builtin import Lease, Namespace
+from kubeshard.core.grants import Grant
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
+from kubeshard.inspection.cluster import ELECTION
+from kubeshard.sharding.api import ControllerRing
 from kubeshard_apiserver.testing.assets import find_assets
 
 
@@ -65,3 +71,14 @@ async def typed(command: str, kubeconfig: Path, answer: str = "") -> None:
     said, _ = await done.communicate(answer.encode())
     found = 2 if command == "kubectl shard doctor" else 0  # it has found something
     assert done.returncode in (0, found), f"{command}: {said.decode()}"
+
+
+def reader_grants(resources: Iterable[GroupResource]) -> Iterator[Grant]:
+    """The rights of read-only users of rings with these main and controlled resources."""
+    yield Grant.on(ControllerRing, "list", "watch")
+    yield Grant.on(Lease, "list", "watch")
+    yield Grant.on(Lease, "get", namespace=ELECTION.namespace, name=ELECTION.name)
+    yield Grant.on(Namespace, "list", "watch")
+    yield Grant.on(MutatingWebhookConfiguration, "get", "list")
+    for resource in resources:
+        yield Grant.on(resource, "list", "watch")

@@ -20,10 +20,10 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.core import Lease, MergePatch, Secret
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.errors import NotFound
-from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
+from kubeshard.core.partial_kinds import MutatingWebhookConfiguration, Pod
 from kubeshard.core.selectors import Selector
 from kubeshard.core.times import micro_time
-from kubeshard.inspection.doctor import Deployment, Pod
+from kubeshard.kinds import Deployment
 from kubeshard.manager.config_file import Endpoint
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
@@ -166,7 +166,7 @@ class Installation:
 
     async def _has_pods(self) -> bool:
         found = await self.client.get(Deployment, "sharder", SYSTEM)
-        return bool(found.status.get("availableReplicas") == found.spec["replicas"])
+        return found.status.available_replicas == found.spec.replicas
 
     async def _is_ready(self) -> bool:
         ring = await self.client.get(ControllerRing, RING)

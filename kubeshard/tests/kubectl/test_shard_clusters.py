@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.cli.kubectl.planning import _print_plan
 from kubeshard.cli.kubectl.questions import _explain, _print_status, placements
 from kubeshard.client import Client, ClusterConfig
@@ -153,7 +152,7 @@ def test_a_plan_and_the_doctor_work_without_any_resource(capsys: pytest.CaptureF
             leader = (await read_sharder(client, await read_cluster(client), "r")).leader
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": leader, "namespace": "ops"}}
             await client.apply({**pod, "spec": {"containers": [{"name": "operator", "image": "operator"}]}})
-            found = await examine(client, standard())
+            found = await examine(client)
             assert found.unchecked == []
             assert not [each.problem for each in found.findings if "ignores shardSelector" in each.problem]
 

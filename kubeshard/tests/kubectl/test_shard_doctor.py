@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from commands import KubectlShard, typed
+from commands import KubectlShard, reader_grants, typed
 from installation import RING, SYSTEM, Installation, installation, real_installation, until
 
-from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
 from kubeshard.core.errors import Forbidden, Unavailable
@@ -29,10 +28,9 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import form_of
 from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.times import micro_time
-from kubeshard.inspection.clocks import skew
-from kubeshard.inspection.cluster import reader_grants
 from kubeshard.inspection.diagnosis import Diagnosis, Finding, Unchecked
 from kubeshard.inspection.doctor import examine, split_image
+from kubeshard.inspection.field_times import RenewedLease, WrittenMeta
 from kubeshard.manager.roles import roles
 from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
 from kubeshard.sharder.webhook_config import SECRET_NAME
@@ -449,7 +447,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Installation]:
 
 
 async def diagnosed(here: Installation) -> Diagnosis:
-    return await examine(here.client, standard())
+    return await examine(here.client)
 
 
 async def test_nothing_is_found_where_all_is_well(here: Installation) -> None:
@@ -593,13 +591,13 @@ async def is_examined_with_the_rights_of_the_page(here: Installation) -> None:
     grants = (*reader_grants(each.KIND.group_resource for each in (Secret, ConfigMap)), *BESIDES)
     async with examiner(here, grants) as client:
         await here.renew()
-        found = await examine(client, standard())
+        found = await examine(client)
         assert [
             each for each in found.findings if each.part != "deployment"
         ] == []  # its pods may be starting
         assert found.unchecked == []
         await wrong_authority(here)
-        found = await examine(client, standard())
+        found = await examine(client)
         assert f"webhook of ring {RING}" in {each.part for each in found.findings}
         assert found.unchecked == []
 
@@ -610,7 +608,7 @@ async def test_objects_that_the_user_may_not_list_are_unknown_and_not_the_rings_
     grants = (*reader_grants([Secret.KIND.group_resource]), *BESIDES)
     async with examiner(here, grants) as client:
         await here.renew()
-        found = await examine(client, standard())
+        found = await examine(client)
     assert (found.findings, found.exit_code) == ([], 0)
     assert found.unchecked == [
         Unchecked(f"ring {RING}", "not counted: you may not list configmaps: ask for the right to list it")
@@ -741,7 +739,10 @@ def test_a_clock_is_known_from_a_lease_and_when_it_was_written(
 ) -> None:
     entry = {"time": written, "fieldsV1": {"f:spec": {"f:renewTime": {}}}}
     other = {"time": "2026-02-01T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}}
-    assert skew({"metadata": {"managedFields": [entry, other]}, "spec": {"renewTime": renewed}}) == ahead
+    lease = RenewedLease(
+        metadata=WrittenMeta(managed_fields=(entry, other)), spec=LeaseSpec(renew_time=renewed)
+    )
+    assert lease.skew == ahead
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.cli.kubectl.questions import _print_status, placements
 from kubeshard.client import Client
 from kubeshard.core import Lease, MergePatch
@@ -130,7 +129,7 @@ def test_where_why_plan_and_top_answer() -> None:
 def test_doctor_examines_what_such_a_ring_needs_and_misses_no_service() -> None:
     async def scene() -> None:
         async with team() as world:
-            found = await examine(world.admin(), standard())
+            found = await examine(world.admin())
             assert found.findings == []
             assert found.examined == ["clocks", "ring r", "rights on ring r", "deleted rings"]
             (unchecked,) = found.unchecked  # there are no pods here
@@ -143,7 +142,7 @@ def test_doctor_examines_the_service_where_a_ring_needs_one() -> None:
     async def scene() -> None:
         async with team(defined=True) as world:
             await world.make_ring("other")
-            found = await examine(world.admin(), standard())
+            found = await examine(world.admin())
             missing = {each.part for each in found.findings if "sharding-system/sharder" in each.problem}
             assert missing == {"deployment"}
             assert "leader" in {each.part for each in found.unchecked}, "which would be the consequence"
@@ -175,7 +174,7 @@ def test_an_operator_that_is_stopped_is_said_to_be_and_misses_no_service(
             await asyncio.sleep(60)
             cluster = await read_cluster(world.admin())
             assert (list(cluster.rings), cluster.orphans()) == ([], ["r"])
-            (finding,) = (await examine(world.admin(), standard())).findings
+            (finding,) = (await examine(world.admin())).findings
             assert "ring r: its operator is stopped" in finding.problem
             assert not finding.fixes
             assert "#" not in finding.command, "the comment that it fixes nothing comes behind it"
@@ -193,7 +192,7 @@ def test_a_ring_whose_objects_are_in_another_cluster_is_not_taken_for_nothing() 
             nothing = MergePatch({"metadata": {"annotations": {DECLARED_RING_ANNOTATION: None}}})
             await client.patch(Lease, LEASE, "ops", nothing, base=lease)
             assert (await read_cluster(client)).silent() == ["r"]
-            found = await examine(client, standard())
+            found = await examine(client)
             assert [each.part for each in found.unchecked] == ["ring r"]
             assert found.findings == []
 

@@ -263,7 +263,7 @@ async def test_namespaces_that_cannot_be_listed_are_told_and_asked_for_again(
     mended, follow = asyncio.Event(), live._follow
 
     async def following(client: Any, form: Any, follower: Any, **how: Any) -> None:
-        if isinstance(follower, live._Namespaces):
+        if isinstance(follower, live._Selection):
             follower.failed(Unavailable("it is broken"))
             await mended.wait()
         await follow(client, form, follower, **how)

@@ -12,10 +12,9 @@ from typing import Any
 import page_scene
 import pytest
 import yaml
-from commands import Done, KubectlShard
+from commands import Done, KubectlShard, reader_grants
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.inspection.cluster import reader_grants
 from kubeshard.manager.roles import roles
 from kubeshard_apiserver.testing import EmbeddedApi
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import KubectlShard
+from commands import KubectlShard, reader_grants
 from ring_cluster import RING, RingCluster
 
-from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.cli.kubectl.planning import _print_plan
 from kubeshard.cli.kubectl.questions import _explain, _print_status, placements
 from kubeshard.client import Client
@@ -24,7 +23,7 @@ from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.core.grants import Grant
 from kubeshard.core.objects import Key
 from kubeshard.core.owners import controller_reference
-from kubeshard.inspection.cluster import read_cluster, read_sharder, reader_grants
+from kubeshard.inspection.cluster import read_cluster, read_sharder
 from kubeshard.inspection.counts import count
 from kubeshard.inspection.doctor import examine
 from kubeshard.inspection.live import RingWatcher
@@ -188,7 +187,7 @@ def test_doctor_says_whether_the_api_server_selects_and_looks_for_what_such_a_ri
             containers = [{"name": "operator", "image": "operator"}]
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": leader, "namespace": "ops"}}
             await its.client.apply({**pod, "spec": {"containers": containers}})
-            found = await examine(its.client, standard())
+            found = await examine(its.client)
             parts = ["clocks", "ring r", "selection of ring r", "rights on ring r", "deleted rings"]
             assert [each for each in found.examined if each in parts] == parts
             assert found.unchecked == []

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from ring_cluster import RING, SECRETS, RingCluster, name_on
 
-from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.cli.kubectl.questions import _print_status, facts_of
 from kubeshard.core import ConfigMap, Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
 from kubeshard.core.times import micro_time
@@ -339,7 +338,7 @@ async def test_an_operator_whose_shards_run_is_not_said_to_be_stopped_because_it
     meta = ObjectMeta(name="sharder-r", namespace="team", labels={SHARDER_LABEL: "r"})
     await cluster.client.create(Lease(metadata=meta, spec=spec))
     found = await read_cluster(cluster.client)
-    findings = (await examine(cluster.client, standard())).findings
+    findings = (await examine(cluster.client)).findings
     (finding,) = [each for each in findings if each.part == "deleted rings"]
     _print_status([], ["r"], found.orphans(), found.unled())
     for said in (finding.problem, capsys.readouterr().out):

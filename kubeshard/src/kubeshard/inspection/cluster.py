@@ -9,7 +9,7 @@ are assumed to have the default namespace selector of a sharder without a config
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
@@ -19,7 +19,6 @@ import msgspec
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.errors import ApiError, Forbidden, NotFound
-from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key, ObjectMeta
@@ -355,14 +354,3 @@ async def server_time(client: Client) -> float:
         return parsedate_to_datetime(answer.headers["date"]).timestamp()
     except (KeyError, ValueError):
         return client.world.clock.wall()
-
-
-def reader_grants(resources: Iterable[GroupResource]) -> Iterator[Grant]:
-    """The rights of read-only users of rings with these main and controlled resources."""
-    yield Grant.on(ControllerRing, "list", "watch")
-    yield Grant.on(Lease, "list", "watch")
-    yield Grant.on(Lease, "get", namespace=ELECTION.namespace, name=ELECTION.name)
-    yield Grant.on(Namespace, "list", "watch")
-    yield Grant.on(MutatingWebhookConfiguration, "get", "list")
-    for resource in resources:
-        yield Grant.on(resource, "list", "watch")

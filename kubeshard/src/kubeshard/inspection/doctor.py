@@ -34,7 +34,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -44,9 +43,8 @@ from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import Key, KubeObject, field
+from kubeshard.core.objects import Form, Key, KubeObject, field
 from kubeshard.core.partial_kinds import CustomResourceDefinition, MutatingWebhookConfiguration, Pod
-from kubeshard.inspection.clocks import TOLERATED, wrong_clocks
 from kubeshard.inspection.cluster import (
     SILENT,
     ClusterSnapshot,
@@ -58,15 +56,20 @@ from kubeshard.inspection.cluster import (
 )
 from kubeshard.inspection.diagnosis import Diagnosis, Finding, Unchecked
 from kubeshard.inspection.errors import Unanswerable, needing
+from kubeshard.inspection.field_times import TOLERATED, wrong_clocks
 from kubeshard.inspection.ranges import SeenRanges
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.inspection.status import EXAMINE, Severity, status_of
 from kubeshard.inspection.webhook_call import causes, is_called
+from kubeshard.kinds import Deployment, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding
+from kubeshard.manifests.policies import sharder_policies
+from kubeshard.manifests.rights import ring_grants, sharder_grants
+from kubeshard.manifests.template import resolved
 from kubeshard.shard.range_driver import FEATURE
 from kubeshard.shard.settings import DeclaredRing, Ranges
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharder.webhook_config import SECRET_NAME, keeper_of
-from kubeshard.sharding.api import VERSION, ControllerRing
+from kubeshard.sharding.api import VERSION
 from kubeshard.sharding.conditions import OPTIONAL_VERBS
 from kubeshard.sharding.crd import NAME as DEFINITION
 from kubeshard.sharding.crd import controller_ring_crd
@@ -80,48 +83,19 @@ APPLY = "kubectl apply --server-side --force-conflicts -f -"
 AT_ONCE = 8
 
 _REVIEWS = GroupResource("authorization.k8s.io", "subjectaccessreviews")
+POLICY = ValidatingAdmissionPolicy.KIND.kind
 
 
-class Deployment(KubeObject, group="apps", version="v1"):
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    status: Mapping[str, Any] = field(default_factory=dict)
+class Specified(KubeObject):
+    """A kind of which the specification is compared with the manifests."""
 
-
-class Policy(
-    KubeObject,
-    group="admissionregistration.k8s.io",
-    version="v1",
-    kind="ValidatingAdmissionPolicy",
-    namespaced=False,
-):
     spec: Mapping[str, Any] = field(default_factory=dict)
 
 
-class PolicyBinding(
-    KubeObject,
-    group="admissionregistration.k8s.io",
-    version="v1",
-    kind="ValidatingAdmissionPolicyBinding",
-    namespaced=False,
-):
-    spec: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standard:
-    """What the manifests of this version install, as far as an installation is compared with it."""
-
-    policies: Callable[[str, bool], Sequence[Mapping[str, Any]]]
-    """Policies and their bindings, for an account of that name, and whether the sharder may have webhooks for pods."""
-    rights: Sequence[Grant]
-    """Those of the sharder in all namespaces."""
-    ring_rights: Callable[[ControllerRing], Iterable[Grant]]
-
-
-async def examine(client: Client, standard: Standard, namespace: str = SYSTEM_NAMESPACE) -> Diagnosis:
+async def examine(client: Client, namespace: str = SYSTEM_NAMESPACE) -> Diagnosis:
     """Examines the installation whose sharder is in that namespace. Raises ApiError if the cluster does not answer."""
     now = await server_time(client)
-    doctor = _Doctor(client, standard, namespace, now)
+    doctor = _Doctor(client, namespace, now)
     await doctor.examine()
     return Diagnosis(namespace, doctor.examined, doctor.findings, doctor.unchecked)
 
@@ -155,9 +129,8 @@ class _Lacking(NamedTuple):
 
 
 class _Doctor:
-    def __init__(self, client: Client, standard: Standard, namespace: str, now: float) -> None:
+    def __init__(self, client: Client, namespace: str, now: float) -> None:
         self._client = client
-        self._standard = standard
         self._namespace = namespace
         self._now = now
         self._election = Key(namespace, SHARDER)
@@ -190,8 +163,8 @@ class _Doctor:
                 self.unchecked.append(Unchecked("leader", "without pods of the Deployment, none can lead"))
             elif cluster and cluster.defined:
                 await self._part("leader", self._leader, cluster)
-            rights, account = self._standard.rights, (self._namespace, self._account)
-            await self._part("rights", self._rights, rights, account, self._install("rights"))
+            account = (self._namespace, self._account)
+            await self._part("rights", self._rights, sharder_grants(), account, self._install("rights"))
             await self._part("policies", self._policies)
         await self._part("clocks", self._clocks, cluster)
         if cluster:
@@ -287,7 +260,8 @@ class _Doctor:
                     self._install("sharder").replace(" |", " --set image=REGISTRY/kubeshard:TAG |"),
                 )
                 return
-        wanted, available = found.spec.get("replicas", 1), found.status.get("availableReplicas", 0)
+        wanted = 1 if found.spec.replicas is None else found.spec.replicas
+        available = found.status.available_replicas or 0
         if not wanted:
             self._wants_pods = False
             scale = f"{self._kubectl} scale deployment/{SHARDER} --replicas=2"
@@ -300,11 +274,12 @@ class _Doctor:
                 f"{self._kubectl} describe pods -l app.kubernetes.io/component={SHARDER}",
                 fixes=False,
             )
-        pod = (found.spec.get("template") or {}).get("spec") or {}
-        self._account = pod.get("serviceAccountName") or SHARDER
-        for container in pod.get("containers") or ():
-            if container.get("name") == SHARDER:
-                for finding in self._version(part, str(container.get("image"))):
+        if (pod := found.spec.template.spec) is None:
+            return
+        self._account = pod.service_account_name or SHARDER
+        for container in pod.containers:
+            if container.name == SHARDER:
+                for finding in self._version(part, str(container.image)):
                     yield finding
 
     def _version(self, part: str, image: str) -> Iterator[Finding]:
@@ -370,14 +345,17 @@ class _Doctor:
         return bool((answer.get("status") or {}).get("allowed"))
 
     async def _policies(self, part: str) -> AsyncIterator[Finding]:
-        variants = [self._standard.policies(self._account, pods) for pods in (False, True)]
+        variants = [_policies_as_made(self._account, pods) for pods in (False, True)]
         found: dict[tuple[str, str], Mapping[str, Any] | None] = {}
         for manifest in variants[0]:
             kind, name = manifest["kind"], manifest["metadata"]["name"]
-            cls: Any = Policy if kind == Policy.KIND.kind else PolicyBinding
-            with needing("get", cls.KIND.group_resource):
+            form = Form(
+                (ValidatingAdmissionPolicy if kind == POLICY else ValidatingAdmissionPolicyBinding).KIND,
+                Specified,
+            )
+            with needing("get", form.kind.group_resource):
                 try:
-                    found[kind, name] = (await self._client.get(cls, name)).spec
+                    found[kind, name] = (await self._client.get(form, name)).spec
                 except NotFound:
                     found[kind, name] = None
 
@@ -390,8 +368,9 @@ class _Doctor:
         replace = install.replace(APPLY, "kubectl replace -f -")
         for kind, name in changed:
             if found[kind, name] is None:
-                is_policy = kind == Policy.KIND.kind
-                effect = "a stolen credential can do more harm" if is_policy else "its policy does nothing"
+                effect = (
+                    "a stolen credential can do more harm" if kind == POLICY else "its policy does nothing"
+                )
                 yield Finding(part, "warning", f"the {kind} {name} is missing: {effect}", install)
             else:
                 yield Finding(part, "warning", f"the {kind} {name} is not that of {__version__}", replace)
@@ -448,7 +427,7 @@ class _Doctor:
             f" | kubeshard manifests ring - --sharder {self._namespace}:{self._account}"
             f" | {APPLY}"
         )
-        grants, account = self._standard.ring_rights(cluster.rings[name]), (self._namespace, self._account)
+        grants, account = ring_grants(cluster.rings[name]), (self._namespace, self._account)
         await self._part(f"rights on ring {name}", self._rights, grants, account, grant)
         if ring is not None and ring.ranges is None and not ring.resource.by_ranges:
             await self._part(f"webhook of ring {name}", self._webhook, ring)
@@ -598,6 +577,12 @@ class _Doctor:
                     f"the webhook configuration {name} belongs to no ring: the sharder is called in vain",
                     f"kubectl delete mutatingwebhookconfiguration {name}",
                 )
+
+
+def _policies_as_made(account: str, pods: bool) -> list[Mapping[str, Any]]:
+    """The policies and their bindings, for an account of that name. `pods`: the sharder may have webhooks for pods."""
+    values = {"policies": {"pods": pods}, "serviceAccount": {"name": account}}
+    return [resolved(each, values) for each in sharder_policies("policies.pods")]
 
 
 def _bundle(called: Mapping[str, Any]) -> bytes:

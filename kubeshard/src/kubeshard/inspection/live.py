@@ -34,6 +34,7 @@ from kubeshard.core.objects import (
 )
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.inspection.cluster import default_selector, read_cluster
+from kubeshard.inspection.history import History
 from kubeshard.inspection.ranges import SeenRanges, WrittenMap, hashed, seen_ranges
 from kubeshard.inspection.ring import SeenRing, see, type_of
 from kubeshard.inspection.stats import LeaseView, RingSnapshot, RingStats
@@ -77,14 +78,14 @@ class LiveRing:
         self._resources = resources
         self._clock = client.world.clock
         self._wall = wall
-        self._selection = _Selection(selector) if selector else None
+        self._selection = _Selection(self, selector) if selector else None
         self.view, self.chains = view, chains
         if self._selection is not None:
             self.view = replace(view, namespaces=self._selection, by_labels=self._selection)
         self.stats = RingStats({str(entry.resource): entry.main for entry, _ in resources})
-        self._leases: dict[Key, Lease] = {}
+        self._leases = _Kept[Lease](self, _LEASES)
         self.ranges = ranges
-        self._written: WrittenMap | None = None
+        self._written = _Kept[WrittenMap](self, ranges.place.name if ranges else "")
         """The ConfigMap of a ring by ranges."""
         self._moved = True
         """Whether that, or a Lease, has changed."""
@@ -100,21 +101,18 @@ class LiveRing:
         """Follows the ring until cancelled."""
         labels = Selector.equals(RING_LABEL, self.view.name)
         async with asyncio.TaskGroup() as group:
-            group.create_task(
-                _follow(self._client, form_of(Lease), _Leases(self), labels=labels), name=f"follows {_LEASES}"
-            )
+            leases = _follow(self._client, form_of(Lease), self._leases, labels=labels)
+            group.create_task(leases, name=f"follows {_LEASES}")
             if self.ranges is not None:
-                place, assignment = self.ranges.place, _Assignment(self, self.ranges.place.name)
+                place = self.ranges.place
                 named = FieldSelector.equals("metadata.name", place.name)
-                following = _follow(
-                    self._client, form_of(WrittenMap), assignment, namespace=place.namespace, fields=named
+                written = _follow(
+                    self._client, form_of(WrittenMap), self._written, namespace=place.namespace, fields=named
                 )
-                group.create_task(following, name=f"follows {place.name}")
+                group.create_task(written, name=f"follows {place.name}")
             if self._selection is not None:
-                namespaces = _Namespaces(self, self._selection)
-                group.create_task(
-                    _follow(self._client, metadata_only(Namespace), namespaces), name=f"follows {_NAMESPACES}"
-                )
+                namespaces = _follow(self._client, metadata_only(Namespace), self._selection)
+                group.create_task(namespaces, name=f"follows {_NAMESPACES}")
                 await self._selection.known.wait()
             while True:
                 await self._follow_objects()
@@ -145,10 +143,12 @@ class LiveRing:
             return
         self._moved = False
         beside = [
-            lease for lease in self._leases.values() if lease.metadata.namespace == before.place.namespace
+            lease
+            for lease in self._leases.objects.values()
+            if lease.metadata.namespace == before.place.namespace
         ]
         live = [each for each, view in self._lease_views().items() if view.live]
-        self.ranges = seen_ranges(before.place, self._written, beside, live)
+        self.ranges = seen_ranges(before.place, self._written.objects.get(before.place), beside, live)
         if (self.ranges.assignment, self.ranges.due) != (before.assignment, before.due):
             self.stats.assigned(self.ranges.located, self.now())
         if self.ranges.problem:
@@ -164,6 +164,11 @@ class LiveRing:
     def notify(self) -> None:
         self._changed.set()
 
+    def kept(self) -> None:
+        """A Lease or the ConfigMap has changed."""
+        self._moved = True
+        self.notify()
+
     def heard(self, what: str, error: ApiError | None) -> None:
         """Records whether something can currently be read."""
         if error is None:
@@ -176,21 +181,6 @@ class LiveRing:
         if not self._unread or (what == _NAMESPACES and error is not None):  # which everything else waits for
             self._read.set()
         self.notify()
-
-    def lease(self, lease: Lease, *, gone: bool = False) -> None:
-        if gone:
-            self._leases.pop(lease.key, None)
-        else:
-            self._leases[lease.key] = lease
-        self._moved = True
-        self.notify()
-
-    def assignment(self, found: WrittenMap | None) -> None:
-        self._written, self._moved = found, True
-        self.notify()
-
-    def no_leases(self) -> None:
-        self._leases.clear()
 
     async def _follow_objects(self) -> None:
         """Runs until the ring selects other namespaces."""
@@ -213,7 +203,7 @@ class LiveRing:
 
     def _lease_views(self) -> Mapping[str, LeaseView]:
         wall, found = self._wall(), dict[str, LeaseView]()
-        for lease in self._leases.values():
+        for lease in self._leases.objects.values():
             name = lease.metadata.name
             live = lease.spec.holder_identity == name and is_label_value(name)
             if name not in found or live:
@@ -272,40 +262,26 @@ class _Follower(Sink[T, Entries[T]], Generic[T]):
         """There are no events until the next attempt; None means that it works again."""
 
 
-class _Leases(_Follower[Lease]):
-    def __init__(self, ring: LiveRing) -> None:
-        self._ring = ring
-
-    def begin(self, part: str, /) -> Entries[Lease]:
-        self._ring.no_leases()
-        return self
-
-    def seen(self, lease: Lease, /) -> None:
-        self._ring.lease(lease)
-
-    def gone(self, lease: Lease, /) -> None:
-        self._ring.lease(lease, gone=True)
-
-    def failed(self, error: ApiError | None) -> None:
-        self._ring.heard(_LEASES, error)
-
-
-class _Assignment(_Follower[WrittenMap]):
-    """The ConfigMap of a ring by ranges."""
+class _Kept(_Follower[T]):
+    """The present objects of a kind of which there are few."""
 
     def __init__(self, ring: LiveRing, name: str) -> None:
         self._ring = ring
         self._name = name
+        self.objects: dict[Key, T] = {}
 
-    def begin(self, part: str, /) -> Entries[WrittenMap]:
-        self._ring.assignment(None)
+    def begin(self, part: str, /) -> Entries[T]:
+        self.objects.clear()
+        self._ring.kept()
         return self
 
-    def seen(self, found: WrittenMap, /) -> None:
-        self._ring.assignment(found)
+    def seen(self, obj: T, /) -> None:
+        self.objects[obj.key] = obj
+        self._ring.kept()
 
-    def gone(self, found: WrittenMap, /) -> None:
-        self._ring.assignment(None)
+    def gone(self, obj: T, /) -> None:
+        self.objects.pop(obj.key, None)
+        self._ring.kept()
 
     def failed(self, error: ApiError | None) -> None:
         self._ring.heard(self._name, error)
@@ -370,59 +346,47 @@ class _Objects(_Follower[PartialObject]):
         self._ring.heard(self._name, error)
 
 
-class _Selection:
+class _Selection(_Follower[PartialObject]):
     """The namespaces that the ring currently selects; all if namespaces cannot be read."""
 
-    def __init__(self, selector: Selector) -> None:
+    def __init__(self, ring: LiveRing, selector: Selector) -> None:
+        self._ring = ring
         self._selector = selector
         self._selected: dict[str, bool] = {}
         self._passed_over = SkippedNamespaces()
         self.known = asyncio.Event()
         self.changed = asyncio.Event()
         """Set when an object was classified by an outdated selection."""
-        self.hidden = False
+        self._hidden = False
 
     def __contains__(self, name: object) -> bool:
         selected = self._selected.get(str(name))
-        if selected is None and not self.hidden:
+        if selected is None and not self._hidden:
             self._passed_over.add(str(name))
-        return self.hidden if selected is None else selected
+        return self._hidden if selected is None else selected
 
     def selects(self, namespace: ObjectMeta) -> bool:
         """Whether the ring selects a Namespace object."""
         return self._selector.matches(namespace.labels)
 
-    def put(self, name: str, labels: Mapping[str, str] | None) -> None:
-        before, now = self._selected.get(name), self._selector.matches(labels)
+    def seen(self, namespace: PartialObject, /) -> None:
+        name = namespace.metadata.name
+        before, now = self._selected.get(name), self.selects(namespace.metadata)
         self._selected[name] = now
         late = before is None and self._passed_over.take(name)
         if (late and now) or (before is not None and before != now):
             self.changed.set()
 
-    def drop(self, name: str) -> None:
-        self._selected.pop(name, None)
-
-
-class _Namespaces(_Follower[PartialObject]):
-    """Namespaces, for the selection."""
-
-    def __init__(self, ring: LiveRing, selection: _Selection) -> None:
-        self._ring = ring
-        self._selection = selection
-
-    def seen(self, namespace: PartialObject, /) -> None:
-        self._selection.put(namespace.metadata.name, namespace.metadata.labels)
-
     def gone(self, namespace: PartialObject, /) -> None:
-        self._selection.drop(namespace.metadata.name)
+        self._selected.pop(namespace.metadata.name, None)
 
     def listed(self, listed: Listed, entries: object, part: str, /) -> None:
-        self._selection.known.set()
+        self.known.set()
 
     def failed(self, error: ApiError | None) -> None:
-        self._selection.hidden = isinstance(error, Forbidden) and not self._selection.known.is_set()
-        if self._selection.hidden:
-            self._selection.known.set()
+        self._hidden = isinstance(error, Forbidden) and not self.known.is_set()
+        if self._hidden:
+            self.known.set()
         self._ring.heard(_NAMESPACES, error)
 
 
@@ -434,6 +398,8 @@ def _shown_state(lease: Lease, wall: float) -> str:
 
 LOOK_AGAIN = 60.0
 """Seconds between checks for resources that were not served, and for what an operator declares."""
+REMEMBERED_EVERY = 1.0
+"""Seconds between two pictures that are compared for the history."""
 PAUSE = 2.0
 """Seconds after which a request to a cluster that does not answer is repeated."""
 
@@ -460,12 +426,15 @@ def live_ring(client: Client, ring: SeenRing) -> LiveRing:
 
 
 class RingWatcher:
-    """The live rings of one name. `live` is the current one; each starts with new counts."""
+    """The live rings of one name. `live` is the current one; each starts with new counts. `history`: what has happened
+    since it runs.
+    """
 
     def __init__(self, client: Client, ring: SeenRing) -> None:
         self._client = client
         self._ring = ring
         self.live = live_ring(client, ring)
+        self.history = History()
 
     @property
     def name(self) -> str:
@@ -489,10 +458,20 @@ class RingWatcher:
             before, self.live = self.live, live_ring(self._client, self._ring)
             before.replaced()
 
+    async def _remember(self) -> NoReturn:
+        while True:
+            self.history.see(self.snapshot(), self.wall())
+            await asyncio.sleep(REMEMBERED_EVERY)
+
+    def wall(self) -> float:
+        """Seconds since the epoch, as in the history."""
+        return self._client.world.clock.wall()
+
     async def _follow_until_edited(self) -> None:
         """Follows one version of the ring until it is edited."""
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(self.live.run(), name=f"follows {self.name}"),
+            asyncio.create_task(self._remember(), name=f"remembers {self.name}"),
         ]
         if self._ring.cluster.is_declared(self.name):
             tasks.append(asyncio.create_task(self._declared_anew(), name=f"edit of {self.name}"))

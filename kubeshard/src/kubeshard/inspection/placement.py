@@ -39,12 +39,12 @@ from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
-from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
+from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.inspection.counts import held_by
-from kubeshard.inspection.drain_age import drain_of
 from kubeshard.inspection.errors import Unanswerable, needing
+from kubeshard.inspection.field_times import Written, WrittenMeta, with_writers
 from kubeshard.inspection.ranges import SeenRanges
 from kubeshard.inspection.ring import SeenRing
 from kubeshard.inspection.status import EXAMINE, MARKED, log_of, restart
@@ -145,83 +145,55 @@ async def placement_of(
     """Of a main object that does not exist, the future one. `family`: with owner and children. Raises ApiError."""
     entry = ring.view.resources.entry(kind.group_resource)
     found = await find(client, kind, name, namespace)
-    meta = found.metadata if found else ObjectMeta(name=name, namespace=namespace if kind.namespaced else "")
+    meta = found.metadata if found else WrittenMeta(name=name, namespace=namespace if kind.namespaced else "")
     decision = await ring.decide(entry, meta)
     hashed = await ring.hashed(entry, meta)
     if hashed is None:
-        delivered = _Delivered(_without_key(ring, entry, meta), "", "", "", ())
+        delivered = _Delivered(_without_key(ring, entry, meta))
     elif ring.ranges is not None:
         delivered = _by_ranges(ring, ring.ranges, hashed, decision)
     else:
         delivered = await _by_labels(
             client, ring, entry, kind, meta, decision, family=family and found is not None
         )
-    why = delivered.why
     if found is None:
-        why = _Why("NotFound", "it does not exist")
-    return Placement(
-        ring=ring.name,
-        resource=str(entry.resource),
-        namespace=meta.namespace,
-        name=name,
-        exists=found is not None,
-        main=entry.main,
-        shard=decision.source,
-        shard_state=state_of(ring, decision.source),
-        desired=delivered.due,
-        draining=ring.draining(hashed),
-        draining_seconds=delivered.age,
-        key=delivered.key,
-        point=delivered.point,
-        successors=list(delivered.successors),
-        held_by=held_by(meta),
-        reason=why.reason,
-        message=why.message,
-        remedy=why.remedy,
-        command=why.command,
-        fixes=why.fixes,
-        owner=delivered.owner,
-        children=list(delivered.children),
-        bucket=delivered.bucket,
-    )
+        delivered = delivered._replace(why=_Why("NotFound", "it does not exist"))
+    place = _Place(str(entry.resource), name, meta.namespace, entry.main, held_by(meta))
+    return _placement(ring, place, delivered, decision.source, ring.draining(hashed), found is not None)
 
 
 def cluster_placement(ring: SeenRing, ranges: SeenRanges, name: str) -> Placement:
     """The placement of one of the clusters of a ring by clusters, or where it would be."""
     bucket = ranges.buckets.of_key(name)
     decision = ranges.decide_bucket(bucket)
-    point = f"{ranges.buckets.hash_of(name):016x}"
-    delivered = _in_bucket(ring, ranges, bucket, name, point, decision)
-    why = delivered.why
-    if exists := ranges.has_cluster(name):
-        shard = decision.source
-    else:
+    delivered = _in_bucket(ring, ranges, bucket, name, f"{ranges.buckets.hash_of(name):016x}", decision)
+    shard = decision.source
+    if not (exists := ranges.has_cluster(name)):
         why, shard = _Why("NotFound", "no shard says that its program has a cluster of this name"), ""
-    return Placement(
-        ring=ring.name,
-        resource=CLUSTERS,
-        namespace="",
-        name=name,
-        exists=exists,
-        main=True,
-        shard=shard,
-        shard_state=state_of(ring, shard),
-        desired=delivered.due,
-        draining=bool(delivered.bucket and delivered.bucket.target),
-        draining_seconds=delivered.age,
-        key=name,
-        point=point,
-        successors=list(delivered.successors),
-        held_by=[],
-        reason=why.reason,
-        message=why.message,
-        remedy=why.remedy,
-        command=why.command,
-        fixes=why.fixes,
-        owner=None,
-        children=[],
-        bucket=delivered.bucket,
-    )
+        delivered = delivered._replace(why=why)
+    draining = bool(delivered.bucket and delivered.bucket.target)
+    return _placement(ring, _Place(CLUSTERS, name), delivered, shard, draining, exists)
+
+
+class _Place(NamedTuple):
+    """Which object it is; see `Placement`."""
+
+    resource: str
+    name: str
+    namespace: str = ""
+    main: bool = True
+    held_by: Sequence[str] = ()
+
+
+def _placement(
+    ring: SeenRing, place: _Place, delivered: _Delivered, shard: str, draining: bool, exists: bool
+) -> Placement:
+    found = {**place._asdict(), **delivered._asdict(), **delivered.why._asdict()}
+    del found["why"]
+    lists = {each: list(found[each]) for each in ("successors", "held_by", "children")}
+    state = state_of(ring, shard)
+    known = {"ring": ring.name, "shard": shard, "shard_state": state, "draining": draining, "exists": exists}
+    return Placement(**{**found, **lists, **known})
 
 
 class _Why(NamedTuple):
@@ -238,11 +210,11 @@ class _Delivered(NamedTuple):
     """What depends on how objects reach their shards; see `Placement`."""
 
     why: _Why
-    due: str
-    key: str
-    point: str
-    successors: Sequence[str]
-    age: float | None = None
+    desired: str = ""
+    key: str = ""
+    point: str = ""
+    successors: Sequence[str] = ()
+    draining_seconds: float | None = None
     owner: Owner | None = None
     children: Sequence[Child] = ()
     bucket: BucketPlace | None = None
@@ -253,23 +225,22 @@ async def _by_labels(
     ring: SeenRing,
     entry: RingEntry,
     kind: Kind,
-    meta: ObjectMeta,
+    meta: WrittenMeta,
     decision: Decision,
     *,
     family: bool,
 ) -> _Delivered:
     key, hashring, age = decision.key, ring.view.hashring, None
-    if ring.draining(meta):
-        asked = await drain_of(client, kind, meta.name, meta.namespace, ring.view.drain_label)
-        age = None if asked is None else max(0.0, ring.cluster.now - asked)
+    if (asked := meta.labelled_at(ring.view.drain_label)) is not None:
+        age = max(0.0, ring.cluster.now - asked)
     owner = await _owner(client, ring, entry, key) if family and not entry.main else None
     return _Delivered(
         why=_why(ring, entry, kind, meta, decision, owner, age),
-        due=hashring.owner(key) if key else "",
+        desired=hashring.owner(key) if key else "",
         key=key,
         point=f"{point_of(key):016x}" if key else "",
         successors=[shard for shard in hashring.successors(key) if key][1 : 1 + SUCCESSORS],
-        age=age,
+        draining_seconds=age,
         owner=owner,
         children=await _children(client, ring, entry, key) if family and key and entry.main else [],
     )
@@ -277,7 +248,7 @@ async def _by_labels(
 
 def _by_ranges(ring: SeenRing, ranges: SeenRanges, meta: ObjectMeta, decision: Decision) -> _Delivered:
     if (bucket := ranges.bucket_of(meta)) is None:
-        return _Delivered(_Why("NotFound", "its uid says where it will be"), "", "", "", ())
+        return _Delivered(_Why("NotFound", "its uid says where it will be"))
     return _in_bucket(ring, ranges, bucket, *ranges.key(meta), decision)
 
 
@@ -301,11 +272,11 @@ def _in_bucket(
     )
     return _Delivered(
         why=_unreached(ranges, bucket, _why_by_ranges(ring, ranges, found, decision)),
-        due=decision.target,
+        desired=decision.target,
         key=key,
         point=point,
         successors=tuple(_successors(ranges, bucket)),
-        age=since if place.target else None,
+        draining_seconds=since if place.target else None,
         bucket=found,
     )
 
@@ -671,11 +642,11 @@ async def rings_of(client: Client, rings: Iterable[SeenRing], word: str) -> list
     return found
 
 
-async def find(client: Client, kind: Kind, name: str, namespace: str) -> PartialObject | None:
+async def find(client: Client, kind: Kind, name: str, namespace: str) -> Written | None:
     selector = FieldSelector.equals("metadata.name", name)
     place = namespace if kind.namespaced else ALL
     with needing("list", kind.group_resource):
-        async for obj in client.list(metadata_only(kind), place, field_selector=selector):
+        async for obj in client.list(with_writers(kind), place, field_selector=selector):
             return obj
     return None
 

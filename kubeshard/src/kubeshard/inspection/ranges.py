@@ -18,12 +18,12 @@ from typing import Any
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.hash_ranges import HashRanges
-from kubeshard.core.objects import Key, KubeObject, ObjectMeta, field
+from kubeshard.core.objects import Key, ObjectMeta, field
 from kubeshard.core.owners import controller_of
 from kubeshard.core.selectors import FieldSelector
-from kubeshard.core.times import parse_time
 from kubeshard.inspection.cluster import ClusterSnapshot
 from kubeshard.inspection.errors import needing
+from kubeshard.inspection.field_times import Written
 from kubeshard.inspection.stats import Located
 from kubeshard.sharding.assignment import Assignment, Place, Unreadable, owns_some, takes_by_labels
 from kubeshard.sharding.buckets import Buckets, runs_of
@@ -44,14 +44,9 @@ from kubeshard.sharding.planner import NOT_ASSIGNABLE, Action, Decision, RingVie
 from kubeshard.sharding.ring_resources import RingEntry, main_owner
 
 
-class _Meta(ObjectMeta):
-    managed_fields: tuple[Mapping[str, Any], ...] = ()
-
-
-class WrittenMap(KubeObject, version="v1", kind="ConfigMap"):
+class WrittenMap(Written, version="v1", kind="ConfigMap"):
     """The assignment, and when it was written."""
 
-    metadata: _Meta = field(default_factory=_Meta)
     data: Mapping[str, Any] | None = None
 
 
@@ -259,7 +254,7 @@ def seen_ranges(
         pins=pins_of(members.values(), weights),
         used=used_by(members.values()),
         unable=unable_of(members.values(), weights),
-        written=_written(found) if found is not None else {},
+        written=dict(found.metadata.written("data")) if found is not None else {},
     )
 
 
@@ -272,13 +267,3 @@ def _reported_buckets(leases: Iterable[Lease]) -> Buckets:
         except ValueError:
             continue
     return Buckets()
-
-
-def _written(found: WrittenMap) -> dict[str, float]:
-    """A field manager has one time for all that it has written."""
-    times: dict[str, float] = {}
-    for entry in found.metadata.managed_fields:
-        if (at := parse_time(str(entry.get("time")))) is not None:
-            names = (entry.get("fieldsV1") or {}).get("f:data") or {}
-            times.update((name.removeprefix("f:"), at) for name in names)
-    return times

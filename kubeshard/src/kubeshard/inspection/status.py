@@ -34,7 +34,7 @@ from kubeshard.core.conditions import Condition
 from kubeshard.core.kinds import GroupResource
 from kubeshard.inspection.cluster import ClusterSnapshot, Sharder, read_sharder
 from kubeshard.inspection.counts import Counts, Some, count
-from kubeshard.inspection.drain_age import oldest_drain
+from kubeshard.inspection.field_times import oldest_drain
 from kubeshard.inspection.ranges import SeenRanges
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharding.api import READY

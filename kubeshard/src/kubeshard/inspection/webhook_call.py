@@ -16,19 +16,19 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import NotFound
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import KubeObject, field, metadata_only
+from kubeshard.core.objects import metadata_only
 from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.inspection.diagnosis import Finding
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing
+from kubeshard.kinds import EndpointSlice, Service
 from kubeshard.runtime.tls import Tls
 from kubeshard.sharder.webhook_registration import FIELD_MANAGER
 from kubeshard.sharding.names import WEBHOOK_NAME, webhook_config_name
@@ -38,14 +38,6 @@ LOOKED_AT = 500
 """Objects of a resource among which one is sought that the webhook is called for."""
 TRIES = 2
 """Dry runs that have to agree that the webhook is not called."""
-
-
-class Service(KubeObject, version="v1"):
-    spec: Mapping[str, Any] = field(default_factory=dict)
-
-
-class EndpointSlice(KubeObject, group="discovery.k8s.io", version="v1"):
-    endpoints: tuple[Mapping[str, Any], ...] | None = None
 
 
 async def is_called(client: Client, ring: SeenRing) -> bool:
@@ -142,7 +134,7 @@ async def _service(
                 True,
             )
             return
-    ports = [each.get("port") for each in service.spec.get("ports") or ()]
+    ports = [each.port for each in service.spec.ports or ()]
     if port not in ports:
         patch = json.dumps({"spec": {"ports": [{"name": "webhook", "port": port, "targetPort": "webhook"}]}})
         yield (
@@ -156,7 +148,7 @@ async def _service(
             EndpointSlice, namespace, label_selector=Selector.equals("kubernetes.io/service-name", name)
         )
     endpoints = [each for found in slices for each in found.endpoints or ()]
-    if not any((each.get("conditions") or {}).get("ready", True) for each in endpoints):
+    if not any(each.conditions is None or each.conditions.ready is not False for each in endpoints):
         yield (
             f"no pod behind the Service {namespace}/{name} is ready, so the API server can call none",
             f"{kubectl} get pods -l app.kubernetes.io/component=sharder",

@@ -17,6 +17,7 @@ from kubeshard.runtime.logs import one_line
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
+    from kubeshard.inspection.live import RingWatcher
     from kubeshard.inspection.ring import SeenRing
 
 T = TypeVar("T")
@@ -138,15 +139,17 @@ async def only_ring(client: Client, name: str | None) -> SeenRing:
     return await see(client, cluster, name or next(iter(cluster.rings)))
 
 
-async def rings_to_watch(client: Client, name: str | None) -> list[SeenRing]:
-    """The ring of that name, or all rings. Raises Unanswerable."""
+async def watched_rings(client: Client, name: str | None) -> dict[str, RingWatcher]:
+    """The ring of that name, or all, by name. Raises Unanswerable."""
     from kubeshard.inspection.cluster import read_cluster
+    from kubeshard.inspection.live import RingWatcher
     from kubeshard.inspection.ring import see
 
     cluster = await read_cluster(client)
     if name is None and not cluster.rings:
         raise cluster.no_rings()
-    return [await see(client, cluster, each) for each in ([name] if name else sorted(cluster.rings))]
+    names = [name] if name else sorted(cluster.rings)
+    return {each: RingWatcher(client, await see(client, cluster, each)) for each in names}
 
 
 def say(text: str = "") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,7 +16,6 @@ from kubeshard.runtime.logs import one_line
 
 if TYPE_CHECKING:
     from kubeshard.inspection.diagnosis import Diagnosis
-    from kubeshard.inspection.doctor import Standard
 
 
 @click.command(
@@ -51,7 +50,7 @@ def doctor(namespace: str, output: str | None, access: Access) -> None:
 
     namespace = label(namespace, "--namespace")
     try:
-        found = ask(access, lambda client: examine(client, standard(), namespace))
+        found = ask(access, lambda client: examine(client, namespace))
     except ApiError as error:
         click.echo(f"Error: the cluster does not answer: {one_line(str(error))}", err=True)
         sys.exit(2)
@@ -76,17 +75,3 @@ def _print(found: Diagnosis) -> None:
         say(f"           {commented(finding.command, finding.fixes)}")
     for each in found.unchecked:
         say(f"unknown  {each.part}: {each.reason}")
-
-
-def standard() -> Standard:
-    """What the manifests of this version install."""
-    from kubeshard.inspection.doctor import Standard
-    from kubeshard.manifests.policies import sharder_policies
-    from kubeshard.manifests.rights import ring_grants, sharder_grants
-    from kubeshard.manifests.template import resolved
-
-    def policies(account: str, pods: bool) -> list[Any]:
-        values = {"policies": {"pods": pods}, "serviceAccount": {"name": account}}
-        return [resolved(each, values) for each in sharder_policies("policies.pods")]
-
-    return Standard(policies=policies, rights=tuple(sharder_grants()), ring_rights=ring_grants)

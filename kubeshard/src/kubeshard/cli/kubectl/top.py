@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, say, seconds, stop_in_order
+from kubeshard.cli.kubectl.asking import (
+    Access,
+    access_options,
+    ask,
+    first_of,
+    say,
+    seconds,
+    stop_in_order,
+    watched_rings,
+)
 from kubeshard.cli.kubectl.browsing import KEYS, Browsing, asked
 from kubeshard.cli.kubectl.questions import facts_of, placements, title_of
-from kubeshard.cli.kubectl.watched import Watched, watched_rings
 from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.version import how_to_install
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kubeshard.client.client import Client
+    from kubeshard.inspection.live import RingWatcher
 
 REFRESH = 0.25
 HAPPENINGS = 6
@@ -68,9 +77,9 @@ async def _top(client: Client, console: Console, name: str | None, *, once: bool
     await first_of(showing=_show(client, rings, console, once=once), **works)
 
 
-async def _show(client: Client, rings: Mapping[str, Watched], console: Console, *, once: bool) -> None:
+async def _show(client: Client, rings: Mapping[str, RingWatcher], console: Console, *, once: bool) -> None:
     for each in rings.values():
-        await each.watcher.read()
+        await each.read()
     if once:
         _print(rings, console)
         if any(each.snapshot().unread for each in rings.values()):
@@ -81,7 +90,7 @@ async def _show(client: Client, rings: Mapping[str, Watched], console: Console, 
         await _live(client, rings, console)
 
 
-def _print(rings: Mapping[str, Watched], console: Console) -> None:
+def _print(rings: Mapping[str, RingWatcher], console: Console) -> None:
     from kubeshard.cli.kubectl import screen
 
     if console.is_terminal:
@@ -91,7 +100,7 @@ def _print(rings: Mapping[str, Watched], console: Console) -> None:
         say("\n".join(_told(rings)))
 
 
-async def _lines(rings: Mapping[str, Watched]) -> None:
+async def _lines(rings: Mapping[str, RingWatcher]) -> None:
     last: set[str] = set()
     while True:
         lines = _told(rings)
@@ -103,7 +112,7 @@ async def _lines(rings: Mapping[str, Watched]) -> None:
         await asyncio.sleep(1.0)
 
 
-def _told(rings: Mapping[str, Watched]) -> list[str]:
+def _told(rings: Mapping[str, RingWatcher]) -> list[str]:
     """A line for each ring, with its name if there are several."""
     from kubeshard.cli.kubectl import screen
 
@@ -111,7 +120,7 @@ def _told(rings: Mapping[str, Watched]) -> list[str]:
     return [f"{f'{name}: ' if several else ''}{screen.line(each.snapshot())}" for name, each in rings.items()]
 
 
-async def _live(client: Client, rings: Mapping[str, Watched], console: Console) -> None:
+async def _live(client: Client, rings: Mapping[str, RingWatcher], console: Console) -> None:
     from rich.live import Live
 
     from kubeshard.cli.kubectl import screen

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, stop_in_order
+from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, stop_in_order, watched_rings
 from kubeshard.cli.kubectl.questions import placements
-from kubeshard.cli.kubectl.watched import watched_rings
 from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ async def _serve(client: Client, name: str | None, port: int) -> None:
 
     async def serve() -> None:
         for each in rings.values():
-            await each.watcher.read()
+            await each.read()
         try:
             async with server:
                 click.echo(f"http://{HOST}:{server.port}/")
