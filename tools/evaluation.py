@@ -4,6 +4,7 @@
     make evaluation                      # scaled to fit an hour on two cores
     make evaluation ARGS=--full          # at the published rates, 15 minutes a run: about five hours
     make evaluation ARGS="--only basic"  # one part
+    make evaluation ARGS="--full --only basic --run singleton --run ranges"  # some of its runs
 
 Runs are kept in `build/evaluation`: what is there and has finished is not run again (`--again` does). A run that is not
 valid stays in its table, and says so. The Go project's programs take part if KUBESHARD_GO_SHARDER and
@@ -55,6 +56,7 @@ class Run:
         used = processes(recorded, Windows(recorded.begin, recorded.end))
         self.operators = [each for each in used if each.role == "operator"]
         self.sharders = [each for each in used if each.role == "sharder"]
+        self.servers = [each for each in used if each.role == "server"]
         self.cpu = math.fsum(each.cpu for each in used if each.role in CONTROLLERS)
 
     def baseline(self, runs: Sequence[Run]) -> float:
@@ -105,18 +107,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the published rates, 15 minutes each")
     parser.add_argument("--only", choices=[part.name for part in PARTS], action="append")
+    names = sorted({planned.name for part in PARTS for planned in part.runs})
+    parser.add_argument("--run", choices=names, action="append", help="start only this run of each part")
     parser.add_argument("--again", action="store_true", help="run what has been run before")
     parser.add_argument("--tables", action="store_true", help="run nothing: only write the tables again")
     given = parser.parse_args()
     parts = [part for part in PARTS if not given.only or part.name in given.only]
     for part in parts:
         if not given.tables:
-            _run(part, given.full, given.again)
+            _run(part, given.full, given.again, given.run or names)
         folders = [folder for folder in _folders(part, given.full) if (folder / "run.json").exists()]
         if not folders:
             print(f"{part.name}: nothing was run")
             continue
         runs = [Run(Recorded.load(folder)) for folder in folders]
+        print(*map(_server, runs), sep="\n")
         _write(part.name, [*_table(runs), *(_capacities(runs) if part.name == "scale-out" else ())])
 
 
@@ -125,8 +130,10 @@ def _folders(part: Part, full: bool) -> Iterator[Path]:
         yield RUNS / ("full" if full else "short") / part.name / planned.name
 
 
-def _run(part: Part, full: bool, again: bool) -> None:
+def _run(part: Part, full: bool, again: bool, names: Sequence[str]) -> None:
     for planned, folder in zip(part.runs, _folders(part, full), strict=True):
+        if planned.name not in names:
+            continue
         if "go" in planned.arguments and not all(os.environ.get(name) for name in GO):
             print(f"{part.name}, {planned.name}: not run, since {' and '.join(GO)} do not name its programs")
             continue
@@ -168,6 +175,15 @@ def _cells(each: Run, alone: float) -> Sequence[str]:
         size(max((one.memory_at_most for one in each.operators), default=math.nan)),
         "yes" if not each.run.invalid else f"no: {' '.join(each.run.invalid)}",
     )
+
+
+def _server(each: Run) -> str:
+    """What the run demanded of the API server, which is not in the tables."""
+    lasted, cpu = each.recorded.end - each.recorded.begin, math.fsum(one.cpu for one in each.servers)
+    share = percent(cpu / lasted) if lasted else "-"
+    memory = size(math.fsum(one.memory_at_most for one in each.servers))
+    of_each = seconds(cpu / each.waiting.ready if each.waiting.ready else math.nan)
+    return f"{each.name}: API server {share} of a core, {of_each} per generation, {memory} at most"
 
 
 def _capacities(runs: Sequence[Run]) -> Iterator[str]:
