@@ -45,7 +45,7 @@ from kubeshard.shard import DeclaredRing
 from kubeshard.shard.settings import Ranges
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.scanner import Scanner
-from kubeshard.sharder.tasks import ResourceSync
+from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.hash_ring import HashRing, main_key
 from kubeshard.sharding.names import RING_LABEL, shard_label
@@ -294,7 +294,7 @@ def scan(objects: int, shards: int) -> None:
     done = asyncio.Event()
     scanning = Scanner.scan
 
-    async def timed(self: Scanner, sync: ResourceSync, scope: ScanScope) -> ScanResult:
+    async def timed(self: Scanner, sync: DrivenResource, scope: ScanScope) -> ScanResult:
         result = await scanning(self, sync, scope)
         if scope is ScanScope.ALL:
             done.set()

@@ -42,10 +42,10 @@ from kubeshard.sharder import (
     unassigned,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import coordinator, planner, ring_machine, shard_states, take_overs, waiting
+from kubeshard.sharding import coordinator, object_job, planner, shard_states, take_overs, waiting
 from kubeshard.sharding.assignment import Assignment
+from kubeshard.sharding.object_job import Job
 from kubeshard.sharding.planner import RingView
-from kubeshard.sharding.ring_machine import Job
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_lab.simulation import processes
 from kubeshard_lab.simulation.oracles import SimulationResult
@@ -274,8 +274,8 @@ MEASURES = (
         "parted",
         ("scale",),
         (
-            (waiting.PendingDrains, "unsure", lambda *_: False),
-            (ring_machine, "follows", lambda *_: True),
+            (waiting.PendingDrains, "__contains__", lambda *_: False),
+            (object_job, "follows", lambda *_: True),
         ),
     ),
     Measure(
@@ -357,7 +357,7 @@ MEASURES = (
         "a sharder moves an object only as it has seen it",
         "taken alive",
         ("failover_late",),
-        ((ring_machine, "move_by_version", _without_version),),
+        ((object_job, "move_by_version", _without_version),),
     ),
     Measure(
         "taking back",
@@ -402,7 +402,7 @@ MEASURES = (
         "a child leaves a live shard only if a read shows its owner where it goes",
         "parted",
         ("watches_silent", "replace"),
-        ((ring_machine, "follows", lambda *_: True),),
+        ((object_job, "follows", lambda *_: True),),
         sharder="both",
     ),
     Measure(

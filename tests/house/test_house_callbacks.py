@@ -20,8 +20,9 @@ ROOMS = (PACKAGE / "sharder", PACKAGE / "sharding")
 ALLOWED = {
     "sharder.app.build_sharder(webhook_server)": "the network: a simulation serves the webhook on its own",
     "sharder.tasks.supervised(work)": "a task, which begins anew after a crash",
-    "sharder.tasks.ResourceSync.start(work)": "likewise",
+    "sharder.tasks.DrivenResource.start(work)": "likewise",
     "sharder.tasks.carried_out(do)": "carries out commands, for the time of the call, and keeps nothing",
+    "sharding.object_job.Write(patch)": "likewise",
     "sharding.ring_machine.*": "makes a value on the spot, for what is pure, and knows nothing of the caller",
 }
 

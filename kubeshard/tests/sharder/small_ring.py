@@ -14,7 +14,7 @@ from small_api import SmallApi
 
 from kubeshard.cache import Added, Deleted, Updated
 from kubeshard.core.builtin import Lease, Namespace
-from kubeshard.core.kinds import GroupResource
+from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
@@ -22,14 +22,15 @@ from kubeshard.sharder.assignments import JITTER, LONGEST_RETRY, Assignments
 from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.moves import ObjectLock, ObjectLocks
+from kubeshard.sharder.moves import ObjectLocks
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.tasks import ResourceSync
+from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
-from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.object_job import Job, Known
+from kubeshard.sharding.planner import Decision, RingView
 from kubeshard.sharding.ring import Namespaces, OnDeletion, Ring, RingInputs
-from kubeshard.sharding.ring_machine import Known, RingMachine
-from kubeshard.sharding.ring_resources import PossibleOwners, RingResources
+from kubeshard.sharding.ring_machine import RingMachine
+from kubeshard.sharding.ring_resources import PossibleOwners, RingEntry, RingResources
 from kubeshard.sharding.shard_states import Availability, ShardChange
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf
 from kubeshard_lab.virtual_world import SeededRng
@@ -126,11 +127,11 @@ class SmallRing:
         assert view is not None
         return view
 
-    def sync(self, resource: str, group: str = "", tasks: asyncio.TaskGroup | None = None) -> ResourceSync:
+    def sync(self, resource: str, group: str = "", tasks: asyncio.TaskGroup | None = None) -> DrivenResource:
         """Returns the resource's sync, as a leader would have it."""
         place = GroupResource(group, resource)
         if place not in self.ring_sync.resources:
-            ResourceSync(self.ring_sync, self.ring.resources.entry(place), 300.0, tasks)
+            DrivenResource(self.ring_sync, self.ring.resources.entry(place), 300.0, tasks)
         return self.ring_sync.resources[place]
 
     # Views of the ring
@@ -184,6 +185,14 @@ def a_proof(stands: Callable[[], bool] = lambda: True) -> Any:
     return SimpleNamespace(stands=stands)
 
 
+def job_for(
+    ring: Ring, entry: RingEntry, kind: Kind, meta: ObjectMeta, decision: Decision, read: float | None = None
+) -> Job:
+    """The object was read just now, or then."""
+    assert ring.view is not None
+    return Job(ring, entry, kind, meta, decision, ring.clock.monotonic() if read is None else read, ring.view)
+
+
 def ring_machine(ring: Ring, failures: Limiter | None = None, *, probes: bool = False) -> RingMachine:
     """What a leader keeps for a ring. `failures`: a limit for all that fail."""
     rng = SeededRng(1)
@@ -192,7 +201,7 @@ def ring_machine(ring: Ring, failures: Limiter | None = None, *, probes: bool = 
         own = ItemExponential(1.0, LONGEST_RETRY / (1 + JITTER), jitter=JITTER, rng=rng)
         return MaxOf(own, *([failures] if failures else []))
 
-    return RingMachine(ring, backoff, at_once=20, probes=probes)
+    return RingMachine(ring, backoff, probes=probes)
 
 
 def small_assignments(small: SmallRing, observer: Any, scan: Any, watch: Any = None) -> Assignments:
@@ -212,10 +221,10 @@ class _Handler:
 
 
 @asynccontextmanager
-async def held(locks: ObjectLocks, place: Hashable, who: Hashable, known: Known) -> AsyncIterator[ObjectLock]:
+async def held(locks: ObjectLocks, place: Hashable, known: Known) -> AsyncIterator[None]:
     """The block has the lock of the object."""
-    lock = await locks.wait(place, who, known)
+    await locks.enter(place, known)
     try:
-        yield lock
+        yield
     finally:
         locks.leave(place)

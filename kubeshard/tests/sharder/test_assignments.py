@@ -13,7 +13,7 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.sharder.assignments import RINGS_A_TURN, Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.tasks import ResourceSync
+from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import RING_LABEL
 from kubeshard.sharding.ring import Ring
@@ -52,7 +52,7 @@ class World:
         spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=15, renew_time=str(self.version))
         self.observer.observe(Lease(metadata=meta, spec=spec))
 
-    async def _scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
+    async def _scan(self, sync: DrivenResource, scope: ScanScope) -> ScanResult:
         self.scans.append(scope)
         await asyncio.sleep(10.0)
         return ScanResult()
@@ -119,7 +119,7 @@ async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or
     ]
     source = asyncio.create_task(world.assignments.run())
     await asyncio.sleep(1000.0)
-    syncs = tuple(world.assignments._syncs.values())
+    syncs = tuple(world.assignments._machines.values())
     assert len(syncs) == len(rings)
     assert all(sync.resources for sync in syncs)
     ended: list[int] = []
@@ -167,9 +167,9 @@ async def test_a_ring_that_cannot_be_followed_costs_no_other_and_is_tried_again_
     world.small.add("other", RingResource(resource="secrets"))
     running = asyncio.create_task(world.assignments.run())
     await asyncio.sleep(1.0)
-    assert set(world.assignments._syncs) == {"other"}
+    assert set(world.assignments._machines) == {"other"}
     await asyncio.sleep(3 * RETRY_LAST)
-    assert set(world.assignments._syncs) == {"other", "ring"}
+    assert set(world.assignments._machines) == {"other", "ring"}
     assert [round(after - before) for before, after in pairwise(failed)] == [RETRY_LAST, RETRY_LAST]
     running.cancel()
 
@@ -181,7 +181,7 @@ async def test_other_tasks_have_their_turn_between_the_beginnings_of_many_rings(
         world.small.add(f"ring-{number}", RingResource(resource="secrets"))
     running = asyncio.create_task(world.assignments.run())
     for _ in range(200):
-        begun.append(len(world.assignments._syncs))
+        begun.append(len(world.assignments._machines))
         await asyncio.sleep(0)
     running.cancel()
     assert begun[-1] == 101

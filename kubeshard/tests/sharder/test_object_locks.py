@@ -8,7 +8,7 @@ from small_ring import held
 
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharder.moves import ObjectLocks
-from kubeshard.sharding.ring_machine import Known
+from kubeshard.sharding.object_job import Known
 from kubeshard_lab.virtual_time import virtual_time
 
 
@@ -25,11 +25,11 @@ class Writers:
         self.version = 10
 
     async def write(self, ring: str, known: Known, place: str = "foo") -> None:
-        async with held(self.locks, place, ring, known) as lock:
-            self.log.append((ring, place, lock.known.meta.resource_version))
+        async with held(self.locks, place, known):
+            self.log.append((ring, place, self.locks.known[place].meta.resource_version))
             await asyncio.sleep(1.0)
             self.version += 1
-            lock.known = at(self.version)
+            self.locks.known[place] = at(self.version)
 
 
 @virtual_time
@@ -56,21 +56,19 @@ async def test_other_objects_do_not_wait() -> None:
 
 
 @virtual_time
-async def test_a_job_that_waits_takes_a_newer_state_into_account_and_makes_another_one_needless() -> None:
+async def test_a_job_that_waits_takes_the_newest_state_into_account_that_any_job_has_read() -> None:
     w = Writers()
     async with asyncio.TaskGroup() as group:
         group.create_task(w.write("a", at(10)))
-        group.create_task(w.write("b", at(10)))
         await asyncio.sleep(0.5)
-        assert w.locks.contended.get("bar") is None
-        lock = w.locks.contended.get("foo")
-        assert lock is not None
-        assert [who for who in "abc" if lock.waits(who)] == ["b"]  # the first holds it already
-        lock.learn(at(15))
-        lock.learn(at(14))
-        assert lock.known == at(15)
+        assert not w.locks.awaited("foo")
+        for version in (15, 14):
+            group.create_task(w.write("b", at(version)))
+        await asyncio.sleep(0)
+        assert w.locks.awaited("foo")
+        assert w.locks.known["foo"] == at(15)
         w.version = 20
-    assert w.log == [("a", "foo", "10"), ("b", "foo", "21")]
+    assert w.log == [("a", "foo", "10"), ("b", "foo", "21"), ("b", "foo", "22")]
 
 
 @virtual_time
@@ -84,7 +82,7 @@ async def test_a_job_that_is_cancelled_or_fails_gives_the_lock_to_the_next_and_n
     tasks[2].cancel()
     await asyncio.sleep(3.0)
     assert [ring for ring, *_ in w.log] == ["a", "b", "d"]
-    assert w.locks.contended.get("foo") is None
+    assert not w.locks.known
 
 
 @virtual_time
@@ -97,4 +95,4 @@ async def test_a_job_that_is_cancelled_just_as_it_gets_the_lock_passes_it_on() -
     tasks[1].cancel()
     await asyncio.sleep(3.0)
     assert [ring for ring, *_ in w.log] == ["a", "c"]
-    assert w.locks.contended.get("foo") is None
+    assert not w.locks.known

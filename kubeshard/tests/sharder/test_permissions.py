@@ -10,7 +10,7 @@ from small_ring import SmallRing, ring_machine
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.kinds_and_rights import ASKED_AGAIN, ASKED_EVERY, Permissions
-from kubeshard.sharder.tasks import ResourceSync
+from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.api import RingResource
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
@@ -32,7 +32,7 @@ async def test_many_rings_with_a_resource_ask_one_question_for_each_verb_and_eac
         small.add(f"ring-{number}", RingResource(resource="secrets"))
     client: Any = SimpleNamespace(can_i=can_i)
     permissions = Permissions(client, clock)
-    syncs = [ResourceSync(ring_machine(ring), ring.resources.entry(SECRETS), 300.0) for ring in small.rings]
+    syncs = [DrivenResource(ring_machine(ring), ring.resources.entry(SECRETS), 300.0) for ring in small.rings]
     async with asyncio.TaskGroup() as group:
         for sync in syncs:
             group.create_task(permissions.check(sync))
@@ -56,7 +56,7 @@ async def test_what_is_refused_again_is_asked_about_again_whatever_the_answer_wa
     ring = SmallRing("a", clock=clock).add("ring", RingResource(resource="secrets"))
     client: Any = SimpleNamespace(can_i=can_i)
     permissions = Permissions(client, clock)
-    sync = ResourceSync(ring_machine(ring), ring.resources.entry(SECRETS), 300.0)
+    sync = DrivenResource(ring_machine(ring), ring.resources.entry(SECRETS), 300.0)
     await permissions.refused(sync, "list")
     await asyncio.sleep(ASKED_AGAIN - 1)
     await permissions.refused(sync, "list")

@@ -12,7 +12,7 @@ from small_ring import SmallRing, small_assignments
 from kubeshard.core.errors import Unavailable
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.assignments import AT_ONCE
-from kubeshard.sharder.tasks import ResourceSync, StartLimit
+from kubeshard.sharder.tasks import DrivenResource, StartLimit
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.ring_machine import RingMachine
 from kubeshard.sharding.scans import ScanResult, ScanScope
@@ -46,27 +46,27 @@ class Scans:
 
     @property
     def sync(self) -> RingMachine:
-        return self.assignments._syncs["ring"]
+        return self.assignments._machines["ring"]
 
     def become(self, *resources: RingResource) -> None:
         self.small.become(*resources)
 
-    async def _scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
+    async def _scan(self, sync: DrivenResource, scope: ScanScope) -> ScanResult:
         resource = sync.entry.resource.resource
         self.started.append((round(self.clock.monotonic() - self._began, 2), resource, scope))
         view, tells_drains = sync.ring.view, scope is not ScanScope.MISPLACED
         assert view is not None
         if tells_drains:
-            sync.pending_drains.begin(complete=scope is ScanScope.ALL)
+            sync.pending_drains.begin()
         await asyncio.sleep(self.takes.get(resource, 0.0))
         outcome = self.outcomes.get(resource, ScanResult())
         if isinstance(outcome, Exception):
             raise outcome
         if tells_drains:
-            sync.pending_drains.end(view.hashring)
+            sync.pending_drains.end()
         return outcome
 
-    async def _watch(self, sync: ResourceSync) -> None:
+    async def _watch(self, sync: DrivenResource) -> None:
         try:
             await asyncio.sleep(1e9)
         finally:
@@ -103,18 +103,6 @@ async def test_before_waiting_children_are_scanned_again_the_drains_of_their_own
         ("mains", ScanScope.CONTROLLED),
         ("children", ScanScope.CONTROLLED),
     ]
-
-
-@virtual_time
-async def test_owners_that_were_read_with_other_shards_are_all_read_again_before_children_that_wait() -> None:
-    scans = Scans(MAIN)
-    scans.outcomes["children"] = ScanResult(waiting=1)
-    await asyncio.sleep(0.5)
-    scans.small.shards = ("a",)
-    scans.sync.members_changed()
-    await asyncio.sleep(5.0)
-    normal = [scope for _, scope in scans.of("mains") if scope is not ScanScope.MISPLACED]
-    assert normal[:3] == [ScanScope.ALL, ScanScope.ALL, ScanScope.CONTROLLED]
 
 
 @virtual_time

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 from small_api import SmallApi
-from small_ring import SmallRing
+from small_ring import SmallRing, job_for
 
 from kubeshard.cache import Added, Deleted, Updated
 from kubeshard.core.builtin import Lease, LeaseSpec, Namespace
@@ -31,7 +31,6 @@ from kubeshard.sharder.webhook_config import in_sync, webhook_configuration
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK, CLEANED_UP, LEASES_WRITTEN, findings
-from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import (
     CLEAN_UP_FINALIZER,
     DELIVERY_ANNOTATION,
@@ -42,7 +41,6 @@ from kubeshard.sharding.names import (
     STRICT_HANDOVER_ANNOTATION,
 )
 from kubeshard.sharding.planner import Action, Decision
-from kubeshard.sharding.ring_machine import ANY_OWNER, Job
 from kubeshard.sharding.ring_resources import OwnerKind
 from kubeshard.sharding.scans import ScanScope
 from kubeshard.sharding.shard_states import Availability, ShardChange, ShardStates
@@ -326,7 +324,7 @@ class Busy:
         decision = Decision(Action.DRAIN, "b", "a", key="/Secret/default/foo")
         meta = ObjectMeta(name="foo", namespace="default")
         entry = self.sync.entry
-        self.job = Job(self.sync.of, entry, SECRET, meta, decision, ANY_OWNER)
+        self.job = job_for(self.ring, entry, SECRET, meta, decision)
 
     async def _never(self, *_: object, **__: object) -> None:
         await asyncio.sleep(1e9)
@@ -334,10 +332,9 @@ class Busy:
     def happens(self) -> None:
         """Calls everything that may still happen late."""
         of = self.sync.of
-        of.refused(self.job.entry.resource, self.job.decision)
-        of.failed(self.job, Forbidden("policy"))
-        of.assigned_late(self.job)
-        of.drained(self.job.entry.resource, self.job.decision)
+        self.sync.failed(self.job, Forbidden("policy"))
+        self.sync._assigned_late(self.job)
+        of.drain_requested(self.job.entry.resource, self.job.decision.key)
         of.request(ScanScope.ALL)
         of.members_changed()
         self.ring.metrics.add("movements", self.sync.entry.resource)
@@ -432,121 +429,64 @@ def test_a_late_deletion_of_a_former_ring_ends_no_other() -> None:
     assert not ring.ended
 
 
-def test_where_more_drains_are_pending_than_are_remembered_any_object_may_be_drained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def pending_drains(*keys: str) -> PendingDrains:
+    """A scan has read everything, and seen these."""
+    pending = PendingDrains()
+    pending.begin()
+    for key in keys:
+        pending.add(key)
+    pending.end()
+    return pending
+
+
+def test_as_long_as_nothing_could_be_read_any_object_may_be_drained() -> None:
+    pending = PendingDrains()
+    assert "key" in pending
+    pending.begin()
+    pending.end()
+    assert "key" not in pending
+    pending.failed()
+    assert "key" in pending
+
+
+def test_of_many_drains_that_are_pending_some_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "MOST_DRAINS", 3)
-    pending, hashring = PendingDrains(), HashRing(["a", "b"])
-
-    def scan(keys: list[str], *, complete: bool = True) -> None:
-        pending.begin(complete=complete)
-        for key in keys:
-            pending.draining(key)
-        pending.end(hashring)
-
-    scan(["1", "2", "3"])
-    assert [pending.unsure(key, hashring) for key in ("1", "3", "other")] == [True, True, False]
-    scan(["1", "2", "3", "4", "5"])
-    assert [pending.unsure(key, hashring) for key in ("1", "5", "other")] == [True, True, True]
-    assert len(pending) == 3
-    scan(["1"], complete=False)
-    assert pending.unsure("other", hashring), "what was not remembered is not known to have ended"
-    scan(["1"])
-    assert [pending.unsure(key, hashring) for key in ("1", "5", "other")] == [True, False, False]
+    assert len(pending_drains("1", "2", "3", "4", "5")) == 3
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("how", ["asked for outside of a scan", "seen by a scan that failed"])
-def test_a_drain_holds_back_what_its_object_controls_until_a_later_scan_has_read_everything(how: str) -> None:
-    pending, hashring = PendingDrains(), HashRing(["a", "b"])
-    pending.begin(complete=True)
-    pending.end(hashring)
-    if how == "asked for outside of a scan":
-        pending.draining("key")
-    else:
-        pending.begin(complete=False)
-        pending.draining("key")
-    assert pending.unsure("key", hashring)
-    pending.begin(complete=False)
-    assert (pending.unsure("key", hashring), len(pending)) == (True, 1)
-    pending.end(hashring)
-    assert (pending.unsure("key", hashring), len(pending)) == (False, 0)
+def test_a_drain_is_pending_until_a_later_scan_does_not_see_it(how: str) -> None:
+    pending = pending_drains()
+    if how == "seen by a scan that failed":
+        pending.begin()
+    pending.add("key")
+    pending.begin()
+    assert ("key" in pending, len(pending)) == (True, 1)
+    assert pending.end(), "it has ended"
+    assert ("key" in pending, len(pending)) == (False, 0)
 
 
 @pytest.mark.regression
 def test_a_drain_that_is_asked_for_again_during_a_scan_outlives_the_scan() -> None:
     """The object was released and came back after the last scan, and this scan did not see it."""
-    pending, hashring = PendingDrains(), HashRing(["a", "b"])
-    pending.begin(complete=True)
-    pending.draining("key")
-    pending.end(hashring)
-    pending.begin(complete=False)
-    pending.draining("key")
-    pending.end(hashring)
-    assert pending.unsure("key", hashring)
-    pending.begin(complete=False)
-    pending.end(hashring)
-    assert not pending.unsure("key", hashring)
-
-
-@pytest.mark.regression
-@pytest.mark.parametrize("seen", ["on its shard", "being drained", "by a complete scan"])
-def test_an_object_that_could_not_be_moved_holds_back_what_it_controls_until_it_is_seen(seen: str) -> None:
-    pending, hashring = PendingDrains(), HashRing(["a", "b"])
-    pending.begin(complete=True)
-    pending.not_placed("key")
-    pending.end(hashring)
-    pending.begin(complete=False)
-    pending.end(hashring)
-    assert (pending.unsure("key", hashring), len(pending)) == (True, 0)
-    if seen == "on its shard":
-        pending.placed("key")
-    elif seen == "being drained":
-        pending.draining("key")
-        pending.begin(complete=False)
-        pending.end(hashring)
-    pending.begin(complete=seen == "by a complete scan")
-    pending.end(hashring)
-    assert not pending.unsure("key", hashring)
+    pending = pending_drains("key")
+    pending.begin()
+    pending.add("key")
+    assert not pending.end()
+    assert "key" in pending
+    pending.begin()
+    assert pending.end()
+    assert "key" not in pending
 
 
 def test_a_drain_in_a_namespace_that_could_not_be_read_is_still_pending() -> None:
-    pending, hashring = PendingDrains(), HashRing(["a", "b"])
     keys = ("/Secret/one/x", "/Secret/two/y")
-    pending.begin(complete=True)
-    for key in keys:
-        pending.draining(key)
-    pending.end(hashring)
-    pending.begin(complete=True)
-    pending.end(hashring, unread={"one"})
-    assert [pending.unsure(key, hashring) for key in keys] == [True, False]
+    pending = pending_drains(*keys)
+    pending.begin()
+    pending.end({"one"})
+    assert [key in pending for key in (*keys, "/Secret/one/z")] == [True, False, True]
     assert len(pending) == 1
-
-
-def test_of_the_drains_of_a_kind_that_was_uninstalled_it_is_told_that_they_have_ended_if_it_is_back() -> None:
-    pending, hashring = PendingDrains(), HashRing(("a",))
-    pending.draining("key")
-    pending.uninstalled()
-    assert len(pending) == 0
-    assert pending.unsure("key", hashring)
-    pending.begin(complete=True)
-    assert pending.end(hashring)
-    assert not pending.unsure("key", hashring)
-    pending.begin(complete=True)
-    assert not pending.end(hashring)
-
-
-def test_a_scan_during_which_its_kind_was_uninstalled_does_not_know_all_drains() -> None:
-    """It may be served again before the scan ends, which had seen some of the drains before."""
-    pending, hashring = PendingDrains(), HashRing(("a",))
-    pending.begin(complete=True)
-    pending.draining("key")
-    pending.uninstalled()
-    pending.end(hashring)
-    assert pending.unsure("key", hashring)
-    pending.begin(complete=True)
-    assert not pending.end(hashring)
-    assert not pending.unsure("key", hashring)
 
 
 @virtual_time

@@ -18,26 +18,19 @@ from kubeshard.core.errors import Conflict, Forbidden, NotFound, Throttled, Unau
 from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.sharder.ring_controller import CLEAN_UP_CHECKED
-from kubeshard.sharding import waiting
+from kubeshard.sharding import object_job, waiting
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import TAKEN
-from kubeshard.sharding.planner import Action, plan
-from kubeshard.sharding.ring_machine import (
-    CONTROLLED_FIRST,
-    LOOKED_AT_AGAIN,
+from kubeshard.sharding.object_job import (
     TRIES_BY_VERSION,
     BackOff,
     Changed,
-    Do,
     Job,
     Known,
     MoveResult,
     Outdated,
     ProveDead,
     Read,
-    ResourceMachine,
-    RingMachine,
-    Scan,
     Step,
     Steps,
     Tell,
@@ -46,6 +39,15 @@ from kubeshard.sharding.ring_machine import (
     mark_as_taken,
     move_by_label,
     move_by_version,
+)
+from kubeshard.sharding.planner import Action, plan
+from kubeshard.sharding.ring_machine import (
+    CONTROLLED_FIRST,
+    LOOKED_AT_AGAIN,
+    Do,
+    ResourceMachine,
+    RingMachine,
+    Scan,
 )
 from kubeshard.sharding.scans import FAILED, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, SOON
@@ -111,7 +113,7 @@ class Story:
         """What a ring decides about a Secret, whatever that is."""
         view, entry = self.small.view, self.secrets.entry
         decision = plan(view, entry, TypeMeta("v1", "Secret"), meta)
-        return Job(self.ring, entry, SECRET, meta, decision, (), self.now, view)
+        return Job(self.small.ring, entry, SECRET, meta, decision, self.now, view)
 
     def released(self, name: str) -> None:
         """The watch shows that a Secret has lost its shard."""
@@ -162,18 +164,11 @@ def test_a_scan_of_what_is_controlled_follows_the_end_of_that_of_its_owners_not_
     )
 
 
-def test_before_what_is_controlled_is_scanned_its_owners_are_read_with_the_same_shards() -> None:
+def test_before_what_is_controlled_is_scanned_it_is_read_which_of_its_owners_are_being_drained() -> None:
     story = Story("a", "b")
     story.scanned(story.secrets, ScanPriority.NORMAL)
     story.nothing_runs()
     assert (story.secrets.due(), story.config_maps.due()) == ([], [])
-    assert story.scanned(story.secrets, ScanPriority.NORMAL).scope is ScanScope.ALL
-    story.secrets.pending_drains.begin(complete=True)
-    story.secrets.pending_drains.end(story.small.view.hashring)
-    story.nothing_runs()
-    assert story.config_maps.due() == [(Do.SCAN, ScanPriority.NORMAL)]
-    story.config_maps.end(ScanPriority.NORMAL)
-    assert story.config_maps.due() == []
     assert story.scanned(story.secrets, ScanPriority.NORMAL).scope is ScanScope.CONTROLLED
 
 
@@ -197,17 +192,17 @@ def test_an_object_that_loses_its_shard_is_given_to_another_one_after_a_second()
     story.released("x")
     assert story.secrets.wake_at == story.now + ASSIGNMENT_DELAY
     story.passes(ASSIGNMENT_DELAY)
-    assert story.secrets.due() == [(Do.PLACE, job)]
+    assert story.secrets.due() == [(Do.ASSIGN, job)]
 
 
-def test_an_object_that_its_shard_has_taken_back_is_looked_at_and_not_given_away() -> None:
+def test_an_object_that_its_shard_has_taken_back_is_not_given_away() -> None:
     story = Story("a", "b")
     job = story.seen("x")
     assert job is not None
     story.released("x")
     assert story.seen("x", shard="a") is None
     story.passes(ASSIGNMENT_DELAY)
-    assert story.secrets.due() == [(Do.LOOK, job)]
+    assert story.secrets.due() == []
 
 
 def test_with_one_shard_nothing_waits_because_nobody_else_can_want_it() -> None:
@@ -222,7 +217,7 @@ def test_what_is_refused_is_tried_again_and_told_if_it_lasts_and_rights_are_aske
     story = Story("a")
     job = story.seen("x")
     assert job is not None
-    story.ring.failed(job, Forbidden("a policy"))
+    story.secrets.failed(job, Forbidden("a policy"))
     assert story.secrets.due() == [(Do.ASK, None)]
     tries = 0
     while story.now < 1100.0:
@@ -231,7 +226,7 @@ def test_what_is_refused_is_tried_again_and_told_if_it_lasts_and_rights_are_aske
             if what is Do.TRY_AGAIN:
                 assert again is job
                 tries += 1
-                story.ring.failed(job, Forbidden("a policy"))
+                story.secrets.failed(job, Forbidden("a policy"))
                 story.secrets.tried(job, MoveResult.FAILED)
     assert 10 < tries < 16
     assert [str(objects) for objects in story.small.ring.report.unassigned.values()] == ["secrets default/x"]
@@ -244,27 +239,21 @@ def test_what_is_refused_is_tried_again_and_told_if_it_lasts_and_rights_are_aske
     assert story.secrets.wake_at == math.inf
 
 
-def test_while_an_object_cannot_be_given_to_a_shard_what_it_controls_stays_where_it_is() -> None:
+def test_what_may_be_controlled_by_an_object_that_is_drained_is_not_asked_about_by_each_scan() -> None:
     story = Story("a", "b")
-    owners, hashring = story.secrets.pending_drains, story.small.view.hashring
-    owners.begin(complete=True)
-    owners.end(hashring)
-    job = story.seen("x")
-    assert job is not None
-    assert job.decision.key not in story.config_maps.draining_owners
-    story.ring.failed(job, Unavailable("a brownout"))
-    assert job.decision.key in story.config_maps.draining_owners
-    story.ring.placed(job.entry.resource, job.decision)
-    assert job.decision.key not in story.config_maps.draining_owners
+    assert "/Secret/default/x" in story.config_maps.draining_owners, "its owners have not been read"
+    story.secrets.pending_drains.begin()
+    story.secrets.pending_drains.end()
+    assert "/Secret/default/x" not in story.config_maps.draining_owners
+    story.ring.drain_requested(story.secrets.entry.resource, "/Secret/default/x")
+    assert "/Secret/default/x" in story.config_maps.draining_owners
 
 
 def test_a_drain_is_followed_by_scans_of_what_its_object_controls() -> None:
     story = Story("a", "b")
     for machine in (story.secrets, story.config_maps):
         story.scanned(machine, ScanPriority.NORMAL)
-    job = story.seen("x")
-    assert job is not None
-    story.ring.drained(job.entry.resource, job.decision._replace(action=Action.DRAIN))
+    story.ring.drain_requested(story.secrets.entry.resource, "/Secret/default/x")
     waits = [m.schedule.wait(ScanPriority.NORMAL, story.now) for m in (story.config_maps, story.secrets)]
     assert waits == [1.0, 8.0]
     assert story.config_maps.owner_drains == 1
@@ -276,7 +265,7 @@ def test_an_object_that_the_webhook_missed_is_the_one_of_the_dry_runs_until_its_
     assert job is not None
     assert other is not None
     for each in (job, other):
-        story.ring.assigned_late(each)
+        story.secrets._assigned_late(each)
     for _ in range(2):
         story.passes(SOON)
         assert story.secrets.due() == [(Do.PROBE, job)]
@@ -296,7 +285,7 @@ def moved(job: Job) -> ObjectMeta:
 def test_an_object_of_a_dead_shard_is_given_to_another_one_after_a_proof_by_one_patch() -> None:
     story = Story("a", "b")
     (job,) = story.listed(story.secret("x", shard="dead"), scope=ScanScope.MISPLACED)
-    steps, result = story.does(story.ring.carry_out(job), A_PROOF, moved(job))
+    steps, result = story.does(story.secrets.carry_out(job), A_PROOF, moved(job))
     assert [type(step) for step in steps] == [ProveDead, Write]
     write = steps[-1]
     assert isinstance(write, Write)
@@ -309,9 +298,8 @@ def test_an_object_whose_shard_may_live_stays_and_is_looked_at_again_after_five_
     story.scanned(story.secrets, ScanPriority.NORMAL)
     job = story.seen("x", shard="silent")
     assert job is not None
-    (question,), result = story.does(story.secrets.place(job), None)
+    (question,), result = story.does(story.secrets.assign(job), None)
     assert (type(question), result) == (ProveDead, MoveResult.WAITING)
-    assert job.decision.key in story.config_maps.draining_owners, "another sharder may move it"
     story.passes(LOOKED_AT_AGAIN)
     assert story.scanned(story.secrets, ScanPriority.URGENT).scope is ScanScope.MISPLACED
 
@@ -322,7 +310,9 @@ def test_what_is_on_another_shard_is_drained_and_what_it_controls_waits_for_that
     assert right is not None
     wrong = "b" if right.decision.target == "a" else "a"
     (job,) = story.listed(story.secret("x", shard=wrong))
-    (write,), result = story.does(story.ring.carry_out(job), story.secret("x", 2, shard=wrong, drain="true"))
+    (write,), result = story.does(
+        story.secrets.carry_out(job), story.secret("x", 2, shard=wrong, drain="true")
+    )
     assert isinstance(write, Write)
     assert (write.patch(job), result) == (drain_by_version(job), MoveResult.DRAINED)
     assert job.decision.key in story.config_maps.draining_owners
@@ -333,7 +323,7 @@ def test_a_write_that_is_not_right_any_more_is_not_sent_and_decided_about_again(
     story = Story("a", "b")
     job = story.seen("x")
     assert job is not None
-    steps = story.ring.carry_out(job)
+    steps = story.secrets.carry_out(job)
     write = next(steps)
     assert isinstance(write, Write)
     story.given_shards("c")
@@ -350,14 +340,14 @@ def test_an_object_that_somebody_has_placed_meanwhile_is_left_alone() -> None:
     job = story.seen("x")
     assert job is not None
     known = Known(story.secret("x", 2, shard=job.decision.target), story.now)
-    steps, result = story.does(story.ring.carry_out(job), Changed(known, Conflict("somebody was faster")))
+    steps, result = story.does(story.secrets.carry_out(job), Changed(known, Conflict("somebody was faster")))
     assert (len(steps), result) == (1, MoveResult.NOTHING)
 
 
 def test_an_object_that_is_written_all_the_time_is_marked_before_it_is_taken_by_its_label() -> None:
     story = Story("a", "b")
     (job,) = story.listed(story.secret("x", shard="dead"), scope=ScanScope.MISPLACED)
-    steps, patches = story.ring.carry_out(job), list[object]()
+    steps, patches = story.secrets.carry_out(job), list[object]()
     step = next(steps)
     for version in range(2, 2 + TRIES_BY_VERSION):
         assert isinstance(step, ProveDead)
@@ -379,7 +369,7 @@ def test_what_goes_wrong_is_told_and_tried_again_and_an_object_that_is_gone_is_d
         job = story.seen(type(error).__name__)
         assert job is not None
         told = [None] if expected is MoveResult.FAILED else []
-        steps, result = story.does(story.ring.carry_out(job), error, *told)
+        steps, result = story.does(story.secrets.carry_out(job), error, *told)
         assert ([type(step) for step in steps[1:]], result) == ([Tell] * len(told), expected)
         assert job.key not in {
             key for key, ended in story.secrets.handled._ended.items() if ended == math.inf
@@ -391,7 +381,7 @@ def test_what_a_job_deals_with_is_not_written_by_a_scan_as_well() -> None:
     story = Story("a", "b")
     job = story.seen("x", shard="dead")
     assert job is not None
-    steps = story.ring.carry_out(job)
+    steps = story.secrets.carry_out(job)
     next(steps)
     assert story.listed(job.meta, scope=ScanScope.MISPLACED) == []
     steps.close()
@@ -403,7 +393,6 @@ A_PROOF: Any = SimpleNamespace(stands=lambda: True)
 STEPS = ("released", "taken back", "refused", "due", "moved", "failed", "crashed")
 
 
-@pytest.mark.parametrize("at_once", [1, 20])
 @given(
     st.lists(
         st.tuples(
@@ -413,9 +402,8 @@ STEPS = ("released", "taken back", "refused", "due", "moved", "failed", "crashed
         max_size=50,
     )
 )
-def test_whatever_happens_nothing_that_waits_is_forgotten(at_once: int, steps: list[tuple[int, str]]) -> None:
+def test_whatever_happens_nothing_that_waits_is_forgotten(steps: list[tuple[int, str]]) -> None:
     story = Story("a", "b")
-    story.ring.at_once = at_once
     under_way: dict[Key, tuple[Do, Job]] = {}
     for number, what in steps:
         story.passes(0.4)
@@ -424,21 +412,20 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(at_once: int, steps: l
         if what == "released":
             story.released(f"x{number}")
         elif what == "taken back":
-            story.secrets.delays.left(key)
+            story.secrets.delays.forget(key)
         elif what == "refused":
-            story.ring.failed(job, Unavailable("a brownout"))
+            story.secrets.failed(job, Unavailable("a brownout"))
         elif what == "due":
             under_way |= {job.key: (do, job) for do, job in story.secrets.due() if isinstance(job, Job)}
         elif key in under_way:
             do, done = under_way.pop(key)
             if do is not Do.TRY_AGAIN:
-                story.secrets._placed()
+                pass
             elif what == "failed":
-                story.ring.failed(done, Unavailable("a brownout"))
+                story.secrets.failed(done, Unavailable("a brownout"))
                 story.secrets.tried(done, MoveResult.FAILED)
             else:
                 story.secrets.tried(done, MoveResult.MOVED if what == "moved" else None)
-        assert story.secrets.placing <= at_once
     story.secrets.resume()
     story.secrets.scanning.update(ScanPriority)
     for _ in range(1000):
@@ -446,8 +433,8 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(at_once: int, steps: l
             break
         story.now = max(story.now, at)
         for do, done in story.secrets.due():
-            if isinstance(done, Job):
-                story.secrets.tried(done, MoveResult.MOVED) if do is Do.TRY_AGAIN else story.secrets._placed()
+            if isinstance(done, Job) and do is Do.TRY_AGAIN:
+                story.secrets.tried(done, MoveResult.MOVED)
     assert (len(story.secrets.delays), len(story.secrets.retries)) == (0, 0)
 
 
@@ -465,7 +452,7 @@ def test_whatever_becomes_of_its_steps_a_job_ends_and_takes_nothing_from_a_shard
 ) -> None:
     story, version, proven = Story("a", "b"), 1, False
     job = story.job(story.secret("x", shard=shard))
-    steps, result, taken = story.ring.carry_out(job, again=again), None, 0
+    steps, result, taken = story.secrets.carry_out(job, again=again), None, 0
     endless = itertools.chain(outcomes, itertools.repeat(("written", "a", True)))
     try:
         step = next(steps)
@@ -567,11 +554,11 @@ def _scans(machine: ResourceMachine, story: Story, priority: ScanPriority, resul
 def _refused(story: Story) -> list[float]:
     job = story.seen("x")
     assert job is not None
-    story.ring.failed(job, Unavailable("a brownout"))
+    story.secrets.failed(job, Unavailable("a brownout"))
 
     def again() -> None:
         story.secrets.due()
-        story.ring.failed(job, Unavailable("a brownout"))
+        story.secrets.failed(job, Unavailable("a brownout"))
         story.secrets.tried(job, MoveResult.FAILED)
 
     return [at // 1 for at in _waits(story.secrets, story, again)]
@@ -609,7 +596,7 @@ def _unread_namespace(story: Story) -> list[float]:
 def _unreached(story: Story) -> list[float]:
     job = story.seen("x")
     assert job is not None
-    story.ring.assigned_late(job)
+    story.secrets._assigned_late(job)
 
     def missed() -> None:
         story.secrets.due()
@@ -638,8 +625,6 @@ WAITS: dict[str, tuple[Callable[[Story], list[float]], list[float]]] = {
     ),
     "an object whose shard is not known to be dead": (_unproven, [3, 7, 20]),
     "an object in a namespace that is not known": (_unread_namespace, [0]),
-    "a ring whose webhook seems not to be called": (_unreached, [10, 10, 60, 60]),
-    "a ring that is being deleted": (_deleted, [5]),
     "a resource that cannot be read": (
         lambda story: _scans(story.secrets, story, NORMAL, ScanResult(failed=True)),
         [5, 10, 10, 10],
@@ -648,12 +633,14 @@ WAITS: dict[str, tuple[Callable[[Story], list[float]], list[float]]] = {
         lambda story: _scans(story.secrets, story, NORMAL, NOTHING),
         [300, 300, 300, 300],
     ),
+    "a ring whose webhook seems not to be called": (_unreached, [10, 10, 60, 60]),
+    "a ring that is being deleted": (_deleted, [5]),
 }
 
 
 @pytest.mark.parametrize("who", WAITS)
 def test_who_waits_is_looked_at_again_when_the_table_says(who: str) -> None:
-    """The table at the beginning of `sharding.waiting`; `-s` prints it."""
+    """The tables at the beginning of `sharding.object_job` and `sharding.waiting`; `-s` prints them."""
     (row,) = (line for line in ROWS if line.startswith(f"| {who} |"))
     print(row)
     how, expected = WAITS[who]
@@ -664,7 +651,12 @@ def test_each_row_of_the_table_is_tried() -> None:
     assert [row.split("|")[1].strip() for row in ROWS] == list(WAITS)
 
 
-ROWS = [line for line in (waiting.__doc__ or "").splitlines() if line.startswith("| ")][1:]
+ROWS = [
+    line
+    for room in (object_job, waiting)
+    for line in (room.__doc__ or "").splitlines()
+    if line.startswith("| ") and not line.startswith(("| who |", "| an object |"))
+]
 
 
 def test_an_object_whose_assignment_never_began_is_scanned_again_after_a_crash() -> None:
@@ -674,7 +666,7 @@ def test_an_object_whose_assignment_never_began_is_scanned_again_after_a_crash()
     assert job is not None
     story.released("x")
     story.passes(ASSIGNMENT_DELAY)
-    assert story.secrets.due() == [(Do.PLACE, job)]
+    assert story.secrets.due() == [(Do.ASSIGN, job)]
     assert story.secrets.handled.since(job.key, story.now)
     story.secrets.resume()
     assert not story.secrets.handled.since(job.key, story.now)

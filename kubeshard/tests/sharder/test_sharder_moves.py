@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from small_api import SmallApi, ok, status
-from small_ring import SmallRing, a_proof, held
+from small_ring import SmallRing, a_proof, held, job_for, ring_machine
 
 from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
 from kubeshard.core.errors import Throttled, Unauthorized
@@ -24,10 +24,11 @@ from kubeshard.sharder.moves import THROTTLING, Mover
 from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, TAKEN
+from kubeshard.sharding.object_job import TRIES, Job, Known, MoveResult
 from kubeshard.sharding.planner import Action, plan
 from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring import OnDeletion, Ring
-from kubeshard.sharding.ring_machine import TRIES, Do, Job, Known, MoveResult
+from kubeshard.sharding.ring_machine import ResourceMachine
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng, virtual_world
@@ -38,6 +39,7 @@ FOO = f"{SECRETS}/foo"
 """An object whose shard is shard-1 of shard-0, shard-1, shard-2."""
 ENTRY = RingEntry(GroupResource("", "secrets"))
 SECRET = Kind("", "v1", "Secret", "secrets")
+PLACE = ENTRY.resource, "default", "foo"
 SECRETS_ONLY = RingResource(resource="secrets")
 
 
@@ -48,7 +50,6 @@ class World:
         self.api = SmallApi()
         self.small = SmallRing("shard-0", "shard-1", "shard-2", on_deletion=on_deletion, clock=VirtualClock())
         self.ring, self.registry = self.small.ring, self.small.registry
-        self.small.sync("secrets")
         self.dead = True
         self.asked: list[str] = []
         self.since: list[float] = []
@@ -58,8 +59,9 @@ class World:
         self.mover = Mover(
             self.client, ResourceKinds(self.client), self.proofs, clock=VirtualClock(), rng=SeededRng(1)
         )
-        self._failed = self.small.ring_sync.failed
-        self.small.ring_sync.failed = self.failed  # type: ignore[method-assign]
+        self.secrets = self.small.sync("secrets")
+        self._failed = self.secrets.failed
+        self.secrets.failed = self.failed  # type: ignore[method-assign]
 
     def failed(self, job: Job, error: Exception) -> None:
         self.failures.append((job.meta.name, type(error)))
@@ -77,10 +79,15 @@ class World:
 
     def decide(self, meta: ObjectMeta) -> Job:
         decision = plan(self.small.view, ENTRY, TypeMeta("v1", "Secret"), meta)
-        return Job(self.small.ring_sync, ENTRY, SECRET, meta, decision)
+        return job_for(self.small.ring, ENTRY, SECRET, meta, decision)
 
     async def carry_out(self, job: Job, mover: Mover | None = None) -> MoveResult:
-        return await carried_out(job.sync.carry_out(job), (mover or self.mover).do)
+        machine = (
+            ResourceMachine(ring_machine(job.ring), job.entry, 300.0)
+            if job.ring is not self.ring
+            else self.secrets
+        )
+        return await carried_out(machine.carry_out(job), (mover or self.mover).do)
 
     def count(self, name: str) -> float:
         labels = {"controllerring": "ring", "group": "", "resource": "secrets"}
@@ -334,28 +341,6 @@ async def test_credentials_that_are_refused_again_are_left_to_the_retries() -> N
 
 
 @virtual_time
-async def test_children_wait_for_an_owner_without_a_shard_until_it_is_seen_that_somebody_has_given_it_one() -> (
-    None
-):
-    world = World()
-    world.api.put(SECRETS, "foo")
-    job, hashring = await world.job(), world.small.view.hashring
-    drains, key = world.small.sync("secrets").pending_drains, job.decision.key
-    drains.begin(complete=True)
-    drains.not_placed(key)
-    drains.end(hashring)
-    sync = world.small.sync("secrets")
-    handled = sync.handled
-    await carried_out(sync.steps(Do.LOOK, job), world.mover.do)
-    assert drains.unsure(key, hashring)
-    assert handled.since(job.key, -1.0) is None  # nothing was done about it: a scan that is under way does
-    world.api.relabel(FOO, **{SHARD: "shard-1"})
-    await carried_out(sync.steps(Do.LOOK, job), world.mover.do)
-    assert not drains.unsure(key, hashring)
-    assert handled.since(job.key, -1.0) is not None
-
-
-@virtual_time
 async def test_nothing_is_taken_from_a_shard_whose_end_the_ring_has_not_seen() -> None:
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
@@ -594,7 +579,7 @@ async def test_in_a_ring_that_is_being_deleted_an_object_that_nobody_controls_is
     entry = world.ring.resources.entry(GroupResource("", "secrets"))
     decision = plan(world.small.view, entry, TypeMeta("v1", "Secret"), meta)
     assert (decision.action, decision.key) == (Action.MOVE, "")
-    job = Job(world.small.ring_sync, entry, SECRET, meta, decision)
+    job = job_for(world.ring, entry, SECRET, meta, decision)
     assert await world.carry_out(job) is MoveResult.MOVED
     assert SHARD not in world.api.labels(FOO)
 
@@ -607,8 +592,8 @@ async def test_an_object_whose_resource_became_a_main_one_is_drained_and_not_mov
     world.small.become(CONTROLLED)
     meta = (await world.client.get(metadata_only(SECRET), "foo", "default")).metadata
     entry = world.ring.resources.entry(GroupResource("", "secrets"))
-    job = Job(
-        world.small.ring_sync,
+    job = job_for(
+        world.ring,
         entry,
         SECRET,
         meta,
@@ -622,7 +607,7 @@ async def test_an_object_whose_resource_became_a_main_one_is_drained_and_not_mov
 
 @pytest.mark.regression
 @virtual_time
-async def test_an_object_whose_resource_became_a_controlled_one_waits_for_a_scan_of_its_owners() -> None:
+async def test_an_object_whose_resource_became_a_controlled_one_waits_for_its_owner() -> None:
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"}, ownerReferences=[OWNER])
     job = await world.job()
@@ -667,7 +652,7 @@ class OtherRing:
     async def job(self) -> Job:
         obj = await self._world.client.get(metadata_only(SECRET), "foo", "default")
         decision = plan(self.small.view, ENTRY, TypeMeta("v1", "Secret"), obj.metadata)
-        return Job(self.small.ring_sync, ENTRY, SECRET, obj.metadata, decision)
+        return job_for(self.small.ring, ENTRY, SECRET, obj.metadata, decision)
 
 
 @virtual_time
@@ -676,7 +661,7 @@ async def test_jobs_of_several_rings_for_one_object_do_not_conflict() -> None:
     other = OtherRing(world)
     world.api.put(SECRETS, "foo")
     jobs = [await world.job(), await other.job()]
-    async with held(world.mover._locks, jobs[0].place, "a third one", Known(jobs[0].meta, 0.0)):
+    async with held(world.mover._locks, PLACE, Known(jobs[0].meta, 0.0)):
         moving = asyncio.gather(*map(world.carry_out, jobs))
         await asyncio.sleep(1.0)
     assert await moving == [MoveResult.MOVED, MoveResult.MOVED]
@@ -704,12 +689,12 @@ async def test_an_object_that_another_ring_wrote_meanwhile_needs_a_new_proof_of_
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job, clock = await world.job(), VirtualClock()
-    async with held(world.mover._locks, job.place, "other", Known(job.meta, clock.monotonic())) as lock:
+    async with held(world.mover._locks, PLACE, Known(job.meta, clock.monotonic())):
         moving = asyncio.create_task(world.carry_out(job))
         await asyncio.sleep(1.0)
         world.api.relabel(FOO, other="only")
         written = clock.monotonic()
-        lock.known = Known((await world.job()).meta, written)
+        world.mover._locks.known[PLACE] = Known((await world.job()).meta, written)
     assert await moving is MoveResult.MOVED
     assert world.since[0] < written <= world.since[1]
     assert len(world.api.writes()) == 1
@@ -727,11 +712,11 @@ async def test_an_object_that_other_rings_write_all_the_time_is_moved_in_the_end
     async def others() -> None:
         nonlocal meta
         for _ in range(TRIES + THROTTLING.tries + 1):
-            async with held(world.mover._locks, job.place, "other", Known(meta, clock.monotonic())) as lock:
+            async with held(world.mover._locks, PLACE, Known(meta, clock.monotonic())):
                 await asyncio.sleep(0.1)
                 world.api.relabel(FOO, other=str(world.api.version))
                 meta = (await world.job()).meta
-                lock.known = Known(meta, clock.monotonic())
+                world.mover._locks.known[PLACE] = Known(meta, clock.monotonic())
 
     writing = asyncio.create_task(others())
     await asyncio.sleep(0)
@@ -745,11 +730,11 @@ async def test_an_object_that_its_shard_reclaimed_while_the_job_waited_for_the_l
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job, clock = await world.job(), VirtualClock()
-    async with held(world.mover._locks, job.place, "other", Known(job.meta, clock.monotonic())) as lock:
+    async with held(world.mover._locks, PLACE, Known(job.meta, clock.monotonic())):
         moving = asyncio.create_task(world.carry_out(job))
         await asyncio.sleep(1.0)
         world.dead = False
         world.api.relabel(FOO, other="only")
-        lock.known = Known((await world.job()).meta, clock.monotonic())
+        world.mover._locks.known[PLACE] = Known((await world.job()).meta, clock.monotonic())
     assert await moving is MoveResult.WAITING
     assert world.api.writes() == []

@@ -25,10 +25,11 @@ from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
+from kubeshard.sharding.object_job import Job
 from kubeshard.sharding.planner import NOT_SHARDED
 from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring import OnDeletion, Ring
-from kubeshard.sharding.ring_machine import MANY_NAMESPACES, Job
+from kubeshard.sharding.ring_machine import MANY_NAMESPACES
 from kubeshard.sharding.ring_resources import OwnerKind
 from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, Objects

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from small_api import SmallApi, status
-from small_ring import SmallRing, small_assignments
+from small_ring import SmallRing, job_for, small_assignments
 
 from kubeshard.core.errors import Timeout
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
@@ -20,13 +20,14 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, carried_out
+from kubeshard.sharder.tasks import BoundedTaskGroup, DrivenResource, carried_out
 from kubeshard.sharding import waiting
 from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.object_job import MoveResult
 from kubeshard.sharding.planner import plan
 from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring import Ring
-from kubeshard.sharding.ring_machine import Job, MoveResult, RingMachine
+from kubeshard.sharding.ring_machine import ResourceMachine, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.scans import ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
@@ -180,7 +181,10 @@ class Refusals:
         view = of.ring.view
         assert view is not None
         decision = plan(view, ENTRY, TypeMeta("v1", "Secret"), meta)
-        return await carried_out(of.carry_out(Job(of, ENTRY, SECRET, meta, decision)), self._mover.do)
+        machine = of.resources.get(ENTRY.resource) or ResourceMachine(of, ENTRY, 300.0)
+        return await carried_out(
+            machine.carry_out(job_for(of.ring, ENTRY, SECRET, meta, decision)), self._mover.do
+        )
 
     def _ask(self, scope: ScanScope, at: float) -> None:
         self.scans.append((scope, at))
@@ -290,7 +294,7 @@ async def test_an_object_is_not_repaired_after_its_resource_left_the_ring() -> N
     w.running.cancel()
 
 
-async def _scanned(sync: ResourceSync, scope: ScanScope) -> ScanResult:
+async def _scanned(sync: DrivenResource, scope: ScanScope) -> ScanResult:
     return ScanResult()
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from small_ring import SmallRing, ring_machine
+from small_ring import SmallRing, job_for, ring_machine
 
 from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta, PartialObject
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.tasks import carried_out
+from kubeshard.sharding.object_job import Job
 from kubeshard.sharding.planner import plan
-from kubeshard.sharding.ring_machine import Do, Job
+from kubeshard.sharding.ring_machine import Do
 from kubeshard.sharding.waiting import ENOUGH, LATER, SOON
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng
@@ -48,7 +49,7 @@ class World:
         """An object was assigned late."""
         sync, meta = self.small.sync("secrets"), ObjectMeta(name=name, namespace=namespace)
         decision = plan(self.small.view, sync.entry, TypeMeta("v1", "Secret"), meta)
-        self.small.ring_sync.assigned_late(Job(sync.of, sync.entry, SECRET, meta, decision))
+        sync._assigned_late(job_for(sync.ring, sync.entry, SECRET, meta, decision))
 
     async def passes(self, seconds: float) -> None:
         """Does what becomes due meanwhile."""

@@ -169,18 +169,17 @@ def test_an_object_that_lost_its_shard_waits_a_second_however_often_it_changes_m
     delays.put(Key("default", "x"), "first", 0.0)
     delays.put(Key("default", "y"), "other", 0.5)
     delays.put(Key("default", "x"), "second", 0.9)
-    assert (delays.wake_at, delays.take(0.99, 9)) == (ASSIGNMENT_DELAY, [])
-    assert delays.take(1.5, 1) == [(Key("default", "x"), "second", False)]
-    assert delays.take(1.5, 9) == [(Key("default", "y"), "other", False)]
+    assert (delays.wake_at, delays.take(0.99)) == (ASSIGNMENT_DELAY, [])
+    assert delays.take(1.2) == ["second"]
+    assert delays.take(1.5) == ["other"]
     assert delays.wake_at == math.inf
 
 
-def test_an_object_that_has_a_shard_again_is_read_when_it_is_due() -> None:
+def test_an_object_that_has_a_shard_again_does_not_wait_any_more() -> None:
     delays = Delays[str]()
     delays.put(Key("default", "x"), "job", 0.0)
-    delays.left(Key("default", "x"))
-    assert Key("default", "x") not in delays
-    assert delays.take(1.0, 9) == [(Key("default", "x"), "job", True)]
+    delays.forget(Key("default", "x"))
+    assert (delays.take(1.0), len(delays)) == ([], 0)
 
 
 def test_a_new_object_does_not_wait() -> None:

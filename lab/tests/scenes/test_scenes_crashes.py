@@ -16,10 +16,10 @@ from kubeshard.sharder.assignments import Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.scanner import NamespaceScans, Scanner
-from kubeshard.sharder.tasks import ResourceSync
+from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharder.unassigned import _Watch
 from kubeshard.sharding.api import RingResource
-from kubeshard.sharding.ring_machine import Write
+from kubeshard.sharding.object_job import Write
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch, definition
 from kubeshard_lab.virtual_time import virtual_time
 
@@ -38,7 +38,7 @@ class Other(Thing, group="sim.example", version="v1"):
 def sync_of(args: tuple[Any, ...]) -> str:
     """The resource that a method is called for."""
     for arg in args:
-        if isinstance(arg, ResourceSync):
+        if isinstance(arg, DrivenResource):
             return arg.entry.resource.resource
         if isinstance(arg, Write):
             return arg.job.entry.resource.resource

@@ -25,10 +25,10 @@ from kubeshard.shard.label_restorer import LabelRestorer, Losses
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.shard.stale_guard import FirstRuns
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharding import ring_machine, waiting
+from kubeshard.sharding import object_job, waiting
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import drain_label, shard_label
-from kubeshard.sharding.ring_machine import Job
+from kubeshard.sharding.object_job import Job
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
 from kubeshard_lab.simulation.processes import Process
@@ -429,7 +429,7 @@ async def test_a_controlled_object_that_a_webhook_gave_to_another_shard_is_that_
         children = Owners(world, GroupResource("", "configmaps"))
         with pytest.MonkeyPatch.context() as patching:
             patching.setattr(Losses, "has", lambda *_: True)
-            patching.setattr(ring_machine, "move_by_version", as_go)
+            patching.setattr(object_job, "move_by_version", as_go)
             team.shard("s3", mode="shard")
             await team.until_settled(*SHARDS, "s3")
             await asyncio.sleep(5)

@@ -1,18 +1,18 @@
 """What the leader does for all rings: it keeps every object on the shard that the hash ring names.
 
-It follows the rings. Each resource of a ring by labels has a `ResourceSync`: one task of it does what its machine says
-is due (`sharding.ring_machine`), scans included, another one watches the objects that are unassigned. Each ring that
-says by annotation that it is shared out by ranges has a `range_coordinator`, as inside an operator, whose findings are
-in the ring's conditions; nobody writes labels for it, nor does it have a webhook (`Ring.by_ranges`).
+It follows the rings. Each resource of a ring by labels has a `DrivenResource`: one task of it does what its machine
+says is due (`sharding.ring_machine`), scans included, another one watches the objects that are unassigned. Each ring
+that says by annotation that it is shared out by ranges has a `range_coordinator`, as inside an operator, whose findings
+are in the ring's conditions; nobody writes labels for it, nor does it have a webhook (`Ring.by_ranges`).
 
-Isolation: a list that hangs, or a resource that cannot be read, blocks only its own sync, until its deadline.
+Isolation: a list that hangs, or a resource that cannot be read, blocks only its own machine, until its deadline.
 Other rings, and other resources of the same ring, do not wait for it.
 
-Limits on memory and requests: each priority of a sync has one page of one list at a time in memory, or of one list for
-each of a few namespaces, and `concurrent_moves` patches in flight. At most `AT_ONCE` scans of a priority start within
-`PATIENCE` seconds, and of one resource at most `OF_A_RESOURCE` within `PATIENCE_WITH_A_RESOURCE`; syncs that failed
-their last scan have `AT_ONCE_FAILING` separate slots, so that they do not block others. So a start with many rings
-is paced: it uses a few connections for each resource, however slow the API server becomes.
+Limits on memory and requests: each priority of a machine has one page of one list at a time in memory, or of one list
+for each of a few namespaces, and `concurrent_moves` patches in flight. At most `AT_ONCE` scans of a priority start
+within `PATIENCE` seconds, and of one resource at most `OF_A_RESOURCE` within `PATIENCE_WITH_A_RESOURCE`; machines that
+failed their last scan have `AT_ONCE_FAILING` separate slots, so that they do not block others. So a start with many
+rings is paced: it uses a few connections for each resource, however slow the API server becomes.
 
 Guaranteed: triggers that arrive during a scan lead to one scan afterwards, even if a shard left and
 returned in between; after a restore of etcd that is visible in the Leases, all objects are scanned, because their
@@ -51,7 +51,7 @@ from kubeshard.sharder.scanner import NamespaceScans, Scanner
 from kubeshard.sharder.tasks import (
     BoundedTaskGroup,
     Crashes,
-    ResourceSync,
+    DrivenResource,
     StartLimit,
     carried_out,
     supervised,
@@ -59,8 +59,9 @@ from kubeshard.sharder.tasks import (
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharding.api import SharedRanges
 from kubeshard.sharding.buckets import BUCKETS
+from kubeshard.sharding.object_job import Job
 from kubeshard.sharding.ring import Namespaces, Ring
-from kubeshard.sharding.ring_machine import Do, Job, RingMachine
+from kubeshard.sharding.ring_machine import Do, RingMachine
 from kubeshard.sharding.scans import FAILED, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
 
@@ -148,7 +149,7 @@ class _Coordinated(NamedTuple):
 
 
 class Assignments:
-    """The work of one term: the tasks of each `ResourceSync`, and of each coordinator, which last as long as `run`."""
+    """The work of one term: the tasks of each `DrivenResource` and of each coordinator, which last as long as `run`."""
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ class Assignments:
             objects, kinds, mover, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock
         )
         self._failures = OverallRate(FAILURES, burst=round(FAILURES), clock=clock)
-        self._syncs: dict[str, RingMachine[ResourceSync]] = {}
+        self._machines: dict[str, RingMachine[DrivenResource]] = {}
         self._coordinated: dict[str, _Coordinated] = {}
         self._group: asyncio.TaskGroup | None = None
         self._starting = {priority: StartLimit(AT_ONCE, PATIENCE) for priority in ScanPriority}
@@ -206,7 +207,7 @@ class Assignments:
                                 await asyncio.sleep(0)  # each has several tasks, which now begin
                     finally:  # before the tasks have ended: a task started now would not be cancelled with them
                         self._group = self._relisting = None
-                        for number, name in enumerate(tuple(self._syncs), 1):
+                        for number, name in enumerate(tuple(self._machines), 1):
                             self._stop(name)
                             if number % RINGS_A_TURN == 0:
                                 await asyncio.sleep(0)
@@ -221,15 +222,15 @@ class Assignments:
         if isinstance(delta, Updated) and labels[0] == labels[1]:
             return
         for ring in self._rings.perhaps_selecting(*labels):
-            if (sync := self._syncs.get(ring.name)) is None:
+            if (machine := self._machines.get(ring.name)) is None:
                 continue
-            sync.namespace_changed(name)
+            machine.namespace_changed(name)
             if isinstance(delta, Updated):
                 selected, selects = (ring.selects(each) for each in labels)
                 if selects != selected:
-                    sync.request(ScanScope.ALL)
+                    machine.request(ScanScope.ALL)
                 if selects > selected:
-                    for each in sync.resources.values():
+                    for each in machine.resources.values():
                         self._namespaces.scan(each, name)
         if isinstance(delta, Added):
             self._unassigned.namespace_appeared(name)
@@ -237,14 +238,18 @@ class Assignments:
     async def _request_all(self, rewound: Inbox[Key]) -> None:
         """Scans everything whenever the labels of all objects may be old."""
         while await rewound.take():
-            for sync in tuple(self._syncs.values()):
-                sync.request(ScanScope.ALL)
+            for machine in tuple(self._machines.values()):
+                machine.request(ScanScope.ALL)
                 await asyncio.sleep(0)  # each has several tasks, which now wake
 
     def _follow(self, name: str, changed: Inbox[str]) -> None:
         """The ring was added, deleted, or changed, of which its machine was told."""
         try:
-            ring, of, coordinated = self._rings.get(name), self._syncs.get(name), self._coordinated.get(name)
+            ring, of, coordinated = (
+                self._rings.get(name),
+                self._machines.get(name),
+                self._coordinated.get(name),
+            )
             if of is not None and (of.ring is not ring or ring.by_ranges):
                 self._stop(name)
             if coordinated is not None and coordinated[:2] != (ring, _ranges(ring)):
@@ -266,17 +271,15 @@ class Assignments:
             return
         if ring.view is None:
             return
-        of = self._syncs.get(ring.name)
+        of = self._machines.get(ring.name)
         if of is None:
-            of = self._syncs[ring.name] = RingMachine(
-                ring, self._backoff, at_once=self._config.concurrent_moves, probes=self._service
-            )
+            of = self._machines[ring.name] = RingMachine(ring, self._backoff, probes=self._service)
         for entry in ring.resources.entries:
             if entry.resource in of.resources:
                 continue
-            sync = ResourceSync(of, entry, self._config.sync_period, self._group)
-            sync.start(partial(self._attend, sync), "what is due")
-            sync.start(partial(self._unassigned.keep_watching, sync), "watch")
+            machine = DrivenResource(of, entry, self._config.sync_period, self._group)
+            machine.start(partial(self._attend, machine), "what is due")
+            machine.start(partial(self._unassigned.keep_watching, machine), "watch")
 
     def _begin_coordinating(self, ring: Ring, group: asyncio.TaskGroup) -> None:
         ranges = _ranges(ring)
@@ -299,58 +302,60 @@ class Assignments:
         own = ItemExponential(1.0, LONGEST_RETRY / (1 + JITTER), jitter=JITTER, rng=self._rng)
         return MaxOf(own, self._failures)
 
-    async def _attend(self, sync: ResourceSync) -> None:
-        """Does what is due. The sync limits how much that is at once."""
-        sync.resume()
+    async def _attend(self, machine: DrivenResource) -> None:
+        """Does what is due. The machine limits how much that is at once."""
+        machine.resume()
         async with BoundedTaskGroup(self._config.concurrent_moves + AT_ONCE_OF_WAITING) as tasks:
             while True:
-                for what, about in sync.due():
+                for what, about in machine.due():
                     match about:
                         case ScanPriority():
-                            await tasks.start(self._do_scan(sync, about), f"{about.value} scan of {sync}")
+                            await tasks.start(
+                                self._do_scan(machine, about), f"{about.value} scan of {machine}"
+                            )
                         case _:
-                            await tasks.start(self._do(sync, what, about))
-                await sync.attended()
+                            await tasks.start(self._do(machine, what, about))
+                await machine.attended()
 
-    async def _do(self, sync: ResourceSync, what: Do, job: Job | None) -> None:
+    async def _do(self, machine: DrivenResource, what: Do, job: Job | None) -> None:
         """A crash costs only the object that it is about, not those that are looked at beside it."""
         try:
             if job is None:
-                await self._permissions.one_refused(sync)
+                await self._permissions.one_refused(machine)
             else:
-                await carried_out(sync.steps(what, job), self._mover.do)
+                await carried_out(machine.steps(what, job), self._mover.do)
         except Exception as error:
-            sync.crashes.tell(what.name.lower().replace("_", " "), error)
-            sync.missed()
+            machine.crashes.tell(what.name.lower().replace("_", " "), error)
+            machine.missed()
 
-    async def _do_scan(self, sync: ResourceSync, priority: ScanPriority) -> None:
-        failing = sync.schedule.failing(priority)
-        of_resource = self._of_resource[priority, sync.entry.resource].slot()
+    async def _do_scan(self, machine: DrivenResource, priority: ScanPriority) -> None:
+        failing = machine.schedule.failing(priority)
+        of_resource = self._of_resource[priority, machine.entry.resource].slot()
         places = (self._failing if failing else self._starting)[priority]
         work, outcome = None, FAILED
         try:
             async with nullcontext() if failing else of_resource, places.slot():
-                if (work := sync.begin(priority)) is not None:
-                    outcome = await self._scan(sync, work)
+                if (work := machine.begin(priority)) is not None:
+                    outcome = await self._scan(machine, work)
         except Exception as error:
-            sync.crashes.tell(f"{priority.value} scan", error)
+            machine.crashes.tell(f"{priority.value} scan", error)
         finally:
-            sync.end(priority, work, outcome)
+            machine.end(priority, work, outcome)
 
     def _stop(self, name: str) -> None:
-        self._syncs.pop(name).stop()
+        self._machines.pop(name).stop()
         self._proofs.forget(name)
 
-    async def _scan(self, sync: ResourceSync, work: DueScan) -> ScanResult:
+    async def _scan(self, machine: DrivenResource, work: DueScan) -> ScanResult:
         started = self._clock.monotonic()
         if not await self._up_to_date():
             return FAILED
-        outcome = await self._scanner.scan(sync, work.scope)
+        outcome = await self._scanner.scan(machine, work.scope)
         say = _log.info if outcome.moved else _log.debug  # most scans find everything in its place
         say(
             "Scanned the objects of the ring",
-            ring=sync.ring.name,
-            resource=sync.entry.resource,
+            ring=machine.ring.name,
+            resource=machine.entry.resource,
             moved=outcome.moved,
             waiting=outcome.waiting,
             failed=outcome.failed,

@@ -26,7 +26,7 @@ from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.rings import Rings, reading
-from kubeshard.sharder.tasks import ResourceSync
+from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.ring_resources import PossibleOwners, RingResources, named_namespaces, owner_kinds
 from kubeshard.sharding.scans import ScanScope
 
@@ -184,8 +184,8 @@ _Question = tuple[GroupResource, str, str | AllNamespaces]
 
 
 class Permissions:
-    """Checks permissions with the server, at most every `ASKED_EVERY` seconds per verb and sync, or `ASKED_AGAIN` if a
-    request is refused, and records them in the report. A right that is missing is asked for until it is there;
+    """Checks permissions with the server, at most every `ASKED_EVERY` seconds per verb and machine, or `ASKED_AGAIN` if
+    a request is refused, and records them in the report. A right that is missing is asked for until it is there;
     then all objects are scanned.
     """
 
@@ -195,56 +195,56 @@ class Permissions:
         self._answers: dict[_Question, tuple[float, bool]] = {}
         """The last answers, and when they were asked for."""
         self._asking: defaultdict[_Question, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._waiting: set[ResourceSync] = set()
+        self._waiting: set[DrivenResource] = set()
         """Syncs with a missing right."""
 
-    async def check(self, sync: ResourceSync) -> None:
+    async def check(self, machine: DrivenResource) -> None:
         """Checks all verbs that the sharder needs, except the one that just worked."""
         for verb in ("get", "patch", "watch"):
-            await self._ask(sync, verb, ASKED_EVERY)
+            await self._ask(machine, verb, ASKED_EVERY)
 
-    async def refused(self, sync: ResourceSync, verb: str) -> None:
+    async def refused(self, machine: DrivenResource, verb: str) -> None:
         """A request was forbidden: checks whether the verb is."""
-        await self._ask(sync, verb, ASKED_AGAIN)
+        await self._ask(machine, verb, ASKED_AGAIN)
 
-    async def one_refused(self, sync: ResourceSync) -> None:
+    async def one_refused(self, machine: DrivenResource) -> None:
         """An object could not be read or written: checks whether that is so for all of them."""
         for verb in ("get", "patch"):  # what moving an object needs
-            await self.refused(sync, verb)
+            await self.refused(machine, verb)
 
-    async def _ask(self, sync: ResourceSync, verb: str, every: float) -> None:
-        now, resource = self._clock.monotonic(), sync.entry.resource
-        if now - sync.asked.get(verb, -math.inf) < every:
+    async def _ask(self, machine: DrivenResource, verb: str, every: float) -> None:
+        now, resource = self._clock.monotonic(), machine.entry.resource
+        if now - machine.asked.get(verb, -math.inf) < every:
             return
-        sync.asked[verb] = now
+        machine.asked[verb] = now
         try:
-            missing = await self._missing(sync, verb)
+            missing = await self._missing(machine, verb)
         except ApiError:
             return
-        if sync.open:
-            sync.ring.report.permitted(
+        if machine.open:
+            machine.ring.report.permitted(
                 resource, verb, not missing, in_=tuple(n for n in missing if n is not ALL)
             )
-            if missing and sync not in self._waiting:
-                sync.start(partial(self._wait_for_rights, sync), "missing rights")
+            if missing and machine not in self._waiting:
+                machine.start(partial(self._wait_for_rights, machine), "missing rights")
 
-    def granted(self, sync: ResourceSync, verb: str) -> None:
+    def granted(self, machine: DrivenResource, verb: str) -> None:
         """A request succeeded."""
-        sync.asked.pop(verb, None)
-        sync.ring.report.permitted(sync.entry.resource, verb, True)
+        machine.asked.pop(verb, None)
+        machine.ring.report.permitted(machine.entry.resource, verb, True)
 
-    async def everywhere(self, sync: ResourceSync, verb: str) -> bool:
+    async def everywhere(self, machine: DrivenResource, verb: str) -> bool:
         """Whether it is allowed in all namespaces; True if that is not known."""
         try:
-            return await self._allowed(sync.entry.resource, verb, ALL)
+            return await self._allowed(machine.entry.resource, verb, ALL)
         except ApiError:
             return True
 
-    async def _missing(self, sync: ResourceSync, verb: str) -> Sequence[str | AllNamespaces]:
+    async def _missing(self, machine: DrivenResource, verb: str) -> Sequence[str | AllNamespaces]:
         """Where the ring needs it, and it is not allowed: for a ring that names its namespaces, in these. All of them
         may be read and written one by one, few of them listed and watched. Raises ApiError.
         """
-        resource, ring = sync.entry.resource, sync.ring
+        resource, ring = machine.entry.resource, machine.ring
         places: Sequence[str | AllNamespaces] = (ALL,)
         if await self._allowed(resource, verb, ALL):
             return ()
@@ -265,14 +265,14 @@ class Permissions:
                 self._answers[what] = asked, allowed
             return allowed
 
-    async def _wait_for_rights(self, sync: ResourceSync) -> None:
-        self._waiting.add(sync)
+    async def _wait_for_rights(self, machine: DrivenResource) -> None:
+        self._waiting.add(machine)
         try:
-            while missing := tuple(sync.ring.report.missing_verbs.get(sync.entry.resource, ())):
+            while missing := tuple(machine.ring.report.missing_verbs.get(machine.entry.resource, ())):
                 await asyncio.sleep(ASKED_AGAIN)
                 for verb in missing:
-                    sync.asked.pop(verb, None)
-                    await self.refused(sync, verb)
-            sync.request(ScanScope.ALL, self._clock.monotonic())
+                    machine.asked.pop(verb, None)
+                    await self.refused(machine, verb)
+            machine.request(ScanScope.ALL, self._clock.monotonic())
         finally:
-            self._waiting.discard(sync)
+            self._waiting.discard(machine)

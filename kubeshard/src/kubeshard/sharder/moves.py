@@ -1,4 +1,4 @@
-"""Writes single objects for `ring_machine`, which decides: one compare-and-swap patch per object.
+"""Writes single objects for `object_job`, which decides: one compare-and-swap patch per object.
 
 Guaranteed: a write is checked just before each request, and there is no wait between the two: this module waits for
 its turn, and backs off from a server that throttles, before it asks for a proof or an owner, and the machine decides
@@ -32,9 +32,7 @@ from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.lease_observer import DeadShardProofs
 from kubeshard.sharder.owners import OwnerReads, read_metadata
-from kubeshard.sharding.planner import Action
-from kubeshard.sharding.proofs import Proof
-from kubeshard.sharding.ring_machine import (
+from kubeshard.sharding.object_job import (
     BACK_OFFS,
     AskOwner,
     BackOff,
@@ -50,94 +48,49 @@ from kubeshard.sharding.ring_machine import (
     Tell,
     Write,
 )
-
-
-class ObjectLock:
-    """The lock of one object."""
-
-    __slots__ = ("_queue", "_waiting", "known")
-
-    def __init__(self, known: Known) -> None:
-        self.known = known
-        """The newest state. Set it after each write and each read under the lock: after a restore it may be older."""
-        self._queue: deque[tuple[Hashable, asyncio.Future[None]]] | None = None  # most objects never have one
-        self._waiting: set[Hashable] | None = None
-
-    @property
-    def awaited(self) -> bool:
-        """Whether another job waits for it."""
-        return bool(self._queue)
-
-    def waits(self, who: Hashable) -> bool:
-        """Whether such a job waits for it. It will go on from what is `known` then: another one is needless."""
-        return self._waiting is not None and who in self._waiting
-
-    def learn(self, known: Known) -> None:
-        """A job has read this state."""
-        if known.newer_than(self.known.meta):
-            self.known = known
-
-    def _enter(self, who: Hashable) -> asyncio.Future[None]:
-        """The future is done when the lock is held."""
-        if self._queue is None or self._waiting is None:
-            self._queue, self._waiting = deque(), set()
-        future = asyncio.get_running_loop().create_future()
-        self._queue.append((who, future))
-        self._waiting.add(who)
-        return future
-
-    def _pass_on(self) -> bool:
-        """Whether there is a next one, which holds the lock now."""
-        while self._queue and self._waiting is not None:
-            who, future = self._queue.popleft()
-            self._waiting.discard(who)
-            if not future.done():  # else it was cancelled
-                future.set_result(None)
-                return True
-        return False
+from kubeshard.sharding.planner import Action
+from kubeshard.sharding.proofs import Proof
 
 
 class ObjectLocks:
-    """The locks at all objects. `place` is an object, `who` a ring and what else distinguishes its jobs.
-
-    Most objects are written by one job at a time. For that one there is no `ObjectLock`, only what it has read; the
-    next one that comes makes the lock.
-    """
+    """The locks at all objects that are being written."""
 
     def __init__(self) -> None:
-        self._alone: dict[Hashable, tuple[ObjectMeta, float]] = {}
-        self.contended: dict[Hashable, ObjectLock] = {}
-        """The locks of objects that are being written, and for which another job has come."""
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
+        self.known: dict[Hashable, Known] = {}
+        """The newest state of each locked object. Set it after each write and each read under the lock: after a restore
+        it may be older.
+        """
 
-    def take(self, place: Hashable, meta: ObjectMeta, read: float) -> bool:
-        """Takes the lock, if nobody has it; returns whether it did. The job has read this state then."""
-        if place in self._alone or place in self.contended:
-            return False
-        self._alone[place] = meta, read
-        return True
+    def awaited(self, place: Hashable) -> bool:
+        """Whether another job waits for the lock."""
+        return bool(self._waiting[place])
 
-    async def wait(self, place: Hashable, who: Hashable, known: Known) -> ObjectLock:
+    async def enter(self, place: Hashable, known: Known) -> None:
         """Takes the lock when those before have left. `known`: the state that the job has read."""
-        lock = self.contended.get(place)
-        if lock is None:
-            alone = self._alone.pop(place, None)
-            lock = self.contended[place] = ObjectLock(Known(*alone) if alone is not None else known)
-            if alone is None:
-                return lock
-        lock.learn(known)
-        future = lock._enter(who)
+        if (waiting := self._waiting.get(place)) is None:
+            self._waiting[place], self.known[place] = deque(), known
+            return
+        if known.newer_than(self.known[place].meta):
+            self.known[place] = known
+        future = asyncio.get_running_loop().create_future()
+        waiting.append(future)
         try:
             await future
         except asyncio.CancelledError:
             if not future.cancelled():  # it held the lock
                 self.leave(place)
             raise
-        return lock
 
     def leave(self, place: Hashable) -> None:
         """Gives the lock to the next one."""
-        if self._alone.pop(place, None) is None and not self.contended[place]._pass_on():
-            del self.contended[place]
+        waiting = self._waiting[place]
+        while waiting:
+            future = waiting.popleft()
+            if not future.done():  # else it was cancelled
+                future.set_result(None)
+                return
+        del self._waiting[place], self.known[place]
 
 
 PATCH_TIMEOUT = 5.0
@@ -179,7 +132,7 @@ class Mover:
             case Read(job):
                 return self._read(job)
             case LookUp(job):
-                return job.sync.ring.look_up(job.entry, job.meta)
+                return job.ring.look_up(job.entry, job.meta)
             case DryRun(job, patch):
                 return self._dry_run(job, patch)
             case BackOff(times, error):
@@ -188,12 +141,10 @@ class Mover:
                 return _tell(step)
 
     async def _prove(self, job: Job) -> Proof | None:
-        assert job.read is not None
         await self._writes.turn()
-        return await self._proofs.proven(job.sync.ring, job.decision.source, job.read)
+        return await self._proofs.proven(job.ring, job.decision.source, job.read)
 
     async def _ask_owner(self, job: Job) -> str | None:
-        assert job.view is not None
         await self._writes.turn()
         label = job.view.shard_label
         return await self._owners.shard(job.entry.owners, job.meta, job.decision.key, label)
@@ -211,24 +162,17 @@ class Mover:
     async def _read(self, job: Job) -> Known:
         return Known(await read_metadata(self._client, job.kind, job.key), self._clock.monotonic())
 
-    async def _write(self, write: Write) -> ObjectMeta | Changed | None:
+    async def _write(self, write: Write) -> ObjectMeta | Changed:
         """Sends the patch while the object is locked, for the newest state if that leads to the same decision."""
         job, locks = write.job, self._locks
-        place = job.place
-        if locks.contended and (lock := locks.contended.get(place)) is not None and lock.waits(job.who):
-            lock.learn(job.known)
-            return None
+        place = job.entry.resource, job.meta.namespace, job.meta.name
         if not write.at_once:
             await self._writes.turn()
-        assert job.read is not None
-        if locks.take(place, job.meta, job.read):
-            lock = None
-        else:
-            lock = await locks.wait(place, job.who, job.known)
+        await locks.enter(place, Known(job.meta, job.read))
         try:
-            if lock is not None and lock.known.newer_than(job.meta):
-                if (newer := write.of(lock.known)) is None:
-                    return Changed(lock.known)
+            if (known := locks.known[place]).meta is not job.meta and known.newer_than(job.meta):
+                if (newer := write.of(known)) is None:
+                    return Changed(known)
                 write, job = newer, newer.job
             form, name, namespace = metadata_only(job.kind), job.meta.name, job.meta.namespace
             patch = write.patch(job)
@@ -239,12 +183,10 @@ class Mover:
             except NotOurs:
                 raise
             except (Conflict, PatchTestFailed) as conflict:
-                known = await self._read(job)
-                if (lock := locks.contended.get(place)) is not None:
-                    lock.known = known
+                known = locks.known[place] = await self._read(job)
                 return Changed(known, conflict)
-            if (lock := locks.contended.get(place)) is not None and lock.awaited:
-                lock.known = Known(answer.metadata, self._clock.monotonic())
+            if locks.awaited(place):
+                locks.known[place] = Known(answer.metadata, self._clock.monotonic())
             return answer.metadata
         finally:
             locks.leave(place)
@@ -253,7 +195,7 @@ class Mover:
 async def _tell(refusal: Tell) -> None:
     job, error, before = refusal
     resource = job.entry.resource
-    fields = {"ring": job.sync.ring.name, **({"failures_before": before} if before else {})}
+    fields = {"ring": job.ring.name, **({"failures_before": before} if before else {})}
     if before is not None and not isinstance(error, ApiError):
         where = {"resource": resource, "object": str(job.key)}
         _log.crash("Moving an object crashed; it is tried again", error, **where, **fields)

@@ -1,5 +1,4 @@
-"""Lists of the objects of one resource of a ring, about which its machine decides (`Scan` of `ring_machine`). A scan is
-about the whole resource, or about namespaces that a ring begins to select.
+"""Lists of the objects of one resource of a ring, about which its machine decides (`Scan` of `ring_machine`).
 
 Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it is at that moment. A
 scan ends after `STALLED` seconds without progress. A resource that cannot be found or read is reported, and does not
@@ -40,10 +39,11 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.tasks import BoundedTaskGroup, ResourceSync, StartLimit, carried_out
+from kubeshard.sharder.tasks import BoundedTaskGroup, DrivenResource, StartLimit, carried_out
 from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.object_job import Job, LookUp
 from kubeshard.sharding.planner import Action
-from kubeshard.sharding.ring_machine import Job, LookUp, Reading, Scan
+from kubeshard.sharding.ring_machine import Reading, Scan
 from kubeshard.sharding.scans import ScanResult, ScanScope
 
 STALLED = 120.0
@@ -77,18 +77,18 @@ class Scanner:
         self._concurrent_moves = concurrent_moves
         self._clock = clock
 
-    async def scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
+    async def scan(self, machine: DrivenResource, scope: ScanScope) -> ScanResult:
         """One scan. Does not raise ApiErrors: a failed read is reported, and sets `failed` in the outcome."""
-        scan = Scan(sync, scope)
+        scan = Scan(machine, scope)
         error = await self._scanned(scan)
         gone = isinstance(error, KindNotServed)
         if problem := scan.ends(error, gone=gone):
-            await self._could_not_read(sync, problem)
+            await self._could_not_read(machine, problem)
         else:
-            sync.ring.report.resolved(sync.entry.resource)
-            self._permissions.granted(sync, "list")
+            machine.ring.report.resolved(machine.entry.resource)
+            self._permissions.granted(machine, "list")
             if scope is ScanScope.ALL:
-                await self._permissions.check(sync)
+                await self._permissions.check(machine)
         return scan.result(error, gone=gone)
 
     async def _scanned(self, scan: Scan) -> ApiError | None:
@@ -176,11 +176,11 @@ class Scanner:
         if at is None or at - now < 0.9 * STALLED:
             limit.reschedule(now + STALLED)
 
-    async def _could_not_read(self, sync: ResourceSync, error: ApiError) -> None:
-        ring, resource = sync.ring, sync.entry.resource
+    async def _could_not_read(self, machine: DrivenResource, error: ApiError) -> None:
+        ring, resource = machine.ring, machine.entry.resource
         if isinstance(error, Forbidden):
-            await self._permissions.refused(sync, "list")
-            told = sync.of.to_log(resource, "list", error) is not None
+            await self._permissions.refused(machine, "list")
+            told = machine.of.to_log(resource, "list", error) is not None
             (_log.warning if told else _log.debug)(f"error listing {resource}", ring=ring.name, error=error)
         else:
             _log.debug(
@@ -217,50 +217,52 @@ class NamespaceScans:
         self._mover = mover
         self._concurrent_moves = concurrent_moves
         self._starting = StartLimit(RINGS_AT_ONCE, RINGS_PATIENCE)
-        self._new = WeakKeyDictionary[ResourceSync, set[str]]()
+        self._new = WeakKeyDictionary[DrivenResource, set[str]]()
         """The namespaces that are left to scan, while a task does that."""
 
-    def scan(self, sync: ResourceSync, namespace: str) -> None:
+    def scan(self, machine: DrivenResource, namespace: str) -> None:
         """The ring selects this namespace now."""
-        if sync in self._new:
-            self._new[sync].add(namespace)
+        if machine in self._new:
+            self._new[machine].add(namespace)
         else:
-            self._new[sync] = {namespace}
-            sync.start(partial(self._scan, sync), "scan new namespaces")
+            self._new[machine] = {namespace}
+            machine.start(partial(self._scan, machine), "scan new namespaces")
 
-    async def _scan(self, sync: ResourceSync) -> None:
+    async def _scan(self, machine: DrivenResource) -> None:
         """Scans what has appeared, and what appears meanwhile, until nothing is left."""
         await asyncio.sleep(TOGETHER)
-        while namespaces := self._new[sync]:
-            self._new[sync] = set()
-            await self._scan_together(sync, namespaces)
+        while namespaces := self._new[machine]:
+            self._new[machine] = set()
+            await self._scan_together(machine, namespaces)
             await asyncio.sleep(TOGETHER)
-        del self._new[sync]
+        del self._new[machine]
 
-    async def _scan_together(self, sync: ResourceSync, namespaces: set[str]) -> None:
+    async def _scan_together(self, machine: DrivenResource, namespaces: set[str]) -> None:
         try:
-            kind = await self._kinds.kind(sync.entry.resource)
+            kind = await self._kinds.kind(machine.entry.resource)
             if not kind.namespaced:
                 return
             some: Iterable[str | AllNamespaces] = sorted(namespaces)
             for namespace in some if len(namespaces) <= NAMESPACES_AT_ONCE else [ALL]:
                 async with self._starting.slot():
-                    await self._scan_namespace(sync, kind, namespace)
+                    await self._scan_namespace(machine, kind, namespace)
         except Exception as error:
-            sync.missed()
+            machine.missed()
             if not isinstance(error, ApiError):
                 raise
-            where = {"ring": sync.ring.name, "resource": sync.entry.resource}
+            where = {"ring": machine.ring.name, "resource": machine.entry.resource}
             _log.debug("Cannot scan new namespaces", **where, error=error)
 
-    async def _scan_namespace(self, sync: ResourceSync, kind: Kind, namespace: str | AllNamespaces) -> None:
+    async def _scan_namespace(
+        self, machine: DrivenResource, kind: Kind, namespace: str | AllNamespaces
+    ) -> None:
         objects = self._client.list(
             metadata_only(kind),
             namespace,
-            label_selector=Selector.absent(shard_label(sync.ring.name)),
+            label_selector=Selector.absent(shard_label(machine.ring.name)),
             on_restart=lambda: None,  # deciding twice on an object is harmless
         )
         async with BoundedTaskGroup(self._concurrent_moves) as tasks:
             async for obj in objects:
-                if (job := sync.seen(kind, obj.metadata, changed=False)) is not None:
-                    await tasks.start(carried_out(sync.place(job), self._mover.do))
+                if (job := machine.seen(kind, obj.metadata, changed=False)) is not None:
+                    await tasks.start(carried_out(machine.assign(job), self._mover.do))

@@ -1,6 +1,6 @@
 """How tasks run here: a bounded number of jobs of one producer, places for blocks that start, work that must not end,
-and must not end others, commands of a machine, and all of this for one resource of a ring (`ResourceSync`), whose rules
-`ring_machine` has.
+and must not end others, commands of a machine, and all of this for one resource of a ring (`DrivenResource`), whose
+rules `ring_machine` has.
 
     async with BoundedTaskGroup(100) as tasks:
         async for item in items:
@@ -229,12 +229,12 @@ def _place(error: BaseException) -> str:
 SHORTEST_WAIT = 0.01
 
 
-class ResourceSync(ResourceMachine):
+class DrivenResource(ResourceMachine):
     """One resource of a ring, while this process leads. Its tasks run in `group`."""
 
     def __init__(
         self,
-        of: RingMachine[ResourceSync],
+        of: RingMachine[DrivenResource],
         entry: RingEntry,
         sync_period: float,
         group: asyncio.TaskGroup | None = None,
@@ -248,7 +248,7 @@ class ResourceSync(ResourceMachine):
         self.crashes = Crashes(ring.metrics, ring.clock, where, ring=ring.name, resource=where)
 
     def start(self, work: Callable[[], Awaitable[None]], what: str) -> None:
-        """Starts a task that ends with the sync. A crash costs only this work, which starts again (`supervised`)."""
+        """Starts a task that ends with the machine. A crash costs only this work, which starts again (`supervised`)."""
         if not self.open or self._group is None:
             return
         task = self._group.create_task(supervised(work, what, self.crashes), name=f"{what} of {self}")

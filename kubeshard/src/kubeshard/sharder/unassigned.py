@@ -52,14 +52,14 @@ from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
-from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, ResourceSync, carried_out, supervised
+from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, DrivenResource, carried_out, supervised
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.scans import ScanScope
 from kubeshard.sharding.waiting import SkippedNamespaces
 
 APART = 8
 """Rings that each watch the same resource on their own; more share a watch."""
-SYNCS_A_TURN = 100
+MACHINES_A_TURN = 100
 """Rings that one event, or several events together, may concern before other tasks get their turn."""
 REMEMBERED = 100_000
 """The total of rings per namespace that are remembered for a shared watch."""
@@ -68,7 +68,7 @@ _log = get_logger("kubeshard.sharder")
 
 
 class UnassignedWatches:
-    """Watches for one sync, or for all syncs of a resource, as long as these are open."""
+    """Watches for one machine, or for all machines of a resource, as long as these are open."""
 
     def __init__(
         self,
@@ -92,72 +92,72 @@ class UnassignedWatches:
         self._namespaces = namespaces
         self._resources: dict[GroupResource, _Resource] = {}
 
-    async def keep_watching(self, sync: ResourceSync) -> None:
+    async def keep_watching(self, machine: DrivenResource) -> None:
         """Watches until cancelled."""
-        name = sync.entry.resource
+        name = machine.entry.resource
         if (resource := self._resources.get(name)) is None:
             resource = self._resources[name] = _Resource(name, self)
-        resource.join(sync)
+        resource.join(machine)
         try:
             await asyncio.sleep(0)  # the others that start now join too
             while True:
-                named = bool(sync.ring.named)
+                named = bool(machine.ring.named)
                 if not resource.crowded:
                     async with _until_told(resource.apart):
-                        await self._keep_apart(resource, sync)
-                    sync.missed()
-                elif named and not await self.permissions.everywhere(sync, "watch"):
-                    await self._keep_apart(resource, sync)
+                        await self._keep_apart(resource, machine)
+                    machine.missed()
+                elif named and not await self.permissions.everywhere(machine, "watch"):
+                    await self._keep_apart(resource, machine)
                 else:
                     async with _until_told(resource.refused if named else []):
-                        await self._share(resource, sync)
-                    sync.missed()
+                        await self._share(resource, machine)
+                    machine.missed()
         finally:
-            resource.leave(sync)
-            if not resource.syncs:
+            resource.leave(machine)
+            if not resource.machines:
                 self._resources.pop(name, None)
 
     def namespace_appeared(self, namespace: str) -> None:
         """A namespace has become known: looks for objects in it that were skipped."""
         for resource in self._resources.values():
             skipped = resource.skipped_namespaces.take(namespace)
-            for sync in resource.perhaps_selecting(resource.syncs, namespace):
-                view = sync.ring.view if skipped or sync.narrow else None
+            for machine in resource.perhaps_selecting(resource.machines, namespace):
+                view = machine.ring.view if skipped or machine.narrow else None
                 if view is not None and view.selects(namespace):
-                    self._namespaces.scan(sync, namespace)
+                    self._namespaces.scan(machine, namespace)
 
-    async def _keep_apart(self, resource: _Resource, sync: ResourceSync) -> None:
-        """Keeps the sync's own watches until cancelled: one for each namespace that the ring names, or one for all."""
+    async def _keep_apart(self, resource: _Resource, machine: DrivenResource) -> None:
+        """Keeps its own watches until cancelled: one for each namespace that the ring names, or one for all."""
         watching: dict[str | AllNamespaces, tuple[_Watch, asyncio.Task[None]]] = {}
         async with asyncio.TaskGroup() as group:
             while True:
                 places: Iterable[str | AllNamespaces] = (ALL,)
-                if sync.ring.named and (await self.kinds.eventually(sync.entry.resource)).namespaced:
-                    places = sync.ring.named_and_selected()
+                if machine.ring.named and (await self.kinds.eventually(machine.entry.resource)).namespaced:
+                    places = machine.ring.named_and_selected()
                 for place in watching.keys() - places:
                     watching.pop(place)[1].cancel()
-                unassigned = sync.watched
+                unassigned = machine.watched
                 for watch, _ in watching.values():
                     watch.select(unassigned)
                 for place in places:
                     if place not in watching:
-                        watch = _Watch(self, resource, {sync: None}, unassigned, place)
-                        watching[place] = watch, group.create_task(watch.run(), name=f"watch of {sync}")
-                await sync.changed()
+                        watch = _Watch(self, resource, {machine: None}, unassigned, place)
+                        watching[place] = watch, group.create_task(watch.run(), name=f"watch of {machine}")
+                await machine.changed()
 
-    async def _share(self, resource: _Resource, sync: ResourceSync) -> None:
+    async def _share(self, resource: _Resource, machine: DrivenResource) -> None:
         """Takes part in the shared watch until cancelled."""
-        resource.share(sync)
+        resource.share(machine)
         try:
             if resource.shared is None:
                 resource.shared = asyncio.create_task(
-                    self._keep_shared(resource), name=f"watch of {sync.entry.resource}"
+                    self._keep_shared(resource), name=f"watch of {machine.entry.resource}"
                 )
             await asyncio.wait([resource.shared])
             resource.shared.result()
         finally:
-            resource.unshare(sync)
-            if not resource.watch.syncs and (shared := resource.shared) is not None:
+            resource.unshare(machine)
+            if not resource.watch.machines and (shared := resource.shared) is not None:
                 resource.shared = None
                 shared.cancel()
                 await asyncio.wait([shared])
@@ -168,44 +168,44 @@ class UnassignedWatches:
 
 
 class _Resource:
-    """The syncs of one resource, and how they watch."""
+    """The machines of one resource, and how they watch."""
 
     def __init__(self, name: GroupResource, watches: UnassignedWatches) -> None:
         self.name = name
-        self.syncs: dict[ResourceSync, None] = {}
+        self.machines: dict[DrivenResource, None] = {}
         self.skipped_namespaces = SkippedNamespaces()
         self.crowded = False
-        """Whether there have been too many syncs for a watch each. Remains true."""
+        """Whether there have been too many machines for a watch each. Remains true."""
         self.shared: asyncio.Task[None] | None = None
-        """Keeps the shared watch. Not a task of one sync, because its moves are those of all."""
+        """Keeps the shared watch. Not a task of one machine, because its moves are those of all."""
         self.apart: list[asyncio.Timeout] = []
         """To be told when there are too many."""
         self.refused: list[asyncio.Timeout] = []
         """To be told when the shared watch is not allowed."""
         self._rings = watches.rings
-        self._by_ring: dict[Ring, ResourceSync] = {}
-        self._sharing: dict[ResourceSync, None] = {}
+        self._by_ring: dict[Ring, DrivenResource] = {}
+        self._sharing: dict[DrivenResource, None] = {}
         self.watch = _Watch(watches, self, self._sharing)
 
-    def join(self, sync: ResourceSync) -> None:
-        sync.skipped_namespaces = self.skipped_namespaces
-        self.syncs[sync] = None
-        self._by_ring[sync.ring] = sync
-        if not self.crowded and sum(len(each.ring.named) or 1 for each in self.syncs) > APART:
+    def join(self, machine: DrivenResource) -> None:
+        machine.skipped_namespaces = self.skipped_namespaces
+        self.machines[machine] = None
+        self._by_ring[machine.ring] = machine
+        if not self.crowded and sum(len(each.ring.named) or 1 for each in self.machines) > APART:
             self.crowded = True
             _tell(self.apart)
 
-    def leave(self, sync: ResourceSync) -> None:
-        del self.syncs[sync]
-        if self._by_ring[sync.ring] is sync:  # else another one has begun already
-            del self._by_ring[sync.ring]
+    def leave(self, machine: DrivenResource) -> None:
+        del self.machines[machine]
+        if self._by_ring[machine.ring] is machine:  # else another one has begun already
+            del self._by_ring[machine.ring]
 
-    def share(self, sync: ResourceSync) -> None:
-        self._sharing[sync] = None
+    def share(self, machine: DrivenResource) -> None:
+        self._sharing[machine] = None
         self.watch.forget()
 
-    def unshare(self, sync: ResourceSync) -> None:
-        del self._sharing[sync]
+    def unshare(self, machine: DrivenResource) -> None:
+        del self._sharing[machine]
         self.watch.forget()
 
     def labels_of(self, namespace: str) -> Mapping[str, str] | None:
@@ -213,25 +213,27 @@ class _Resource:
         known = self._rings.inputs.namespaces.get(namespace) if namespace else None
         return None if known is None else known.metadata.labels or {}
 
-    def perhaps_selecting(self, syncs: Container[ResourceSync], namespace: str) -> Sequence[ResourceSync]:
-        """Those of the syncs whose ring may select the namespace."""
+    def perhaps_selecting(
+        self, machines: Container[DrivenResource], namespace: str
+    ) -> Sequence[DrivenResource]:
+        """Those of the machines whose ring may select the namespace."""
         rings = self._rings.perhaps_selecting(self.labels_of(namespace)) if namespace else self._rings
         found = (self._by_ring.get(ring) for ring in rings)
-        return [sync for sync in found if sync is not None and sync in syncs]
+        return [machine for machine in found if machine is not None and machine in machines]
 
 
 class _Watch(Sink[PartialObject, Entries[PartialObject]]):
-    """One watch, and whom it is for. `selector`: None if it is for several syncs."""
+    """One watch, and whom it is for. `selector`: None if it is for several machines."""
 
     def __init__(
         self,
         of: UnassignedWatches,
         resource: _Resource,
-        syncs: Mapping[ResourceSync, None],
+        machines: Mapping[DrivenResource, None],
         selector: Selector | None = None,
         place: str | AllNamespaces = ALL,
     ) -> None:
-        self.syncs = syncs
+        self.machines = machines
         self._of = of
         self._resource = resource
         self._selector = selector
@@ -244,16 +246,16 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
         """The resource's, as of the last request."""
         self._tasks: BoundedTaskGroup | None = None
         """The moves, while it runs."""
-        self._late: Sequence[ResourceSync] = ()
+        self._late: Sequence[DrivenResource] = ()
         """For which nothing else reads what the watch may have missed."""
         self._listing = False
         """Whether what is received existed before, as opposed to having changed."""
         self._worked = 0
-        """How many syncs were considered since other tasks had their turn."""
-        self._by_namespace: dict[str, tuple[Mapping[str, str] | None, Sequence[ResourceSync]]] = {}
-        """The syncs whose ring selects a namespace with these labels, for a shared watch."""
+        """How many machines were considered since other tasks had their turn."""
+        self._by_namespace: dict[str, tuple[Mapping[str, str] | None, Sequence[DrivenResource]]] = {}
+        """The machines whose ring selects a namespace with these labels, for a shared watch."""
         self._remembered = 0
-        """The number of these syncs, in total."""
+        """The number of these machines, in total."""
         self._selections = -1
         """The value of `Rings.selections` that this is based on."""
 
@@ -281,15 +283,15 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
     def _log_of(self) -> dict[str, object]:
         resource = self._resource.name
         if self._selector is None:
-            return {"rings": len(self.syncs), "resource": resource}
+            return {"rings": len(self.machines), "resource": resource}
         where = {} if self._place is ALL else {"namespace": self._place}
-        return {"ring": next(iter(self.syncs)).ring.name, "resource": resource, **where}
+        return {"ring": next(iter(self.machines)).ring.name, "resource": resource, **where}
 
     # What the reflector reports
 
     def begin(self, part: str, /) -> Entries[PartialObject] | None:
         """Deals with what may have been missed. None: not all objects have to be listed."""
-        self._late = [sync for sync in self.syncs if not (self._scanned or sync.scans_all_soon)]
+        self._late = [machine for machine in self.machines if not (self._scanned or machine.scans_all_soon)]
         self._listing = True
         return self if len(self._late) > APART else None
 
@@ -297,16 +299,16 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
         """It is known where to watch from."""
         self._listing = self._scanned = False
         if len(self._late) <= APART:
-            for sync in self._late:
-                sync.request(ScanScope.MISPLACED, self._of.clock.monotonic())
+            for machine in self._late:
+                machine.request(ScanScope.MISPLACED, self._of.clock.monotonic())
 
     def opened(self, part: str, /) -> None:
         if self._place is ALL:  # what is missing elsewhere is asked for
-            for sync in tuple(self.syncs):
-                self._of.permissions.granted(sync, "watch")
+            for machine in tuple(self.machines):
+                self._of.permissions.granted(machine, "watch")
 
     async def put(self, entry: PartialObject | UndecodableObject, part: str, /) -> None:
-        """Considers an object for every sync."""
+        """Considers an object for every machine."""
         if isinstance(entry, UndecodableObject):
             return
         meta, changed, mover = entry.metadata, not self._listing, self._of.mover
@@ -314,31 +316,31 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
         assert kind is not None
         assert tasks is not None
         if self._selector is not None:
-            for sync in self.syncs:
-                if (job := sync.seen(kind, meta, changed=changed)) is not None:
-                    await tasks.start(carried_out(sync.place(job), mover.do))
+            for machine in self.machines:
+                if (job := machine.seen(kind, meta, changed=changed)) is not None:
+                    await tasks.start(carried_out(machine.assign(job), mover.do))
             return
-        for sync in self._selecting(meta.namespace):
+        for machine in self._selecting(meta.namespace):
             self._worked += 1
-            if self._worked >= SYNCS_A_TURN:
+            if self._worked >= MACHINES_A_TURN:
                 self._worked = 0
                 await asyncio.sleep(0)
             try:
-                if (job := sync.seen(kind, meta, changed=changed) if sync.open else None) is None:
+                if (job := machine.seen(kind, meta, changed=changed) if machine.open else None) is None:
                     continue
-                if tasks.full or sync.scans_all_soon:
+                if tasks.full or machine.scans_all_soon:
                     # Its scans have task groups of their own. The watch must not wait for the moves of one ring.
-                    sync.missed()
+                    machine.missed()
                 else:
-                    await tasks.start(carried_out(sync.place(job), mover.do))
+                    await tasks.start(carried_out(machine.assign(job), mover.do))
             except Exception as error:  # of this ring; the others depend on the watch too
-                sync.crashes.tell("watch", error)
-                sync.missed()
+                machine.crashes.tell("watch", error)
+                machine.missed()
 
     def drop(self, entry: PartialObject | UndecodableObject, part: str, /) -> None:
         if self._selector is not None and entry.key is not None:
-            for sync in self.syncs:
-                sync.delays.left(entry.key)
+            for machine in self.machines:
+                machine.delays.forget(entry.key)
 
     async def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> None:
         error, self._scanned = interruption.error, False
@@ -351,9 +353,9 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
 
     async def _forbidden(self, error: Forbidden) -> None:
         told = False
-        for sync in tuple(self.syncs):
-            await self._of.permissions.refused(sync, "watch")
-            told |= sync.of.to_log(self._resource.name, "watch", error) is not None
+        for machine in tuple(self.machines):
+            await self._of.permissions.refused(machine, "watch")
+            told |= machine.of.to_log(self._resource.name, "watch", error) is not None
         (_log.warning if told else _log.debug)("Cannot watch unassigned objects", **self._log_of, error=error)
         if self._selector is None:
             _tell(self._resource.refused)
@@ -364,8 +366,8 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
         self._by_namespace.clear()
         self._remembered, self._selections = 0, selections
 
-    def _selecting(self, namespace: str) -> Sequence[ResourceSync]:
-        """The syncs whose ring selects the namespace."""
+    def _selecting(self, namespace: str) -> Sequence[DrivenResource]:
+        """The machines whose ring selects the namespace."""
         if self._selections != self._of.rings.selections or self._remembered > REMEMBERED:
             self.forget(self._of.rings.selections)
         labels = self._resource.labels_of(namespace)
@@ -374,10 +376,12 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
             return ()
         known = self._by_namespace.get(namespace)
         if known is None or known[0] != labels:
-            syncs = self._resource.perhaps_selecting(self.syncs, namespace)
-            views = ((sync, sync.ring.view) for sync in syncs)
-            selecting = tuple(sync for sync, view in views if view is not None and view.selects(namespace))
-            self._worked += len(syncs) // 10
+            machines = self._resource.perhaps_selecting(self.machines, namespace)
+            views = ((machine, machine.ring.view) for machine in machines)
+            selecting = tuple(
+                machine for machine, view in views if view is not None and view.selects(namespace)
+            )
+            self._worked += len(machines) // 10
             self._by_namespace[namespace] = known = labels, selecting
             self._remembered += len(selecting) + 1
         return known[1]

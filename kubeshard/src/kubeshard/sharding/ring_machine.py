@@ -1,34 +1,11 @@
-"""What the leader knows of the objects of a ring, and what is to be done: events go in, commands come out.
+"""What the leader keeps of a ring, and what is to be done: events go in, commands come out.
 
-    RingMachine        one ring: passes on what concerns several of its resources, and carries out decisions
-    ResourceMachine    one resource of it: schedule, objects that are seen, and objects that wait
-    Scan, Reading      one scan of it: what to read, and what to do about each object
+    RingMachine        one ring: passes on what concerns several of its resources
+    ResourceMachine    one resource of it: its schedule of scans, and the objects that wait
+    Scan, Reading      one scan of it: what to read, and a job for each object that is not where it should be
 
-This is the life of an object. What to do with one is always decided anew, from it as it was read and the ring as it is
-(`planner`), and done by a compare-and-swap patch (`carry_out`). When it is looked at again, say the tables of `scans`
-and `waiting`; whatever is missed, by the full scan every `sync_period`:
-
-| what happens to it | who sees it, and what that leads to | what it waits for, and who may stop it |
-|---|---|---|
-| it is created, or its shard releases it | the webhook labels it; what that missed, the watch on unassigned objects \
-(`seen`) or a scan (`decide`) finds | a fresh view of the Leases; one second, if it is not new: its former shard may \
-want it back (`_delayed`) |
-| its shard is lost | `lease_changed`: an urgent scan moves it | the take-over of the Lease (`lease_machine`), which \
-many failures at once hold up; a proof that the shard is dead; a confirmation, with strict hand-over |
-| somebody removes or changes its label | the webhook, or its shard, puts it back; one that names a shard that does \
-not exist is that of a lost one | |
-| the hash ring names another shard | `members_changed`: a scan of all sets the drain label; the shard removes both \
-labels; then as in the first row | a run that does not end: for ever, unless the ring evicts shards (`drainTimeout`) |
-| the key of its owner belongs to another shard | a scan of the controlled moves it, without a drain | the end of its \
-owner's drain (`draining_owners`); a read of its owner, which has to be there already (`AskOwner`) |
-| the ring is cleaned up: it has the finalizer and is deleted | a scan of all takes the labels away | a shard that \
-lives: the drain comes first |
-| the ring selects it no more | nobody moves it: it keeps its labels | |
-| the ring selects its namespace, or etcd is restored | the driver asks for a scan of all | |
-| a write meets another one | it is read and decided about again, `TRIES` times | others who write it; another ring's \
-lock (`moves`) |
-| a write is refused, or gets no answer | `failed`: it is read and tried again (`waiting`); if that lasts, the ring's \
-conditions say why (docs/alerts.md) | that the refusal ends |
+What becomes of one object is decided in its job (`object_job`), whose table says when it is looked at again. Here it is
+decided which objects are looked at, and when:
 
 | in | |
 |---|---|
@@ -42,68 +19,44 @@ conditions say why (docs/alerts.md) | that the refusal ends |
 |---|---|
 | what is due, and when the next of it is | `due`, `wake_at` |
 | which scan it is, once there is room for it, and the lists to read | `begin`, `Scan` |
-| what to do about one object: read, ask, prove, write | `steps`, `place`, `Scan.carry_out` |
+| what to do about one object | `steps`, `assign`, `Scan.carry_out` |
 | what people are told | the ring's report and metrics (`tell_waiting`) |
 
-A command is data, with what it is valid for: a `Job` has the view that it was decided with, and when its object was
-read; a `Write` says just before it is sent whether it is still right. Whoever drives a machine knows no rule: it sleeps
-until `wake_at`, does what is due, one step after the other, and tells what became of it. It is woken by `notify` and
-`attend`, which its subclass of ResourceMachine overrides.
-
-Guaranteed of writes: when one is sent, a new decision would be the same, with the current ring, its entry for the
-resource, its shards and its namespaces; every further attempt begins with a new decision; a patch only takes effect on
-the object as it was read for that decision. So a shard that returned keeps its objects, resources that left the ring
-are not touched, and a label value that is written names an available shard. Objects are taken from a dead shard only
-with a proof of its death that was started after the object was read. `docs/design/taking-from-the-dead.md` explains why
-such a patch cannot take an object from a shard that works again. One that is under way when the shard returns is
-stopped by the shard: before it works, it gives each object with its name a new version (`RETURNING`), and takes `TAKEN`
-away. A controlled object leaves a live shard only if its owner, as it was read after the decision, is where the object
-goes, or is gone. A movement is counted only when the response names the target; a failure of one object (deleted,
-changed, rejected) does not affect others.
-
-Guaranteed of what is controlled: an object is not moved away from a live shard before the drain of its owner was
-requested, and not while that drain is pending. So it waits while its owner is known to be drained, or the drain could
-not be requested, or the owner could not be given to a shard, because such a move may take effect late; and until the
-owner's resource was read completely, without an error, with the ring's current shards: until then drains are unknown.
+Whoever drives a machine knows no rule: it sleeps until `wake_at`, does what is due, one step after the other, and tells
+what became of it. It is woken by `notify` and `attend`, which its subclass of ResourceMachine overrides.
 
 There are two rules for the order of scans (`_before`). A normal scan of a controlled resource follows one of the
-resources that control it, so that drains are requested, and known, before decisions on the objects that wait for them.
-It waits for that scan to end, not to succeed: after a failure drains are unknown. An urgent scan of a main resource
-follows those of the resources that it controls, for `CONTROLLED_FIRST` seconds at most: nobody works on the objects of
-a dead shard, and their next shard finds what they control on its first run. Otherwise it would try again and again to
-write what is still labelled with the dead shard.
+resources that control it: what it finds being drained, or not readable, needs no read for each object that it controls
+(`waiting.PendingDrains`). It waits for that scan to end, not to succeed. An urgent scan of a main resource follows
+those of the resources that it controls, for `CONTROLLED_FIRST` seconds at most: nobody works on the objects of a dead
+shard, and their next shard finds what they control on its first run. Otherwise it would try again and again to write
+what is still labelled with the dead shard.
 
-Kept in memory: what `waiting` says. No event loop is needed, and no time passes here but that of the ring's clock.
+A movement is counted only when the response names the target; a failure of one object (deleted, changed, rejected) does
+not affect others. Kept in memory: what `waiting` says. No event loop is needed, and no time passes here but that of the
+ring's clock.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from enum import Enum, auto
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from kubeshard.core.errors import (
-    ApiError,
-    Conflict,
-    Forbidden,
-    NotFound,
-    NotOurs,
-    Throttled,
-    Unauthorized,
-)
+from kubeshard.core.errors import ApiError, Forbidden
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.core.owners import controller_of, group_kind_of
-from kubeshard.core.patches import JsonPatch, MergePatch, add, pointer, remove, test
+from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
-from kubeshard.core.versions import compare
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER
 from kubeshard.sharding.hash_ring import kind_of_key
-from kubeshard.sharding.names import DRAIN_VALUE, RETURNING, TAKEN, shard_label
+from kubeshard.sharding.names import RETURNING, shard_label
+from kubeshard.sharding.object_job import DryRun, Job, LookUp, MoveResult, Steps, Tell, carry_out
 from kubeshard.sharding.planner import (
     NOT_SELECTED,
     NOT_SHARDED,
@@ -113,7 +66,6 @@ from kubeshard.sharding.planner import (
     not_sharded,
     plan,
 )
-from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingEntry
 from kubeshard.sharding.scans import (
@@ -147,10 +99,6 @@ TOLD_TOGETHER = 1.0
 """Seconds for which news of refusals are collected."""
 LOOKED_AT_AGAIN = 5.0
 
-TRIES, TRIES_BY_VERSION = 6, 3
-"""Of an object that changes again and again."""
-BACK_OFFS = 10
-
 MANY_NAMESPACES = 50
 """If a ring selects few of many namespaces, it lists each of these: where each of many rings has a namespace of its
 own, none reads the objects of all.
@@ -160,192 +108,11 @@ S = TypeVar("S", bound="ResourceMachine")
 """What drives a resource."""
 
 
-class Known(NamedTuple):
-    """A state of an object, and when (monotonic) it was read at the latest."""
-
-    meta: ObjectMeta
-    read: float
-
-    def newer_than(self, meta: ObjectMeta) -> bool:
-        return compare(self.meta.resource_version, meta.resource_version) > 0
-
-
-class Job(NamedTuple):
-    """A decision about one object, with the ring's entry as it was when the object was read. `draining` (see `plan`) is
-    always what is known now. When it is carried out, the decision is checked just before each write.
-    """
-
-    sync: RingMachine[Any]
-    entry: RingEntry
-    kind: Kind
-    meta: ObjectMeta
-    decision: Decision
-    draining: Container[str] = ()
-    read: float | None = None
-    """When (monotonic) the object was read; None: just now."""
-    view: RingView | None = None
-    """The view that it was decided with; None if unknown."""
-
-    @property
-    def key(self) -> Key:
-        return Key(self.meta.namespace, self.meta.name)
-
-    @property
-    def place(self) -> tuple[GroupResource, str, str]:
-        return self.entry.resource, self.meta.namespace, self.meta.name
-
-    @property
-    def who(self) -> tuple[str, type]:
-        """What distinguishes it from other jobs for the object."""
-        return self.sync.ring.name, type(self.draining)
-
-    def of(self, known: Known) -> Job | None:
-        """The job for this state of the object and the current ring, with its view; None if the ring no longer has its
-        resource.
-        """
-        view, resource = self.sync.ring.view, self.entry.resource
-        if view is None or resource not in view.resources:
-            return None
-        entry, draining = view.resources.entry(resource), self.draining
-        if entry != self.entry:
-            draining = ANY_OWNER  # its new owners have not been scanned
-        type_ = TypeMeta(self.kind.api_version, self.kind.kind)
-        decision = plan(view, entry, type_, known.meta, draining=draining)
-        return self._replace(
-            entry=entry, meta=known.meta, decision=decision, draining=draining, read=known.read, view=view
-        )
-
-    def now(self) -> Job | None:
-        """The job for the current ring. The inputs of the decision about a main object are the view, and the namespace,
-        whose labels may have changed before the ring was notified.
-        """
-        view = self.sync.ring.view
-        if view is not None and view is self.view and self.entry.main and view.selects(self.meta.namespace):
-            return self
-        return self.of(self.known)
-
-    @property
-    def known(self) -> Known:
-        assert self.read is not None
-        return Known(self.meta, self.read)
-
-
-class MoveResult(Enum):
-    """What has become of a job."""
-
-    MOVED = auto()
-    DRAINED = auto()
-    NOTHING = auto()
-    """Nothing left to do: the object is gone, or on the right shard."""
-    WAITING = auto()
-    """Something else must happen first."""
-    FAILED = auto()
-    """Rejected, or always a conflict; the ring has recorded it."""
-
-
-class Read(NamedTuple):
-    """Read the object: `Known`."""
-
-    job: Job
-
-
-class LookUp(NamedTuple):
-    """Read what controls the object's controller (`Ring.look_up`)."""
-
-    job: Job
-
-
-class ProveDead(NamedTuple):
-    """Prove that the object's shard has died since the object was read: the `Proof`, or None if it may live. Ask before
-    the turn of the write that follows has come.
-    """
-
-    job: Job
-
-
-class AskOwner(NamedTuple):
-    """Read where the object's owner is: its shard, or None if it is gone. Ask as in `ProveDead`."""
-
-    job: Job
-
-
-class Changed(NamedTuple):
-    """A write was not sent, or refused, because the object is `known` now: by a conflicting write, or by another job of
-    this process. Without a state it is the decision that changed, or the proof that it is based on.
-    """
-
-    known: Known | None = None
-    conflict: ApiError | None = None
-
-
-class Outdated(Exception):
-    """The decision, or the proof that it is based on, is not valid any more."""
-
-
-class Write(NamedTuple):
-    """Patch the object: the answer, or `Changed`. None if another job of the ring waits for the object, which goes on
-    from what this one has read.
-    """
-
-    job: Job
-    patch: Callable[[Job], MergePatch | JsonPatch]
-    proof: Proof | None = None
-    """That the object's shard is dead, if it has to be."""
-    at_once: bool = False
-    """Whether the turn of this write has come."""
-
-    def check(self) -> None:
-        """It is called just before the request is sent. Raises Outdated."""
-        again = self.job.now()
-        if again is not self.job and (again is None or again.decision != self.job.decision):
-            raise Outdated
-        if self.proof is not None and not self.proof.stands():
-            raise Outdated
-
-    def of(self, known: Known) -> Write | None:
-        """The same for this state of the object; None if it leads to another decision, or to a new proof."""
-        again = self.job.of(known)
-        if self.proof is not None or again is None or again.decision != self.job.decision:
-            return None
-        return self._replace(job=again)
-
-
-class DryRun(NamedTuple):
-    """Patch the object without an effect: the answer."""
-
-    job: Job
-    patch: MergePatch
-
-
-class BackOff(NamedTuple):
-    """Wait as the API server has asked for: whether it was not too often, or too long."""
-
-    times: int
-    error: Throttled
-
-
-class Tell(NamedTuple):
-    """Log why a write was refused. `before`: the number of failures of its kind that were not logged; None: nor is this
-    one.
-    """
-
-    job: Job
-    error: Exception
-    before: int | None
-
-
-Step = Read | LookUp | ProveDead | AskOwner | Write | DryRun | BackOff | Tell
-Steps = Generator[Step, Any, MoveResult]
-"""Whoever carries them out sends the outcome of each, or throws its error, and closes them if it ends before."""
-
-
 class Do(Enum):
     """What is due."""
 
-    PLACE = auto()
+    ASSIGN = auto()
     """Give the object to a shard."""
-    LOOK = auto()
-    """See whether somebody else has given it to one."""
     TRY_AGAIN = auto()
     """Write what was refused."""
     PROBE = auto()
@@ -361,14 +128,13 @@ Command = tuple[Do, Job | ScanPriority | None]
 
 
 class RingMachine(Generic[S]):
-    """See the module. `backoff`: for each resource, how long refused writes wait. `at_once`: patches in flight for
-    objects of one resource whose delay is over. `probes`: whether a webhook has to assign the ring's objects.
+    """See the module. `backoff`: for each resource, how long refused writes wait. `probes`: whether a webhook has to
+    assign the ring's objects.
     """
 
-    def __init__(self, ring: Ring, backoff: Callable[[], Backoff], *, at_once: int, probes: bool) -> None:
+    def __init__(self, ring: Ring, backoff: Callable[[], Backoff], *, probes: bool) -> None:
         self.ring = ring
         self.backoff = backoff
-        self.at_once = at_once
         self.resources: dict[GroupResource, S] = {}
         self.available_until = -math.inf
         """When the ring loses a shard without an event."""
@@ -377,14 +143,14 @@ class RingMachine(Generic[S]):
         ring.led_by(self)
 
     def ring_changed(self) -> None:
-        """The ring has another spec: syncs of resources that it no longer lists end."""
+        """The ring has another spec: machines of resources that it no longer lists end."""
         if self.ring.by_ranges:
             self.stop()
             return
         self.request(ScanScope.ALL)
-        for sync in list(self.resources.values()):
-            if sync.entry not in self.ring.resources.entries:
-                sync.close()
+        for machine in list(self.resources.values()):
+            if machine.entry not in self.ring.resources.entries:
+                machine.close()
         self.tell_waiting()  # without what has left: there may be no other scan
 
     def namespace_changed(self, name: str) -> None:
@@ -406,212 +172,42 @@ class RingMachine(Generic[S]):
         """The shards to which objects are assigned may have changed."""
         now, shards = self.ring.clock.monotonic(), self.ring.shards
         self.available_until = shards.until
-        for sync in self.resources.values():
-            sync.schedule.members(shards.labelled, now)
-            sync.notify()
+        for machine in self.resources.values():
+            machine.schedule.members(shards.labelled, now)
+            machine.notify()
 
     def notify(self) -> None:
         """Something has changed for which scans of several resources may wait."""
-        for sync in self.resources.values():
-            sync.notify()
+        for machine in self.resources.values():
+            machine.notify()
 
     def request(self, scope: ScanScope) -> None:
         """Something asks for a scan of all resources."""
-        for sync in self.resources.values():
-            sync.request(scope, self.ring.clock.monotonic())
+        for machine in self.resources.values():
+            machine.request(scope, self.ring.clock.monotonic())
 
-    def drained(self, resource: GroupResource, decision: Decision) -> None:
-        """The drain of a main object was requested: schedules scans for it and for the objects that it may control."""
+    def drain_requested(self, resource: GroupResource, key: str) -> None:
+        """A main object is to leave its shard: schedules scans for it and for the objects that it may control."""
         now = self.ring.clock.monotonic()
-        for sync in self.resources.values():
-            if sync.entry.resource == resource:
-                sync.pending_drains.draining(decision.key)
-            elif resource not in sync.entry.owners:
+        for machine in self.resources.values():
+            if machine.entry.resource == resource:
+                machine.pending_drains.add(key)
+            elif resource not in machine.entry.owners:
                 continue
-            if sync.schedule.follow(now):
-                sync.notify()
+            if machine.schedule.follow(now):
+                machine.notify()
 
-    def released(self, resource: GroupResource) -> None:
-        """Drains of main objects have ended: the objects that they control may follow them."""
-        for sync in self.resources.values():
-            if resource in sync.entry.owners:
-                sync.request(ScanScope.CONTROLLED, self.ring.clock.monotonic())
-
-    def refused(self, resource: GroupResource, decision: Decision) -> None:
-        """The object was not written: rejected, unproven, or it is not known whether the write takes effect."""
-        if (sync := self.resources.get(resource)) is None or not sync.entry.main:
-            return
-        if decision.action is Action.DRAIN:
-            sync.pending_drains.refused(decision.key)
-        else:
-            sync.pending_drains.not_placed(decision.key)
-
-    def carry_out(self, job: Job, *, again: bool = False) -> Steps:
-        """One compare-and-swap patch, or none. After a conflict (also: a failed test of a JSON patch) it decides again,
-        from what was read then, at most `TRIES` times; after `TRIES_BY_VERSION` of them, an object that is written all
-        the time is first marked (`TAKEN`), and then patched with a test of the shard label instead of the
-        resourceVersion. What goes wrong, even unexpectedly, fails for this object
-        only, and is left to the retries. A process that lost leadership leaves the job to the new leader. `again`: the
-        object is read first.
-        """
-        handled, key, clock = self.handled(job.entry.resource), job.key, self.ring.clock
-        error: ApiError | None = None
-        tries, conflicts, throttled, renewed, done = 0, 0, 0, False, False
-        handled.begins(key)
-        if job.read is None:
-            job = job._replace(read=clock.monotonic())
-        try:
-            now: Job | None = job  # a write checks whether that stands; a move may ask others before
-            if again:
-                now = yield from self.read(job)
-            elif job.view is None or (
-                job.decision.action not in (Action.ASSIGN, Action.DRAIN)
-                and not (job.entry.main and job.view is self.ring.view)
-            ):
-                now = job.now()
-            while now is not None and tries < TRIES + BACK_OFFS and conflicts < TRIES:
-                job, tries = now, tries + 1
-                try:
-                    result = yield from self._tried(job, by_version=conflicts < TRIES_BY_VERSION)
-                except Throttled as refusal:
-                    throttled += 1
-                    if not (yield BackOff(throttled, refusal)):
-                        raise
-                    now = job.now()
-                    continue
-                except Unauthorized:  # the credentials have been renewed
-                    if renewed:
-                        raise
-                    renewed, now = True, job.now()
-                    continue
-                match result:
-                    case MoveResult():
-                        done = result is not MoveResult.WAITING
-                        return result
-                    case Known():  # after a first step
-                        now = job.of(result)
-                    case Changed(known, conflict):
-                        now = job.now() if known is None else job.of(known)
-                        if conflict is not None:
-                            error, conflicts = conflict, conflicts + 1
-                        elif known is None:
-                            error = ApiError("the decision keeps changing")
-                        else:
-                            tries -= 1  # another job of this process has succeeded meanwhile
-            if now is not None:
-                raise error or Conflict("the object keeps changing", code=409, reason="Conflict")
-            done = True
-            return MoveResult.NOTHING
-        except NotOurs:
-            return MoveResult.WAITING
-        except NotFound:
-            done = True
-            return MoveResult.NOTHING
-        except Exception as failure:
-            return (yield from self._refused(job, failure))
-        finally:
-            handled.ends(key, clock.monotonic(), done=done)
-
-    def _tried(self, job: Job, *, by_version: bool) -> Generator[Step, Any, MoveResult | Known | Changed]:
-        """What the decision leads to now, or the state of the object to decide about again."""
-        (action, target, source, _, key), resource, view = job.decision, job.entry.resource, job.view
-        assert view is not None
-        if action is Action.WAIT:
-            return MoveResult.WAITING
-        if action is not Action.ASSIGN and action is not Action.MOVE and action is not Action.DRAIN:
-            if target:
-                self.placed(resource, job.decision)
-            return MoveResult.NOTHING
-        proof: Proof | None = None
-        asked = False
-        if action is Action.MOVE and source and source not in view.available:
-            asked, proof = True, (yield ProveDead(job)) if self.ring.has_ended(source) else None
-            if proof is None:
-                self.refused(resource, job.decision)
-                return MoveResult.WAITING
-        elif action is Action.MOVE and source and key:  # without a key it has no owner to follow
-            asked = True
-            if not follows(job, (yield AskOwner(job))):
-                return MoveResult.WAITING
-        patch = drain_by_version if by_version else drain_by_label
-        if action is not Action.DRAIN:
-            patch = move_by_version if by_version else move_by_label
-            if proof is not None and not by_version and job.meta.label(view.drain_label) != TAKEN:
-                patch = mark_as_taken
-        match (yield Write(job, patch, proof, asked)):
-            case None:
-                return MoveResult.NOTHING
-            case Changed() as change:
-                return change
-            case answer:
-                pass
-        if patch is mark_as_taken:
-            return Known(answer, self.ring.clock.monotonic())
-        if action is Action.DRAIN:
-            self.ring.metrics.add("drains", resource)
-            self.drained(resource, job.decision)
-            return MoveResult.DRAINED
-        if (shard := answer.label(view.shard_label)) != target:
-            raise ApiError(f"the API server stored shard {shard!r} instead of {target!r}")
-        if target:  # else the ring is being deleted
-            self.ring.metrics.add("movements", resource)
-            self.placed(resource, job.decision)
-            if action is Action.ASSIGN:
-                self.assigned_late(job)
-        return MoveResult.MOVED
-
-    def read(self, job: Job) -> Generator[Step, Any, Job | None]:
-        """The job for the current object; None if the ring no longer has its resource."""
-        if job.read is None:
-            job = job._replace(read=self.ring.clock.monotonic())
-        if job.now() is None:
-            return None
-        known: Known = yield Read(job)
-        return job.of(known)
-
-    def _refused(self, job: Job, error: Exception) -> Steps:
-        """Of the last decision, which may differ from the first one."""
-        resource = job.entry.resource
-        yield Tell(job, error, self.to_log(resource, "patch", error))
-        self.ring.metrics.add("move_failures", resource, type(error).__name__)
-        self.failed(job, error)
-        return MoveResult.FAILED
-
-    def failed(self, job: Job, error: Exception) -> None:
-        """A write of an object was rejected, for this reason; it is tried again."""
-        self.refused(job.entry.resource, job.decision)
-        if (sync := self.resources.get(job.entry.resource)) is not None:
-            sync.failed(job, error)
-
-    def assigned_late(self, job: Job) -> None:
-        """An unassigned object got its first shard by a patch."""
-        resource = job.entry.resource
-        self.ring.metrics.add("late_assignments", resource)
-        if (
-            self.webhook is not None
-            and self.webhook.about is None
-            and (sync := self.resources.get(resource)) is not None
-            and self.ring.has_webhook_in(job.meta.namespace)
-            and not _is_looked_up(job)
-        ):
-            self.webhook.late(job, self.ring.clock.monotonic())
-            sync.attend()
+    def drains_ended(self, resource: GroupResource) -> None:
+        """The objects that main objects of the resource control may follow them."""
+        for machine in self.resources.values():
+            if resource in machine.entry.owners:
+                machine.request(ScanScope.CONTROLLED, self.ring.clock.monotonic())
 
     def tell_webhook(self) -> None:
         """Tells whether the webhook is called."""
         if self.webhook is not None:
             self.ring.report.webhook_unreached = self.webhook.unreached
             self.ring.metrics.set("webhook_unreached", float(self.webhook.unreached))
-
-    def placed(self, resource: GroupResource, decision: Decision) -> None:
-        """An object is on the shard that it was to be given to."""
-        if (sync := self.resources.get(resource)) is not None:
-            sync.pending_drains.placed(decision.key)
-
-    def handled(self, resource: GroupResource) -> HandledObjects:
-        """Which of the objects jobs deal with."""
-        sync = self.resources.get(resource)
-        return HandledObjects() if sync is None else sync.handled
 
     def to_log(self, resource: GroupResource, verb: str, error: Exception) -> int | None:
         """Whether a failed request should be logged: None if not, else the number of failures that were not logged
@@ -629,52 +225,52 @@ class RingMachine(Generic[S]):
         """Tells which objects wait, as of the last scan of each resource and the API server's last answers, for how
         long, and why.
         """
-        ring, syncs = self.ring, self.resources.values()
-        ring.metrics.set("oldest_drain_seconds", max((each.drains.oldest for each in syncs), default=0.0))
+        ring, machines = self.ring, self.resources.values()
+        ring.metrics.set("oldest_drain_seconds", max((each.drains.oldest for each in machines), default=0.0))
         ring.metrics.set(
-            "oldest_unassigned_seconds", max((each.unassigned.oldest for each in syncs), default=0.0)
+            "oldest_unassigned_seconds", max((each.unassigned.oldest for each in machines), default=0.0)
         )
-        lost = {each.whom for sync in syncs for each in sync.unassigned} - {""}
+        lost = {each.whom for machine in machines for each in machine.unassigned} - {""}
         # Once for each shard: it looks at all Leases.
         awaited = {shard for shard in sorted(lost) if not ring.has_ended(shard)}
         unconfirmed = [
-            (each.whom, sync.spoken(each.key))
-            for sync in syncs
-            for each in sync.unassigned
+            (each.whom, machine.spoken(each.key))
+            for machine in machines
+            for each in machine.unassigned
             if each.whom in awaited
         ]
         waiting = {name for _, name in unconfirmed}
         stuck = {
-            sync.spoken(each.key): sync.refusals.why(each.key)
-            for sync in syncs
-            for each in sync.unassigned.older_than(ASSIGNMENT_STUCK_AFTER)
+            machine.spoken(each.key): machine.refusals.why(each.key)
+            for machine in machines
+            for each in machine.unassigned.older_than(ASSIGNMENT_STUCK_AFTER)
         }
         undrained: dict[str, str] = {}
-        for sync in syncs:
-            if ring.report.missing_verbs.get(sync.entry.resource, {}).keys() & {"get", "patch"}:
+        for machine in machines:
+            if ring.report.missing_verbs.get(machine.entry.resource, {}).keys() & {"get", "patch"}:
                 continue  # which the report explains
-            for key, refusal in sync.refusals.lasting():
-                (undrained if refusal.drain else stuck)[sync.spoken(key)] = refusal.reason
+            for key, refusal in machine.refusals.lasting():
+                (undrained if refusal.drain else stuck)[machine.spoken(key)] = refusal.reason
         unassigned = grouped((why, name) for name, why in stuck.items() if name not in waiting)
         drains = [
-            (each.whom, sync.spoken(each.key))
-            for sync in syncs
-            for each in sync.drains.older_than(DRAIN_STUCK_AFTER)
+            (each.whom, machine.spoken(each.key))
+            for machine in machines
+            for each in machine.drains.older_than(DRAIN_STUCK_AFTER)
         ]
         ring.metrics.set("objects_unconfirmed", len(unconfirmed))
         refused = grouped((why, name) for name, why in undrained.items())
         ring.report.waiting(grouped(drains), unassigned, grouped(unconfirmed), refused)
         ring.evictions.overdue(
-            ((sync.entry.resource, each.uid), each.whom, sync.drains.read_at)
-            for sync in syncs
-            for each in sync.drains.older_than(ring.evictions.timeout)
+            ((machine.entry.resource, each.uid), each.whom, machine.drains.read_at)
+            for machine in machines
+            for each in machine.drains.older_than(ring.evictions.timeout)
         )
 
     def stop(self) -> None:
         """The ring was deleted, is sharded by ranges now, or this process lost leadership."""
         self.ring.let_go(self)
-        for sync in list(self.resources.values()):
-            sync.close()
+        for machine in list(self.resources.values()):
+            machine.close()
 
 
 class ResourceMachine:
@@ -706,8 +302,6 @@ class ResourceMachine:
         """Objects that have just lost their shard."""
         self.retries: Retries[Job] = Retries(of.backoff())
         """Objects whose writes were refused."""
-        self.placing = 0
-        """How many of the delayed objects are being assigned."""
         self._doubted = False
         """Whether it has to be asked if objects may be read and written."""
         self._tell_at = math.inf
@@ -728,10 +322,6 @@ class ResourceMachine:
 
     def __str__(self) -> str:
         return f"{self.entry.resource} of {self.ring}"
-
-    def has_kind_of(self, key: str) -> bool:
-        """Whether an object with this key is known to be one of its objects."""
-        return self.kind is not None and self.kind.group_kind == kind_of_key(key)
 
     def spoken(self, key: Key) -> str:
         """An object of it in a text."""
@@ -791,111 +381,121 @@ class ResourceMachine:
         return view.unplaced or Selector.absent(view.shard_label)
 
     def seen(self, kind: Kind, meta: ObjectMeta, *, changed: bool) -> Job | None:
-        """A watch, or a list of unassigned objects, shows an object. Returns how it is to be assigned now (`place`);
+        """A watch, or a list of unassigned objects, shows an object. Returns how it is to be assigned now (`assign`);
         None if that is not necessary, or comes later. `changed`: it has just changed, so its shard may want it back.
         """
-        job = self._unplaced(kind, meta)
+        job = self._unassigned(kind, meta)
+        if job is None:
+            self.delays.forget(Key(meta.namespace, meta.name))
         return None if job is not None and changed and self._delayed(job) else job
 
-    def _unplaced(self, kind: Kind, meta: ObjectMeta) -> Job | None:
+    def _unassigned(self, kind: Kind, meta: ObjectMeta) -> Job | None:
         """The assignment of an object that a watch or a list shows, if the ring wants it and it has no available shard:
         the webhook missed it, it has lost its shard, or somebody has written the name of a shard that does not exist.
-        Controlled objects are assigned whatever their owners do, as nobody works on them; a new decision about one that
-        has a shard by then makes it wait (`ANY_OWNER`).
+        Controlled objects are assigned whatever their owners do, as nobody works on them.
         """
         ring, entry = self.ring, self.entry
-        view = ring.view
-        if view is not None:
-            decision = plan(view, entry, TypeMeta(kind.api_version, kind.kind), meta)
-            action = decision.action
-            if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
-                self.skipped_namespaces.add(meta.namespace)
-            taken = action is Action.MOVE and decision.source not in view.available
-            if taken or action is Action.ASSIGN or action is Action.LOOK_UP:
-                return Job(self.of, entry, kind, meta, decision, ANY_OWNER, None, view)
-        if self.delays:
-            self.delays.left(Key(meta.namespace, meta.name))
+        if (view := ring.view) is None:
+            return None
+        decision = plan(view, entry, TypeMeta(kind.api_version, kind.kind), meta)
+        action = decision.action
+        if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
+            self.skipped_namespaces.add(meta.namespace)
+        lost = action is Action.MOVE and decision.source not in view.available
+        if lost or action is Action.ASSIGN or action is Action.LOOK_UP:
+            return Job(ring, entry, kind, meta, decision, ring.clock.monotonic(), view)
         return None
 
     def _delayed(self, job: Job) -> bool:
         """The object has just changed, or was found without a shard. Returns whether its shard may still want it back:
         then it is assigned later. Where only one shard is available, nothing waits: no other one can want the object.
         """
-        view, delays, clock = job.view, self.delays, self.ring.clock
-        assert view is not None
+        delays, clock = self.delays, self.ring.clock
         if not self.entry.main:
             return False
         key = job.key
-        if len(view.available) == 1 or not delays.waits(key, job.meta, clock.wall()):
-            delays.left(key)
+        if len(job.view.available) == 1 or not delays.waits(key, job.meta, clock.wall()):
+            delays.forget(key)
             return False
-        first = delays.put(key, job, clock.monotonic())
-        # Another sharder may be quicker, and choose another shard.
-        self.pending_drains.not_placed(job.decision.key)
-        if first:  # else an earlier one is waited for
+        if delays.put(key, job, clock.monotonic()):  # else an earlier one is waited for
             self.attend()
         return True
 
     def steps(self, what: Do, job: Job) -> Steps:
         """Does what is due."""
         match what:
-            case Do.PLACE:
-                return self.place(job, delayed=True)
-            case Do.LOOK:
-                return self._look(job)
+            case Do.ASSIGN:
+                return self.assign(job)
             case Do.PROBE:
                 return self._probe(job)
             case _:
                 return self._try_again(job)
 
-    def place(self, job: Job, *, delayed: bool = False) -> Steps:
+    def carry_out(self, job: Job, *, again: bool = False) -> Steps:
+        """The job, and what follows from what becomes of it. `again`: the object is read first."""
+        key, clock, done = job.key, self.ring.clock, False
+        self.handled.begins(key)
+        try:
+            result, job, error = yield from carry_out(job, again=again)
+            done = result is not MoveResult.WAITING and result is not MoveResult.FAILED
+        finally:
+            self.handled.ends(key, clock.monotonic(), done=done)
+        resource, metrics = self.entry.resource, self.ring.metrics
+        if error is not None:
+            yield Tell(job, error, self.of.to_log(resource, "patch", error))
+            metrics.add("move_failures", resource, type(error).__name__)
+            self.failed(job, error)
+        elif result is MoveResult.DRAINED:
+            metrics.add("drains", resource)
+            self.of.drain_requested(resource, job.decision.key)
+        elif result is MoveResult.MOVED and job.decision.target:  # else the ring is being deleted
+            metrics.add("movements", resource)
+            if job.decision.action is Action.ASSIGN:
+                self._assigned_late(job)
+        return result
+
+    def assign(self, job: Job) -> Steps:
         """Assigns an object that was seen without an available shard. Where the view of the Leases may be out of date,
         a scan does, since it reads them first. If a shard cannot be proven dead, its objects are looked at again a
-        moment later. `delayed`: it was `due`.
+        moment later.
         """
-        try:
-            if not self.ring.fresh:
-                self.handled.ends(job.key, self.ring.clock.monotonic(), done=False)
-                self.missed()
-                return MoveResult.WAITING
-            if job.decision.action is Action.LOOK_UP:
-                try:
-                    yield LookUp(job)
-                except ApiError:
-                    self.request(ScanScope.MISPLACED, self.ring.clock.monotonic() + LOOKED_AT_AGAIN)
-                    return MoveResult.WAITING
-                again = self._unplaced(job.kind, job.meta)
-                if again is None or again.decision.action is Action.LOOK_UP:
-                    return MoveResult.NOTHING
-                job = again
-            result = yield from self.of.carry_out(job)
-            if result is MoveResult.WAITING and job.decision.action is Action.MOVE:
-                self.request(ScanScope.MISPLACED, self.ring.clock.monotonic() + LOOKED_AT_AGAIN)
-            return result
-        finally:
-            if delayed:
-                self._placed()
-
-    def _look(self, job: Job) -> Steps:
-        """Notes it if somebody else has put the object on its shard. Anything else is left to the next scan."""
-        now: Job | None = None
-        done = False
-        try:
-            now = yield from self.of.read(job)
-            done = now is not None and now.decision.action is Action.NOTHING
-        except (ApiError, TimeoutError):
+        if not self.ring.fresh:
+            self.handled.ends(job.key, self.ring.clock.monotonic(), done=False)
+            self.missed()
             return MoveResult.WAITING
-        finally:
-            self.handled.ends(job.key, self.ring.clock.monotonic(), done=done)
-            self._placed()
-        if now is not None and done and now.decision.target:
-            self.of.placed(job.entry.resource, now.decision)
-        return MoveResult.NOTHING
+        if job.decision.action is Action.LOOK_UP:
+            try:
+                yield LookUp(job)
+            except ApiError:
+                self.request(ScanScope.MISPLACED, self.ring.clock.monotonic() + LOOKED_AT_AGAIN)
+                return MoveResult.WAITING
+            again = self._unassigned(job.kind, job.meta)
+            if again is None or again.decision.action is Action.LOOK_UP:
+                return MoveResult.NOTHING
+            job = again
+        result = yield from self.carry_out(job)
+        if result is MoveResult.WAITING and job.decision.action is Action.MOVE:
+            self.request(ScanScope.MISPLACED, self.ring.clock.monotonic() + LOOKED_AT_AGAIN)
+        return result
+
+    def _assigned_late(self, job: Job) -> None:
+        """An unassigned object got its first shard by a patch."""
+        self.ring.metrics.add("late_assignments", self.entry.resource)
+        webhook = self.of.webhook
+        if (
+            webhook is not None
+            and webhook.about is None
+            and self.open
+            and self.ring.has_webhook_in(job.meta.namespace)
+            and not _is_looked_up(job)
+        ):
+            webhook.late(job, self.ring.clock.monotonic())
+            self.attend()
 
     def _try_again(self, job: Job) -> Steps:
         result: MoveResult | None = None
         try:
-            return (result := (yield from self.of.carry_out(job, again=True)))
+            return (result := (yield from self.carry_out(job, again=True)))
         finally:
             self.tried(job, result)
 
@@ -938,7 +538,7 @@ class ResourceMachine:
         if done and job.decision.action is Action.DRAIN:
             # What seemed to fail may have taken effect late: the drain is followed until a scan finds it gone. Else
             # what waits for its end would wait for the next scan of everything.
-            self.of.drained(self.entry.resource, job.decision)
+            self.of.drain_requested(self.entry.resource, job.decision.key)
         if result is MoveResult.MOVED or result is MoveResult.DRAINED:
             self._ask_for(self.retries.succeeded(now))
         elif result is MoveResult.WAITING:  # for a proof, or for its owner: only scans see that
@@ -953,15 +553,9 @@ class ResourceMachine:
         self.retries.resume(now)
         if self.of.webhook is not None and self._is_probed:
             self.of.webhook.resume(now)
-        if self.placing:  # jobs that never began, of which nobody tells the end
-            self.placing, self.handled = 0, HandledObjects()
+        if self.handled:  # perhaps jobs that never began, of which nobody tells the end
+            self.handled = HandledObjects()
             self.missed()
-
-    def _placed(self) -> None:
-        """The assignment of a delayed object has ended."""
-        if self.placing == self.of.at_once:  # the next one waits for this
-            self.attend()
-        self.placing -= 1
 
     def probed(self, *, called: bool) -> None:
         """The end of a dry run. `called`: the webhook was called, or nobody can know."""
@@ -976,11 +570,10 @@ class ResourceMachine:
         if self._tell_at <= now:  # before anything is taken: what this raises loses nothing
             self._tell_at = math.inf
             self.of.tell_waiting()
-        taken = self.delays.take(now, self.of.at_once - self.placing)
-        self.placing += len(taken)
-        for key, _, _ in taken:
-            self.handled.begins(key)
-        commands: list[Command] = [(Do.LOOK if left else Do.PLACE, job) for _, job, left in taken]
+        assigned = self.delays.take(now)
+        for job in assigned:
+            self.handled.begins(job.key)
+        commands: list[Command] = [(Do.ASSIGN, job) for job in assigned]
         commands += [(Do.TRY_AGAIN, job) for job in self.retries.take(now)]
         if self._doubted:
             self._doubted = False
@@ -999,10 +592,11 @@ class ResourceMachine:
         """When something is `due`; infinite if that needs an event."""
         if self._doubted:
             return -math.inf
-        delays = self.delays.wake_at if self.placing < self.of.at_once else math.inf
         dry_run = self.of.webhook.wake_at if self.of.webhook is not None and self._is_probed else math.inf
         scans = map(self._scan_at, ScanPriority)
-        return min(delays, self.retries.wake_at, dry_run, self._tell_at, self.of.available_until, *scans)
+        return min(
+            self.delays.wake_at, self.retries.wake_at, dry_run, self._tell_at, self.of.available_until, *scans
+        )
 
     def notify(self) -> None:
         """The ring has changed, or a scan may be due. Whoever drives it overrides this."""
@@ -1083,12 +677,8 @@ class ResourceMachine:
             yield from self._end_of_scan(ScanPriority.URGENT)
             for owner in self.owners:
                 if not owner.schedule.failing(ScanPriority.NORMAL):
-                    now, view = clock.monotonic(), self.ring.view
-                    if view is not None and not owner.pending_drains.is_known(view.hashring):
-                        owner.request(
-                            ScanScope.ALL, now
-                        )  # else this would wait for the next periodic scan there
-                    elif not owner.due_soon(ScanPriority.NORMAL, now):
+                    now = clock.monotonic()
+                    if not owner.due_soon(ScanPriority.NORMAL, now):
                         owner.request(ScanScope.CONTROLLED, now)
                     yield from owner._end_of_scan(ScanPriority.NORMAL)
         elif self.entry.main:
@@ -1113,8 +703,8 @@ class ResourceMachine:
 
     @property
     def owner_drains(self) -> int:
-        """How many owners of objects of this resource are being drained, or could not be drained. Their shards
-        may create more objects until they release them.
+        """How many owners of objects of this resource are being drained. Their shards may create more objects until
+        they release them.
         """
         return sum(len(owner.pending_drains) for owner in self.owners)
 
@@ -1168,7 +758,7 @@ class Scan:
             return []
         self._view = view
         if self.tells_drains:
-            of.pending_drains.begin(complete=self.scope is ScanScope.ALL)
+            of.pending_drains.begin()
         names, selector = self._namespaces(kind), self._selector(view)
         of.narrow = names is not None
         if names == () and not ring.named:  # asks whether the resource can be read
@@ -1179,9 +769,8 @@ class Scan:
 
     def read(self) -> None:
         """All lists were read that `begin` has returned, or have failed on their own."""
-        view, pending = self._view, self.of.pending_drains
-        if view is not None and self.tells_drains and pending.end(view.hashring, frozenset(self.unread)):
-            self.of.of.released(self.of.entry.resource)
+        if self._view is not None and self.tells_drains and self.of.pending_drains.end(self.unread.keys()):
+            self.of.of.drains_ended(self.of.entry.resource)
 
     def could_not_read(self, namespace: str, error: ApiError) -> None:
         """All of one of the namespaces, or an object in it."""
@@ -1189,7 +778,7 @@ class Scan:
 
     def carry_out(self, job: Job) -> Steps:
         """What was decided, and what has become of it."""
-        result = yield from self.of.of.carry_out(job)
+        result = yield from self.of.carry_out(job)
         self.moved += result is MoveResult.MOVED or result is MoveResult.DRAINED
         if result is MoveResult.WAITING and not job.entry.main:
             self.waiting += 1  # its owner is not there yet
@@ -1211,11 +800,9 @@ class Scan:
             return
         asked = decision.action is Action.DRAIN  # it was not, or that was undone
         self.drains.add(meta, self.ring.clock.monotonic(), decision.source, anew=asked)
-        pending = self.of.pending_drains
-        pending.draining(decision.key)
+        self.of.pending_drains.add(decision.key)
         if not asked and meta.labels and meta.labels.get(view.drain_label) == RETURNING:
             self.kept = True
-            pending.refused(decision.key)
 
     def leaves_to_urgent(self, read: float | None) -> bool:
         """Whether an urgent scan that reads later than this one places the objects without an available shard: else
@@ -1234,6 +821,8 @@ class Scan:
         """
         ring, now = self.ring, self.ring.clock.monotonic()
         problem = error or next(iter(self.unread.values()), None)
+        if error is not None and self.tells_drains:
+            self.of.pending_drains.failed()
         if self.clean_up is not None and self.clean_up is ring.clean_up and (gone or not problem):
             self.clean_up.found(self.of.entry.resource, self.holders or {}, self.began, now)
             ring.report.labels_left = self.clean_up.left(ring.listed)
@@ -1245,7 +834,8 @@ class Scan:
         of = self.of
         if gone:  # no object is left, so none waits
             of.tell_not_sharded({}, ())
-            of.pending_drains.uninstalled()
+            of.pending_drains.clear()
+            of.of.drains_ended(of.entry.resource)
         elif error is None and self.scope is ScanScope.ALL and (self.not_sharded or self.unread):
             of.tell_not_sharded(self.not_sharded, self.unread)
         if gone or (error is None and self.tells_drains):
@@ -1342,7 +932,7 @@ class Reading:
             if view.controllers:
                 ring.controls_others(meta)
             if decision.action is Action.LOOK_UP:
-                yield Job(of.of, entry, kind, meta, decision, draining, read_at, view)
+                yield Job(ring, entry, kind, meta, decision, read_at, view)
                 decision = plan(view, entry, type_, meta, draining=draining)
             action = decision.action
             if not decision.key and (why := not_sharded(decision, meta)):
@@ -1358,7 +948,7 @@ class Reading:
             if urgent and decision.source not in view.available:
                 scan.leaves_some = True
                 continue
-            job = Job(of.of, entry, kind, meta, decision, draining, read_at, view)
+            job = Job(ring, entry, kind, meta, decision, read_at, view)
             key = job.key
             ended = handled.since(key, began)
             if ended is not None and ended < math.inf:
@@ -1370,104 +960,20 @@ class Reading:
             yield job
 
 
-class _AnyOwner:
-    def __contains__(self, key: object) -> bool:
-        return True
-
-
-ANY_OWNER = _AnyOwner()
-"""The draining owners for decisions outside of a scan: any owner may be about to be drained."""
-
-
 class _DrainingOwners:
-    def __init__(self, sync: ResourceMachine) -> None:
-        self._sync = sync
+    def __init__(self, machine: ResourceMachine) -> None:
+        self._owners = machine.owners
 
     def __contains__(self, key: object) -> bool:
-        view, syncs, owner_key = self._sync.ring.view, self._sync.of.resources, str(key)
-        if view is None:
-            return True
-        owners = [syncs.get(owner) for owner in self._sync.entry.owners]
+        owner_key = str(key)
+        kind = kind_of_key(owner_key)
         # The others, which it may not be possible to read, do not have the object. Without any it may be one of theirs.
-        its = [owner for owner in owners if owner is not None and owner.has_kind_of(owner_key)]
-        return any(
-            owner is None or owner.pending_drains.unsure(owner_key, view.hashring) for owner in its or owners
-        )
+        its = [each for each in self._owners if each.kind is not None and each.kind.group_kind == kind]
+        return any(owner_key in owner.pending_drains for owner in its or self._owners)
 
 
 def _is_looked_up(job: Job) -> bool:
     """Whether the webhook leaves such an object to the sharder, which has to look for its owner."""
-    controller, kinds = controller_of(job.meta), job.view and job.view.owner_kinds.get(job.entry.resource)
+    controller, kinds = controller_of(job.meta), job.view.owner_kinds.get(job.entry.resource)
     owner = kinds.get(group_kind_of(controller)) if controller is not None and kinds else None
     return owner is not None and not owner.main
-
-
-def follows(job: Job, shard: str | None) -> bool:
-    """Whether a controlled object may leave its live shard: its owner is where the object goes, or is gone. Another
-    sharder, which knows better which shards live, may have given the owner to a third one.
-    """
-    return shard is None or shard == job.decision.target
-
-
-# The patches
-
-
-def move_by_version(job: Job) -> MergePatch:
-    meta, view = job.meta, job.view
-    assert view is not None
-    labels = {view.shard_label: job.decision.target or None, view.drain_label: None}
-    return MergePatch(
-        {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "labels": labels}}
-    )
-
-
-def move_by_label(job: Job) -> JsonPatch:
-    view, labels, target = job.view, job.meta.labels, job.decision.target
-    assert view is not None
-    if not labels:
-        all_of_them = pointer("metadata", "labels")
-        return JsonPatch(
-            [_same_object(job), test(all_of_them, None), add(all_of_them, {view.shard_label: target})]
-        )
-    operations = [
-        _same_object(job),
-        test(_label(view.shard_label), labels.get(view.shard_label)),
-        add(_label(view.shard_label), target) if target else remove(_label(view.shard_label)),
-    ]
-    if drain := labels.get(view.drain_label):
-        if drain == TAKEN:
-            operations.append(test(_label(view.drain_label), TAKEN))
-        operations.append(remove(_label(view.drain_label)))
-    return JsonPatch(operations)
-
-
-def drain_by_version(job: Job) -> MergePatch:
-    view, version = job.view, job.meta.resource_version
-    assert view is not None
-    return MergePatch({"metadata": {"resourceVersion": version, "labels": {view.drain_label: DRAIN_VALUE}}})
-
-
-def drain_by_label(job: Job) -> JsonPatch:
-    return _marked(job, DRAIN_VALUE)
-
-
-def mark_as_taken(job: Job) -> JsonPatch:
-    """The first of two steps for a patch without a resourceVersion: the shard named by the label stops working
-    on the object after it, and the second step fails without this exact mark.
-    """
-    return _marked(job, TAKEN)
-
-
-def _marked(job: Job, value: str) -> JsonPatch:
-    view = job.view
-    assert view is not None
-    shard_is = test(_label(view.shard_label), job.decision.source)
-    return JsonPatch([_same_object(job), shard_is, add(_label(view.drain_label), value)])
-
-
-def _same_object(job: Job) -> dict[str, Any]:
-    return test(pointer("metadata", "uid"), job.meta.uid)
-
-
-def _label(key: str) -> str:
-    return pointer("metadata", "labels", key)

@@ -13,7 +13,6 @@ reads few. A *normal* one may read everything and take long; the urgent one does
 | controlled objects, or their owners' drains, waited | normal | controlled | after 1, 2, 4 ... 30 s while any waits |
 | drains of main objects waited | normal | being drained | after 8, 10, 10 ... s while any waits |
 | a drain has ended | normal | controlled | at once |
-| controlled objects waited, and their owners were read with other shards | normal | all owners | with the next scan |
 | a drain was requested | normal | being drained, controlled | after 8 s, 1 s |
 | the resource could not be read | its own | as before | after 5, 10, 10 ... s, or `sync_period` |
 | more failed than are remembered | theirs | without an available shard; all | when one succeeds; and 30 s later |

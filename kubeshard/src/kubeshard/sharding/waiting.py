@@ -2,20 +2,9 @@
 
 | who | waits for | is looked at again | by |
 |---|---|---|---|
-| an object whose write was refused | the end of the refusal | after 1, 2, 4, 8, 10, 10 ... s, or Retry-After; when \
-another one of its resource succeeds | `Retries` |
-| more of them than are remembered | the same | when one succeeds; without a shard, after 30 s | a scan |
-| an object that lost its shard a moment ago | its shard, which may take it back | after 1 s | `Delays` |
-| an object that is being drained | its shard | when the watch shows it without a shard; after 8, 10 ... s | a scan |
-| a controlled object | the drain of its owner, or the end of a refusal (`PendingDrains`) | after 1, 2, 4 ... 30 s; \
-when a drain has ended | a scan |
-| an object whose shard is not known to be dead | a proof; a confirmation (`sharding.shard_states`) | after 3, 10, \
-30 s; when the Lease changes; 5 s after the watch has shown it | a scan |
-| an object in a namespace that is not known | the namespace (`SkippedNamespaces`) | when it appears | a list of it |
+| an object | see the table of `object_job` | | |
 | a ring whose webhook seems not to be called | that it is (`WebhookSeries`) | after 10, 10, 60, 60 ... s | a dry run |
 | a ring that is being deleted | that its labels are gone (`CleanUp`) | every 5 s | its status |
-| a resource that cannot be read | | after 5, 10, 10 ... s | a scan |
-| anything that was missed | | every `sync_period` | a scan |
 
 When scans are due says `scans`. A sharder knows objects that wait from scans, which are minutes apart; of those whose
 writes are refused it knows from its retries, every ten seconds, for how long the API server has refused them, and why
@@ -24,8 +13,7 @@ writes are refused it knows from its retries, every ten seconds, for how long th
 
 Bounded: the ages of at most `REMEMBERED` waiting objects of a resource are known, those seen first, though the count is
 exact; as many are retried, and their refusals known. The same number of namespace names is kept; beyond that, every new
-namespace counts as one of them. Of drains that are pending at the same time `MOST_DRAINS` are known; while there are
-more, any object may be drained.
+namespace counts as one of them. Of drains that are pending at the same time `MOST_DRAINS` are known.
 """
 
 from __future__ import annotations
@@ -37,13 +25,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kubeshard.core.conditions import for_people
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import parse_time
-from kubeshard.sharding.hash_ring import HashRing, namespace_of_key
+from kubeshard.sharding.hash_ring import namespace_of_key
 from kubeshard.sharding.scans import ScanScope
 
 REMEMBERED = 1000
@@ -57,6 +46,9 @@ NEW = 3.0
 """Younger objects (seconds) count as ones that have had no shard. Creation times are rounded down to seconds."""
 MANY = 5000
 """Objects of a resource whose assignment is delayed at the same time."""
+
+TAKEN_TOGETHER = 100
+"""Of these as many are begun before anything else is looked at that is due."""
 
 AT_ONCE = 5
 """Writes of a resource that are tried again at the same time."""
@@ -160,113 +152,51 @@ class SkippedNamespaces:
 
 
 class PendingDrains:
-    """Pending drains of one main resource, by key. A scan starts, reports what it sees, and ends.
+    """Keys of objects of a main resource that are being drained, so that a scan need not ask for each object that they
+    control where its owner is. What leaves its shard asks nevertheless (`object_job`), so a key may be missing.
 
-    Objects that could not be given to a shard count as well: a move of theirs that seemed to fail may take effect late,
-    and the shard that it names may be another one than the next move would.
+    A scan begins, adds what it sees, and ends. As long as objects could not be read, any of them may be drained.
     """
 
     def __init__(self) -> None:
         self._pending: set[str] = set()
         self._seen: set[str] = set()
-        """Drains that the running scan has seen pending, or that were requested since the last one."""
-        self._refused: set[str] = set()
-        self._refused_before: set[str] = set()
-        """Pending drains as of before the running scan."""
-        self._unplaced: set[str] = set()
-        """Objects that could not be given to a shard since the last complete scan started."""
-        self._lost = False
-        """Whether there were drains of a kind that was uninstalled, which may have ended."""
-        self._complete = False
-        self._many = False
-        """Whether some could not be remembered since the last complete scan began."""
-        self._hashring: HashRing | None = None
-        """The view of the last complete scan; None if it failed or is running."""
-        self._unread: Collection[str] = ()
-        """Namespaces that this scan could not read."""
+        """By the scan that runs, or requested since the last one ended."""
+        self._unread: Collection[str] | None = None
+        """Namespaces that the last scan could not read; None if it could read none, or there was none yet."""
 
     def __len__(self) -> int:
-        return len(self._pending | self._seen | self._refused | self._refused_before)
+        return len(self._pending | self._seen)
 
-    def begin(self, *, complete: bool) -> None:
-        """`complete`: all objects are listed; otherwise only those with the drain label, so others stay
-        unknown.
-        """
-        self._complete = complete
-        # Seen by a failed scan, or requested since the last one: it counts until a scan is complete.
-        self._pending |= self._seen
-        self._seen = set()
-        if complete:
-            self._hashring, self._many = None, False
-            self._refused_before |= self._refused
-            self._refused = set()
-            self._unplaced = set()
-
-    def draining(self, key: str) -> None:
-        """The drain is pending, was requested, or is about to be."""
-        if self._refused:
-            self._refused.discard(key)
-        if self._unplaced:
-            self._unplaced.discard(key)
-        if len(self._seen) < MOST_DRAINS:  # as `_remember`, for each object of each scan
-            self._seen.add(key)
-        else:
-            self._many = True
-
-    def refused(self, key: str) -> None:
-        """The drain could not be requested."""
-        self._remember(key, self._refused)
-        self._unplaced.discard(key)
-
-    def not_placed(self, key: str) -> None:
-        """The object could not be given to a shard."""
-        self._remember(key, self._unplaced)
-
-    def _remember(self, key: str, keys: set[str]) -> None:
-        if len(keys) < MOST_DRAINS:
-            keys.add(key)
-        else:
-            self._many = True
-
-    def placed(self, key: str) -> None:
-        """The object is on its shard."""
-        self._unplaced.discard(key)
-
-    def end(self, hashring: HashRing, unread: Collection[str] = ()) -> bool:
-        """Everything but these namespaces was read, with the ring as it was when the scan started. Returns whether a
-        drain has ended.
-        """
-        if unread:
-            self._seen |= {key for key in self._pending if namespace_of_key(key) in unread}
-        self._unread = unread if self._complete else {*self._unread, *unread}
-        ended = self._lost or not self._pending <= self._seen
-        self._lost = False
-        # Earlier drains count until everything was read, for decisions made in between.
-        self._pending, self._seen = self._seen, set()
-        if self._complete:
-            self._hashring = hashring
-            self._refused_before = set()
-        return ended
-
-    def uninstalled(self) -> None:
-        """There are no objects of the kind any more. If it is there again, nothing is known of them: nor by a scan that
-        is running, which has seen some of them before.
-        """
-        self._lost = self._lost or bool(len(self))
-        for keys in (self._pending, self._seen, self._refused, self._refused_before, self._unplaced):
-            keys.clear()
-        self._hashring, self._complete = None, False
-
-    def is_known(self, hashring: HashRing) -> bool:
-        """Whether the last scan was complete, used exactly these shards, and all that it saw is remembered."""
-        return self._hashring is hashring and not self._many
-
-    def unsure(self, key: str, hashring: HashRing) -> bool:
-        """Whether objects controlled by the key's object have to keep their shard."""
-        waiting = (self._pending, self._seen, self._refused, self._refused_before, self._unplaced)
-        if not self.is_known(hashring) or any(key in keys for keys in waiting):
+    def __contains__(self, key: str) -> bool:
+        if self._unread is None or key in self._pending or key in self._seen:
             return True
         return bool(self._unread) and namespace_of_key(key) in self._unread
+
+    def begin(self) -> None:
+        self._pending |= self._seen
+        self._seen = set()
+
+    def add(self, key: str) -> None:
+        """The drain is pending, was requested, or is about to be."""
+        if len(self._seen) < MOST_DRAINS:
+            self._seen.add(key)
+
+    def end(self, unread: Collection[str] = ()) -> bool:
+        """Everything but these namespaces was read. Returns whether a drain has ended."""
+        self._unread = frozenset(unread)
+        seen = self._seen | {key for key in self._pending if unread and namespace_of_key(key) in self._unread}
+        ended = not self._pending <= seen
+        self._pending, self._seen = seen, set()
+        return ended
+
+    def failed(self) -> None:
+        """Nothing could be read."""
+        self._unread = None
+
+    def clear(self) -> None:
+        """There are no objects of the kind any more."""
+        self._pending, self._seen, self._unread = set(), set(), None
 
 
 class HandledObjects:
@@ -281,6 +211,9 @@ class HandledObjects:
     def __init__(self) -> None:
         self._ended: dict[Key, float] = {}
         """When, in this order; infinite for those that are under way."""
+
+    def __len__(self) -> int:
+        return len(self._ended)
 
     def begins(self, key: Key) -> None:
         self._ended[key] = math.inf
@@ -315,15 +248,14 @@ class Delays(Generic[J]):
     """
 
     def __init__(self) -> None:
-        self._jobs: dict[Key, tuple[float, J, bool]] = {}
+        self._jobs: dict[Key, tuple[float, J]] = {}
         """When each is due, the earliest first."""
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def __contains__(self, key: Key) -> bool:
-        """Whether the object waits without a shard."""
-        return key in self._jobs and not self._jobs[key][2]
+        return key in self._jobs
 
     def waits(self, key: Key, meta: ObjectMeta, wall: float) -> bool:
         """Whether an unassigned object has to wait. `wall`: the time, in seconds since the epoch."""
@@ -334,25 +266,17 @@ class Delays(Generic[J]):
     def put(self, key: Key, job: J, now: float) -> bool:
         """Later states of an object do not make it wait longer. Returns whether it is the only one that waits."""
         known = self._jobs.get(key)
-        self._jobs[key] = now + ASSIGNMENT_DELAY if known is None else known[0], job, False
+        self._jobs[key] = now + ASSIGNMENT_DELAY if known is None else known[0], job
         return len(self._jobs) == 1
 
-    def left(self, key: Key) -> None:
-        """The object has a shard again, or is gone: somebody has to look which."""
-        if key in self._jobs:
-            due, job, _ = self._jobs[key]
-            self._jobs[key] = due, job, True
+    def forget(self, key: Key) -> None:
+        """The object has a shard again, is gone, or waits no longer."""
+        self._jobs.pop(key, None)
 
-    def take(self, now: float, most: int) -> list[tuple[Key, J, bool]]:
-        """Removes jobs that are due. Returns each, and whether to read its object first (`left`)."""
-        taken = list[tuple[Key, J, bool]]()
-        for key, (due, job, left) in self._jobs.items():
-            if due > now or len(taken) >= most:
-                break
-            taken.append((key, job, left))
-        for key, _, _ in taken:
-            del self._jobs[key]
-        return taken
+    def take(self, now: float) -> list[J]:
+        """Removes some that are due."""
+        due = [key for key, (at, _) in islice(self._jobs.items(), TAKEN_TOGETHER) if at <= now]
+        return [self._jobs.pop(key)[1] for key in due]
 
     @property
     def wake_at(self) -> float:
