@@ -71,7 +71,7 @@ from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import Logger, context, error_line
-from kubeshard.runtime.loop import being_cancelled, forget_cancellations
+from kubeshard.runtime.loop import forget_cancellations
 from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.pace import Pace
 from kubeshard.workqueue.limits import ItemExponential
@@ -265,7 +265,7 @@ class Workers:
                 async with self.queue.get(closed if gates else None) as key:
                     if not self._draining:
                         self._settle(key, await self._run(key, me))
-                if me in self._replaced or self._cancelled():  # a run may swallow our cancellation
+                if me in self._replaced or self._cancelled(me):  # a run may swallow our cancellation
                     self._replaced.discard(me)
                     return
                 if len(self.queue):
@@ -273,11 +273,11 @@ class Workers:
             except ShutDown:
                 return
 
-    def _cancelled(self) -> bool:
+    def _cancelled(self, worker: asyncio.Task[Any]) -> bool:
         """Whether this worker has been cancelled, and not only by a task group of the reconciler (see
-        `forget_cancellations`).
+        `forget_cancellations`). A CancelledError does not say: it may be left over from a task that was awaited.
         """
-        return being_cancelled() and self._runner is not None and self._runner.cancelling() > 0
+        return worker.cancelling() > 0 and self._runner is not None and self._runner.cancelling() > 0
 
     async def _run(self, key: Key, me: asyncio.Task[Any]) -> Outcome:
         """One run, measured and logged, until its threads have ended. Raises only the worker's own cancellation."""
@@ -290,7 +290,7 @@ class Workers:
             with context(fields):
                 last_try, written = self.patience.is_last(key), set[tuple[str, str, str]]()
                 outcome = await self._outcome(key, timed, last_try, written)
-                if not self._cancelled():
+                if me.cancelling() and not self._cancelled(me):
                     forget_cancellations()
                 if outcome.ending is Ending.STALE and outcome.error is not None:
                     self._notice_stale(key, outcome.error)
@@ -340,7 +340,7 @@ class Workers:
             raise
         except BaseException as error:
             was_due = timed.lift()
-            if isinstance(error, asyncio.CancelledError) and self._cancelled():
+            if isinstance(error, asyncio.CancelledError) and self._cancelled(timed.worker):
                 raise
             if not was_due:
                 return of_error(error)

@@ -27,19 +27,11 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def being_cancelled() -> bool:
-    """Whether the running task has been cancelled: a CancelledError may be left over from a task that it awaited, and
-    its own one may be lost in a task group that failed at the same time.
-    """
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def forget_cancellations() -> None:
     """Takes back all requests to cancel the running task.
 
     A task group that fails while it waits for its tasks leaves one behind (before Python 3.13), which is not meant for
-    its caller: `being_cancelled` would be true, and a timeout in the task would raise CancelledError - one that was
+    its caller: the task would look cancelled, and a timeout in the task would raise CancelledError - one that was
     entered before, or any (before 3.11.3). Only where nothing else would end the task: its own cancellation cannot be
     told from such a request. `apart` needs no such knowledge.
     """
