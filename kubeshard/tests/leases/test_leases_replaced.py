@@ -14,7 +14,7 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.leases.claim import LONGEST_KEPT, Claim, GroupClaim, TakeoverDelay
 from kubeshard.leases.former import FormerLeases
-from kubeshard.leases.state_machine import Create, Get, LeaseStateMachine, Replace, Wait
+from kubeshard.leases.state_machine import Ask, Create, Get, LeaseStateMachine, Replace, Wait
 from kubeshard.leases.timing import Timing
 from kubeshard.manager import leader_election
 from kubeshard.manager.leader_election import GROUP_TIMING, LeaderElection, LeaderElector
@@ -200,6 +200,8 @@ def test_no_member_can_act_longer_than_a_candidate_waits_whatever_other_members_
             while not isinstance(action := member.next(now, now), Wait):
                 if isinstance(action, Get):
                     member.found(stored, now)
+                elif isinstance(action, Ask):
+                    member.told(None, now)
                 elif isinstance(action, Create | Replace):
                     version += 1
                     meta = ObjectMeta(name="lock", namespace="ns", uid="u", resource_version=str(version))

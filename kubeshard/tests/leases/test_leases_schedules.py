@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from kubeshard.core.builtin import Lease
 from kubeshard.leases.claim import Claim
-from kubeshard.leases.state_machine import Create, Done, Get, LeaseStateMachine, Replace, State, Wait
+from kubeshard.leases.state_machine import Ask, Create, Done, Get, LeaseStateMachine, Replace, State, Wait
 from kubeshard.leases.timing import Timing
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.identity import Incarnation, ShardIdentity
@@ -202,6 +202,9 @@ class Schedule:
             case Wait(until):
                 wait = (until - now) / holder.rate
                 self.at(self.time + max(wait, 0.001), lambda: self.again(holder, generation))
+            case Ask():
+                holder.machine.told(None, now)
+                self.step(holder)
             case Done():
                 self.at(self.time + 1, lambda: self.succeed(holder))
             case Get() | Create() | Replace():

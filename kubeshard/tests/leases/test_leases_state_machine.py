@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +15,10 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
 from kubeshard.leases.claim import Claim, GroupClaim
 from kubeshard.leases.state_machine import (
+    BLOCKED_AFTER,
     UNFIT_POLL,
+    Action,
+    Ask,
     Create,
     Done,
     Get,
@@ -68,13 +71,35 @@ def middle(low: float, high: float) -> float:
     return (low + high) / 2
 
 
+class Draw:
+    """A number so far between two others."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+
+    def __call__(self, low: float, high: float) -> float:
+        return low + self._at * (high - low)
+
+
+class FitMachine(LeaseStateMachine):
+    """Of a process that is always fit."""
+
+    def next(self, now: float, wall: float) -> Action:
+        if isinstance(action := super().next(now, wall), Ask):
+            self.told(None, now)
+            action = super().next(now, wall)
+        return action
+
+
 def machine(uniform: Callable[[float, float], float] = middle) -> LeaseStateMachine:
-    return LeaseStateMachine(Claim("ns", "lock", "me", TIMING), uniform)
+    claim = Claim("ns", "lock", "me", TIMING)
+    claim.phase = 0.0  # what begins at whole periods is on the beat
+    return FitMachine(claim, uniform)
 
 
-def holding(at: float = 100.0) -> LeaseStateMachine:
+def holding(at: float = 100.0, m: LeaseStateMachine | None = None) -> LeaseStateMachine:
     """Returns a state machine that acquired its Lease at `at`, with an immediate response."""
-    m = machine()
+    m = m or machine()
     assert isinstance(m.next(at, WALL), Get)
     m.found(lease(""), at)
     action = m.next(at, WALL)
@@ -82,6 +107,13 @@ def holding(at: float = 100.0) -> LeaseStateMachine:
     m.written(stored(action.lease, "11"), at)
     assert m.state is State.HELD
     return m
+
+
+def asking() -> LeaseStateMachine:
+    """The same of a process that has to say whether it is fit, at 100."""
+    claim = Claim("ns", "lock", "me", TIMING)
+    claim.phase = 0.0
+    return holding(m=LeaseStateMachine(claim, middle))
 
 
 def until_it_writes(
@@ -151,13 +183,13 @@ def test_a_lease_is_taken_when_nobody_else_can_hold_it_any_more(row: Row) -> Non
 def test_a_claim_that_defers_leaves_a_lease_to_others_for_so_much_longer(
     holder: str | None, waits: float
 ) -> None:
-    m = LeaseStateMachine(Claim("ns", "lock", "me", TIMING, defers=8.0), middle)
+    m = FitMachine(Claim("ns", "lock", "me", TIMING, defers=8.0), middle)
     at, action = until_it_writes(m, lambda _: lease(holder), 50.0)
     assert (at, type(action)) == (50.0 + waits, Replace)
 
 
 def test_a_claim_that_defers_takes_a_lease_that_another_one_has_taken_meanwhile_when_that_is_over() -> None:
-    m = LeaseStateMachine(Claim("ns", "lock", "me", TIMING, defers=8.0), middle)
+    m = FitMachine(Claim("ns", "lock", "me", TIMING, defers=8.0), middle)
     at, _ = until_it_writes(m, lambda now: lease("" if now < 55 else "other"), 50.0)
     assert at > 55 + 15 + 8
 
@@ -418,21 +450,68 @@ def test_the_deadline_counts_from_the_start_of_the_last_renewal_that_succeeded()
     assert m.deadline == 114.75
 
 
-@pytest.mark.parametrize(("low", "at"), [(True, 101.8), (False, 102.2)])
-def test_renewals_come_every_retry_period_with_jitter_without_a_read_and_keep_what_others_wrote(
-    low: bool, at: float
-) -> None:
-    m = machine(lambda a, b: a if low else b)
+def test_renewals_come_every_retry_period_without_a_read_and_keep_what_others_wrote() -> None:
+    m = machine()
     m.next(100.0, WALL)
     m.found(lease("me", transitions=7), 100.0)
     action = m.next(100.0, WALL)
     assert isinstance(action, Replace)
     m.written(stored(action.lease, "11"), 100.1)
-    assert m.next(100.1, WALL) == Wait(pytest.approx(at))
-    action = m.next(at, WALL + 5)
+    assert m.next(100.1, WALL) == Wait(102.0)
+    action = m.next(102.0, WALL + 5)
     assert isinstance(action, Replace)
     kept = lease("me", transitions=7, rv="11", renewed=micro_time(WALL + 5))
     assert action.lease == kept
+
+
+def renewals(m: LeaseStateMachine, begun: float, booted: float, count: int = 6) -> list[float]:
+    """When it renews, by the wall, on a machine that was booted then and whose timers are a little late."""
+    now, times = begun - booted, list[float]()
+    while len(times) < count:
+        match m.next(now, now + booted):
+            case Wait(until):
+                now = until + 0.003
+            case Get():
+                m.found(lease(rv=str(len(times) + 1)), now)
+            case Replace(renewed):
+                times.append(now + booted)
+                m.written(stored(renewed, str(len(times) + 1)), now + 0.1)
+    return times
+
+
+@pytest.mark.parametrize("begun", [0.0, 0.1, 0.25, 0.7, 1.0, 1.3, 1.9, 1.99])
+@pytest.mark.parametrize("booted", [-1e6, 0.0, 0.6])
+def test_leases_of_a_namespace_are_renewed_at_the_same_moments_whenever_and_wherever_they_were_acquired(
+    begun: float, booted: float
+) -> None:
+    ours = renewals(FitMachine(Claim("ns", "one", "me", TIMING), middle), WALL, 0.0)
+    times = renewals(FitMachine(Claim("ns", "two", "you", TIMING), middle), WALL + begun, booted)
+    pauses = [after - before for before, after in pairwise(times)]
+    assert 0.1 * TIMING.retry_period <= pauses[0] <= TIMING.retry_period * (1 + RENEW_JITTER) + 0.01
+    assert pauses[1:] == pytest.approx([TIMING.retry_period] * 4, abs=1e-5)
+    assert (times[-1] - ours[-1] + 1.0) % TIMING.retry_period == pytest.approx(1.0, abs=1e-5)
+
+
+def test_renewals_of_namespaces_are_spread() -> None:
+    claims = [Claim(f"team-{n}", "lock", "me", TIMING) for n in range(100)]
+    slots = {int(claim.phase / TIMING.retry_period * 10) for claim in claims}
+    assert slots == set(range(10))
+
+
+def test_those_who_hold_a_lease_together_do_not_look_at_the_same_moment() -> None:
+    looks = set[float]()
+    for at in (0.0, 0.5, 1.0):
+        draw = Draw(at)
+        m = FitMachine(GroupClaim("ns", "lock", "me", TIMING), draw)
+        m.next(100.0, WALL)
+        m.found(lease(), 100.0)
+        action = m.next(100.0, WALL)
+        assert isinstance(action, Replace)
+        m.written(stored(action.lease, "11"), 100.0)
+        waiting = m.next(100.0, WALL)
+        assert isinstance(waiting, Wait)
+        looks.add(round(waiting.until, 6))
+    assert looks == {101.8, 102.0, 102.2}
 
 
 def test_what_has_changed_is_written_at_once_and_then_once_a_second() -> None:
@@ -683,26 +762,57 @@ def test_a_lease_that_is_created_at_an_earlier_version_than_it_had_tells_of_a_re
     assert m.rewinds == 1
 
 
-def test_an_unfit_process_does_not_renew_and_loses_its_right_with_the_cause() -> None:
-    m = holding(at=100.0)
-    now = 100.0
-    while not isinstance(action := m.next(now, WALL, "event loop blocked for 3.0s"), Done):
-        assert isinstance(action, Wait)
-        now = action.until
+@pytest.mark.parametrize("answers", [True, False])
+def test_an_unfit_process_does_not_renew_and_loses_its_right_with_the_cause(answers: bool) -> None:
+    m, now = asking(), 100.0
+    while not isinstance(action := m.next(now, WALL), Done):
+        match action:
+            case Wait(until):
+                now = until
+            case Ask(timeout):
+                now += 0.0 if answers else timeout
+                m.told("a worker hangs", now) if answers else m.unanswered(now)
+            case _:
+                raise AssertionError(action)
     assert now == 109.0
-    assert m.reason == "not renewed for 9s: event loop blocked for 3.0s"
+    assert m.reason.startswith("not renewed for 9s: ")
+    assert (
+        m.reason.endswith("a worker hangs")
+        or "the event loop is blocked: it has not answered for" in m.reason
+    )
 
 
 def test_a_process_that_recovers_renews_at_once() -> None:
-    m = holding(at=100.0)
-    assert m.next(102.0, WALL, "sick") == Wait(102.0 + UNFIT_POLL)
+    m = asking()
+    assert m.next(102.0, WALL) == Ask(BLOCKED_AFTER)
+    m.told("sick", 102.0)
     assert m.unfit == "sick"
-    assert isinstance(m.next(102.2, WALL), Replace)
+    assert m.next(102.0, WALL) == Wait(102.0 + UNFIT_POLL)
+    assert m.next(102.2, WALL) == Ask(BLOCKED_AFTER)
+    m.told(None, 102.3)
+    assert isinstance(m.next(102.3, WALL), Replace)
     assert m.unfit == ""
 
 
+def test_a_process_is_asked_before_each_renewal_and_its_answer_counts_once() -> None:
+    m = asking()
+    m.next(102.0, WALL)
+    m.told(None, 102.0)
+    assert isinstance(m.next(102.0, WALL), Replace)
+    m.failed("refused", 102.1)
+    assert m.next(102.75, WALL) == Ask(BLOCKED_AFTER)
+    m.told(None, 102.75)
+    m.observed(lease(rv="12"), 102.75, deleted=True)
+    assert isinstance(m.next(102.75, WALL), Create)
+    m.rejected(102.8)
+    assert m.next(102.8, WALL) == Ask(BLOCKED_AFTER)
+
+
 def test_an_unfit_process_may_still_acquire() -> None:
-    assert isinstance(machine().next(0.0, WALL, "sick"), Get)
+    m = LeaseStateMachine(Claim("ns", "lock", "me", TIMING), middle)
+    assert isinstance(m.next(0.0, WALL), Get)
+    m.found(None, 0.0)
+    assert isinstance(m.next(0.0, WALL), Create)
 
 
 # -- slow and missing answers
@@ -779,7 +889,7 @@ def lasts(m: LeaseStateMachine, takes: Course) -> tuple[float, float]:
 def test_a_holder_keeps_its_lease_as_long_as_a_write_can_be_answered_in_time(
     course: Callable[[], Course], ends: float | None, jitter: str
 ) -> None:
-    m = LeaseStateMachine(Claim("ns", "lock", "me", TIMING), min if jitter == "low" else max)
+    m = FitMachine(Claim("ns", "lock", "me", TIMING), min if jitter == "low" else max)
     reads(m, lease(""), 100.0)
     action = m.next(100.0, WALL)
     assert isinstance(action, Replace)
@@ -829,7 +939,7 @@ def test_a_release_that_is_slow_is_waited_for_as_long_as_the_right_lasts() -> No
 
 def test_members_of_a_group_keep_its_lease_when_each_write_takes_almost_three_seconds() -> None:
     store, version = lease("", rv="11"), 11
-    members = [LeaseStateMachine(GroupClaim("ns", "lock", "group", TIMING), middle) for _ in range(3)]
+    members = [FitMachine(GroupClaim("ns", "lock", "group", TIMING), middle) for _ in range(3)]
     events: list[tuple[float, int, Replace | None]] = [(100.0 + 0.7 * n, n, None) for n in range(3)]
     while (event := heapq.heappop(events))[0] < 400.0:
         now, n, sent = event

@@ -11,7 +11,17 @@ from msgspec.structs import replace
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
-from kubeshard.leases.state_machine import Create, Done, Get, LeaseStateMachine, Replace, State, Wait
+from kubeshard.leases.state_machine import (
+    Action,
+    Ask,
+    Create,
+    Done,
+    Get,
+    LeaseStateMachine,
+    Replace,
+    State,
+    Wait,
+)
 from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
@@ -81,12 +91,18 @@ class Shard:
         self.claim = ShardClaim(ME, LeaseTiming(), takeover, **host)
         self.machine = LeaseStateMachine(self.claim, lambda low, high: (low + high) / 2)
 
+    def next(self, now: float, wall: float) -> Action:
+        """Of a process that is fit."""
+        if isinstance(action := self.machine.next(now, wall), Ask):
+            self.machine.told(None, now)
+            action = self.machine.next(now, wall)
+        return action
+
     def write(self, now: float, record: Callable[[float], Lease | None]) -> tuple[float, Create | Replace]:
         """Returns the next write and its time; every read returns the record of that time."""
-        m = self.machine
-        while not isinstance(action := m.next(now, WALL), Create | Replace):
+        while not isinstance(action := self.next(now, WALL), Create | Replace):
             if isinstance(action, Get):
-                m.found(record(now), now)
+                self.machine.found(record(now), now)
             else:
                 assert isinstance(action, Wait)
                 now = action.until
@@ -342,9 +358,9 @@ def test_the_sight_of_another_incarnation_ends_the_right_to_work_now(
     if how == "watch":
         m.observed(lease(ME.name, rival, rv="12"), 1.0, deleted=False)
     else:
-        assert isinstance(m.next(2.0, WALL), Replace)
+        assert isinstance(shard.next(2.0, WALL), Replace)
         m.rejected(2.0)
-        assert isinstance(m.next(2.0, WALL), Get)
+        assert isinstance(shard.next(2.0, WALL), Get)
         m.found(lease(ME.name, rival, rv="12"), 2.0)
     assert m.state is State.LOST
     assert m.reason == reason
@@ -355,7 +371,7 @@ def test_an_incarnation_taken_off_by_hand_is_no_rival_and_is_written_again() -> 
     shard.holds(None)
     shard.machine.observed(lease(ME.name, "", rv="12"), 1.0, deleted=False)
     assert shard.machine.holds
-    action = shard.machine.next(2.0, WALL)
+    action = shard.next(2.0, WALL)
     assert isinstance(action, Replace)
     assert action.lease.metadata.annotation(INCARNATION_ANNOTATION) == MINE
 
@@ -364,7 +380,7 @@ def test_a_deleted_lease_is_created_again_by_the_same_incarnation() -> None:
     shard = Shard()
     shard.holds(None)
     shard.machine.observed(lease(rv="12"), 1.0, deleted=True)
-    action = shard.machine.next(1.0, WALL)
+    action = shard.next(1.0, WALL)
     assert isinstance(action, Create)
     assert action.lease.metadata.annotation(INCARNATION_ANNOTATION) == MINE
     assert action.lease.metadata.labels == {RING_LABEL: "ring"}
@@ -377,7 +393,7 @@ def test_a_released_lease_keeps_its_labels_and_promises_nothing_of_its_objects_o
     shard = Shard()
     shard.holds(lease(""))
     shard.machine.release(1.0)
-    action = shard.machine.next(1.0, WALL)
+    action = shard.next(1.0, WALL)
     assert isinstance(action, Replace)
     assert action.lease.spec.holder_identity == ""
     assert action.lease.metadata.labels == {STATE_LABEL: "ready", "team": "a", RING_LABEL: "ring"}

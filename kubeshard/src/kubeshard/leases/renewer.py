@@ -35,6 +35,7 @@ from kubeshard.core.selectors import FieldSelector
 from kubeshard.leases.held_lease import HeldLease
 from kubeshard.leases.state_machine import (
     LAST_STATES,
+    Ask,
     Create,
     Done,
     Get,
@@ -54,9 +55,6 @@ from kubeshard.runtime.watchdog import EXIT_CODE, Watchdog
 _log = get_logger("kubeshard.leases")
 
 _FORBIDDEN_WATCH_PAUSE = 60.0
-
-BLOCKED_AFTER = 1.25
-"""Seconds after which a loop that has not answered whether its process is healthy counts as blocked."""
 
 _UNDECIDED = 1.0
 """Seconds that the question may take which right is missing. The Lease has to be renewed meanwhile, or lost in time."""
@@ -207,14 +205,17 @@ class LeaseRenewer:
         machine = self._machine
         self._metrics.holding(self._claim.name, False)
         while True:
-            now, unfit = self._clock.boottime(), None
-            if machine.renews(now):
-                unfit = await self._unfit()
-                now = self._clock.boottime()
-            action = machine.next(now, self._clock.wall(), unfit)
+            action = machine.next(self._clock.boottime(), self._clock.wall())
             match action:
                 case Done():
                     return
+                case Ask(timeout):
+                    try:
+                        unfit = await self._unfit(timeout)
+                    except TimeoutError:
+                        machine.unanswered(self._clock.boottime())
+                    else:
+                        machine.told(unfit, self._clock.boottime())
                 case Wait(until):
                     await self._pause(alarm, until)
                 case Get() | Create() | Replace():
@@ -340,11 +341,11 @@ class LeaseRenewer:
                 return
             await asyncio.sleep(pause)
 
-    async def _unfit(self) -> str | None:
+    async def _unfit(self, timeout: float) -> str | None:
         """What the loop that holds the Lease says. One that is blocked says nothing, so it needs not say all the time
-        that it turns.
+        that it turns. Raises TimeoutError.
         """
-        health, machine, here = self._health, self._machine, asyncio.get_running_loop()
+        health, here = self._health, asyncio.get_running_loop()
         if health is None:
             return None
         told: asyncio.Future[str | None] = here.create_future()
@@ -362,15 +363,10 @@ class LeaseRenewer:
             with suppress(RuntimeError):  # nobody waits for the answer any more
                 here.call_soon_threadsafe(tell, unfit)
 
-        asked = self._clock.boottime()
         self._loop.call_soon_threadsafe(ask)
         try:
-            async with asyncio.timeout(min(BLOCKED_AFTER, machine.work_until - asked)) as self._attempt:
+            async with asyncio.timeout(timeout) as self._attempt:
                 return await told
-        except TimeoutError:
-            return (
-                f"the event loop is blocked: it has not answered for {self._clock.boottime() - asked:.1f} s"
-            )
         finally:
             self._attempt = None
 

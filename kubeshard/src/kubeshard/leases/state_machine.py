@@ -32,8 +32,10 @@ for one that was created and deleted between two reads.
 | WAITING | the record changed | WAITING, restarted | |
 | WAITING | a watch shows that it was renewed | WAITING, restarted | nothing: what it shows need not be read |
 | SEEKING | write succeeded | HELD; SEEKING if the response took longer than the right lasts | |
+| HELD, CHECKING | a request is due | the same | ask this process whether it is fit |
 | HELD | renewal due, and fit | HELD | replace |
 | HELD | `renew_soon`, and fit | HELD | replace: at once, but within `SOONEST` once for that |
+| HELD, CHECKING | unfit, or no answer within `BLOCKED_AFTER` | the same | ask again after `UNFIT_POLL` |
 | HELD | conflict | CHECKING | get: at once, from the second in a row on after a pause |
 | HELD, CHECKING | absent | HELD | create, as it was |
 | CHECKING | still ours | HELD | replace, at once |
@@ -42,6 +44,14 @@ for one that was created and deleted between two reads.
 | any | `release` | RELEASING if it may be ours, else ENDED | |
 | RELEASING | ours | RELEASING | replace, holder empty |
 | RELEASING | written, absent, not ours any more, or the deadline passed | ENDED | |
+
+A process that is unfit may acquire. It cannot work, so that harms nobody for longer than the right lasts; and only with
+the Lease is the watchdog armed, which ends a process that stays unfit.
+
+What holds a Lease renews it at the same moments as all others in its namespace do, once in each `retry_period`: a
+process with two Leases wakes up once for both, and one that follows the Leases of a ring once for all. The moments
+follow from the wall clock and the namespace's name. If clocks differ, it wakes up more often, and nothing else is
+different. Those who hold a Lease together take turns, at random moments.
 
 Times are seconds of one clock that also counts while the machine is suspended (`Clock.boottime`).
 """
@@ -103,6 +113,12 @@ class Replace(msgspec.Struct, frozen=True):
     timeout: float
 
 
+class Ask(msgspec.Struct, frozen=True):
+    """Ask the loop in which work is done whether this process is fit. Result: `told`, or `unanswered`."""
+
+    timeout: float
+
+
 class Wait(msgspec.Struct, frozen=True):
     """Nothing to do before `until`, unless something is observed."""
 
@@ -113,7 +129,7 @@ class Done(msgspec.Struct, frozen=True):
     """The machine is in a final state; see `reason` and `released`."""
 
 
-Action: TypeAlias = Get | Create | Replace | Wait | Done
+Action: TypeAlias = Get | Create | Replace | Ask | Wait | Done
 
 
 class _Asked(Enum):
@@ -124,9 +140,13 @@ class _Asked(Enum):
     RELEASE = auto()
 
 
-UNFIT_POLL = 0.2
-"""Seconds after which an unfit process checks again whether it may renew."""
+BLOCKED_AFTER = 1.25
+"""Seconds after which a loop that has not answered whether its process is fit counts as blocked."""
 
+_ASK = Ask(BLOCKED_AFTER)
+
+UNFIT_POLL = 0.2
+"""Seconds after which an unfit process is asked again."""
 
 SOONEST = 1.0
 """Seconds between renewals that are early because there is something to say."""
@@ -181,6 +201,14 @@ class LeaseStateMachine:
         self._taking = False
         """Whether a takeover was sent, and may have succeeded."""
         self._due = 0.0
+        self._fit = False
+        """Whether this process has just said that it is fit."""
+        self._questioned_at = self._question_at = -math.inf
+        """When it was asked last, and when it may be asked again."""
+        self._beat = -math.inf
+        """When this Lease and all others of its namespace are renewed, if nothing disturbs that: then, and whole
+        numbers of periods later.
+        """
         self._read_patience = self._write_patience = self.timing.attempt_timeout
         """Seconds for the next attempt, if they leave time for another one. How long reads take says nothing about
         writes, which pass admission.
@@ -218,22 +246,22 @@ class LeaseStateMachine:
 
     # The next action
 
-    def next(self, now: float, wall: float, unfit: str | None = None) -> Action:
-        """The next action. `unfit`: why this process must not renew, None if it may.
-
-        An unfit process may acquire. It cannot work, so that harms nobody for longer than the right lasts; and only
-        with the Lease is the watchdog armed, which ends a process that stays unfit.
-        """
-        if self.holds and unfit:
-            self.unfit = unfit  # the reason if the right ends now
+    def next(self, now: float, wall: float) -> Action:
+        """The next action."""
+        fit, self._fit = self._fit, False
+        if self._beat == -math.inf:
+            self._beat = now - (wall - self.claim.phase) % self.timing.retry_period
         self._judge(now)
         if self.state in LAST_STATES:
             return Done()
         if now < (due := self._due_at()):
             return Wait(min(due, self._horizon(now)))
-        self.unfit = (unfit or "") if self.holds else ""
-        if self.unfit:
-            return Wait(min(now + UNFIT_POLL, self.work_until))
+        if self.holds and not fit:
+            if now < self._question_at:
+                return Wait(min(self._question_at, self.work_until))
+            self._questioned_at = now
+            left = self.work_until - now
+            return Ask(left) if left < BLOCKED_AFTER else _ASK
         self._asked_at = now
         if self._shown:  # the answer cannot be older than it, but than what is shown from now on
             self._newest, self._shown = newest(self._newest, self._shown), ""
@@ -250,16 +278,23 @@ class LeaseStateMachine:
         lease, timeout = self._lease_to_write(wall), self._attempt_timeout(now)
         return Create(lease, timeout) if self._lease is None else Replace(lease, timeout)
 
-    def renews(self, now: float) -> bool:
-        """Whether `next` will renew the Lease unless the process is unfit."""
-        return self.holds and self._due_at() <= now < self.work_until
-
     def _due_at(self) -> float:
         if self._news and self.state is State.HELD and not self._failure:
             return min(self._due, self._hurried_at + SOONEST)
         return self._due
 
     # Results
+
+    def told(self, unfit: str | None, now: float) -> None:
+        """Why this process is not fit to hold the Lease; None if it is."""
+        self._fit, self.unfit = unfit is None, unfit or ""
+        if unfit:
+            self._question_at = now + UNFIT_POLL
+
+    def unanswered(self, now: float) -> None:
+        """This process did not say whether it is fit."""
+        silent = now - self._questioned_at
+        self.told(f"the event loop is blocked: it has not answered for {silent:.1f} s", now)
 
     def found(self, lease: Lease | None, now: float) -> None:
         """The result of a read, or (None) that the Lease does not exist."""
@@ -413,9 +448,16 @@ class LeaseStateMachine:
         if self.state is not State.RELEASING:
             self.state, self.reason = State.HELD, ""
             self._known = not self.claim.shared  # other members renew it too: look before writing
-            jitter = self._uniform(1 - RENEW_JITTER, 1 + RENEW_JITTER)
-            due = self._asked_at + self.timing.retry_period * jitter
+            due = self._next_renewal(self._asked_at)
             self._due = min(due, self.work_until - self._write_patience)  # or a slow write would be too late
+
+    def _next_renewal(self, last: float) -> float:
+        """The last beat that is not too late. Those who hold a Lease together take turns."""
+        period = self.timing.retry_period
+        if self.claim.shared:
+            return last + period * self._uniform(1 - RENEW_JITTER, 1 + RENEW_JITTER)
+        latest = last + period * (1 + RENEW_JITTER)
+        return latest - (latest - self._beat) % period
 
     def _took(self, now: float) -> None:
         """The last request has ended, with an answer or without."""

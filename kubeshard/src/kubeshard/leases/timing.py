@@ -4,7 +4,7 @@
 |---|---|---|
 | `lease_duration` | 15 s | written to the Lease, in whole seconds: how long others wait after an observed renewal |
 | `renew_deadline` | 10 s | the right to act, from the start of the last successful renewal |
-| `retry_period` | 2 s | between renewals (± 10 %), and between two reads of another holder's Lease |
+| `retry_period` | 2 s | between renewals, and between two reads of another holder's Lease |
 | `jitter` | 1.2 | a candidate waits up to this many retry periods more |
 | `attempt_timeout` | 2 s | of the first attempt: a dead connection must not use up the deadline (`state_machine`) |
 | `failure_pause` | 0.5 s | a holder's pause, up to twice as long, from one attempt without success to the next |
