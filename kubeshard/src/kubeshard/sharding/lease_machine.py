@@ -263,7 +263,8 @@ class LeaseMachine:
         """The same as a heap, with entries that do not count any more."""
         self._polls_at = math.inf
         """When it is looked for silent shards."""
-        self._polled_at = -math.inf
+        self._polling = False
+        """Whether there were some when it was looked last."""
         self._breakers = WeakKeyDictionary[LeasesOfRing, CircuitBreaker]()
         self._judged_again = dict[LeasesOfRing, float]()
         """When it is looked again whether many shards of a ring fail, ascending: there may be no Lease left to tend."""
@@ -295,15 +296,16 @@ class LeaseMachine:
         return change.before is not change.after or change.presence
 
     def renewed(self) -> bool:
-        """Whether to ask for `wake_at` again, after news of a Lease: what it would wake for may have been it. At most
-        once in each `POLL_INTERVAL`, since it looks at all of them.
+        """Whether to ask for `wake_at` again, after news of a Lease: who would be silent then is not. To wake up once
+        for many renewals is cheaper than once in between, too.
         """
         now = self._clock.monotonic()
-        if not self._polled_at + POLL_INTERVAL <= now < self._polls_at < math.inf:
+        if self._polling or self._polls_at + POLL_INTERVAL > now + SILENT:
             return False
-        if self.states.fresh(now) and not self.states.silent(SILENT, now):
-            self._polled_at = now
-            self._polls_at = max(self._polls_at, now + self.states.silent_in(SILENT, now))
+        at = now + self.states.silent_in(SILENT, now)
+        if self._polls_at + POLL_INTERVAL > at:
+            return False
+        self._polls_at = at
         return True
 
     def of_ring(self, ring: str) -> Collection[Key]:
@@ -342,8 +344,9 @@ class LeaseMachine:
         """Leases of shards that have missed a renewal: again and again until they are renewed or due."""
         fresh = self.states.fresh(now)
         silent = self.states.silent(SILENT, now) if fresh else []
-        next_one = self.states.silent_in(SILENT, now) if fresh and not silent else 0.0
-        self._polled_at, self._polls_at = now, now + max(POLL_INTERVAL, next_one)
+        self._polling = bool(silent) or not fresh
+        wait = 0.0 if self._polling else self.states.silent_in(SILENT, now)
+        self._polls_at = now + max(POLL_INTERVAL, wait)
         if self._reported:
             self._reported = {key: said for key, said in self._reported.items() if now - said[1] < REPORTED}
         return silent

@@ -85,6 +85,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from functools import partial
+from itertools import takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -256,6 +257,8 @@ class ShardStates:
         self._records: dict[Key, _Record] = {}
         self._members: dict[str, dict[Key, _Record]] = {}
         """The same, by ring: there may be many rings, and each event is about one."""
+        self._renewing: dict[Key, _Record] = {}
+        """Those that shards hold, or held when they were deleted, by when they were last seen to change."""
         self._left: dict[tuple[str, Key], _Record] = {}
         """Tombstones of Leases that now belong to another ring, by the ring that they left."""
         self._namespaces: dict[str, frozenset[str]] = {}
@@ -368,7 +371,9 @@ class ShardStates:
         self.since = now
         for key, record in list(self._records.items()):
             if record.self_held or record.deleted:
-                self._records[key] = self._members[record.ring][key] = replace(record, changed=now)
+                new = self._records[key] = self._members[record.ring][key] = replace(record, changed=now)
+                if key in self._renewing:
+                    self._renewing[key] = new
         for place, record in list(self._left.items()):
             self._left[place] = replace(record, changed=now)
 
@@ -446,23 +451,18 @@ class ShardStates:
 
     def silent_in(self, seconds: float, now: float) -> float:
         """In how many seconds another Lease will not have been renewed for so long, if it is not; `seconds` at most."""
-        return min(
-            (
-                record.changed + seconds - now
-                for record in self._records.values()
-                if record.changed + seconds > now
-            ),
-            default=seconds,
-        )
+        for record in self._renewing.values():
+            if record.changed + seconds > now:
+                return record.changed + seconds - now
+        return seconds
 
     def silent(self, seconds: float, now: float) -> list[Key]:
         """Leases of shards of this library that were not seen to be renewed for so long, and are not due yet."""
+        silent = takewhile(lambda each: now - each[1].changed >= seconds, self._renewing.items())
         return [
             key
-            for key, record in self._records.items()
-            if now - record.changed >= seconds
-            and record.self_held
-            and not record.deleted
+            for key, record in silent
+            if not record.deleted
             and record.times(now).to_uncertain > 0
             and record.lease.metadata.annotation(INCARNATION_ANNOTATION)
         ]
@@ -521,8 +521,13 @@ class ShardStates:
 
     def _put(self, key: Key, old: _Record | None, new: _Record | None, now: float) -> ShardChange:
         self._drop(key)
+        renewed = new is None or old is None or old.changed != new.changed or not new.self_held
+        if renewed and key in self._renewing:
+            del self._renewing[key]
         if new is not None:
             self._records[key] = self._members.setdefault(new.ring, {})[key] = new
+            if new.self_held:
+                self._renewing[key] = new
         return _difference(key, old, new, now)
 
     def _admits(self, ring: str, key: Key) -> bool:
@@ -561,7 +566,7 @@ class ShardStates:
         self._prune_at = now + PRUNE_EVERY
         for key, record in list(self._records.items()):
             if record.deleted and record.times(now).to_uncertain < -TOMBSTONE_KEPT:
-                self._drop(key)
+                self._put(key, record, None, now)
         for place, record in list(self._left.items()):
             if record.times(now).to_uncertain <= 0:
                 del self._left[place]
