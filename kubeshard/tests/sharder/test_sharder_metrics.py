@@ -19,7 +19,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.manager.fast_metrics import SAMPLES, render
 from kubeshard.sharder.admission import ShardAdmission
-from kubeshard.sharder.lease_observer import SHARD_LEASES
+from kubeshard.sharder.lease_observer import shard_leases
 from kubeshard.sharder.metrics import StateCollector
 from kubeshard.sharder.tasks import Crashes
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, ControllerRingStatus, RingResource
@@ -114,7 +114,7 @@ def test_state_metrics_show_what_ring_and_state_label_say(samples: Any) -> None:
 async def test_what_is_known_of_requests_can_be_scraped_before_the_caches_are_filled() -> None:
     cache = Cache(Client(ClusterConfig("http://nowhere.invalid")))
     cache.declare(ControllerRing)
-    cache.declare(Lease, SHARD_LEASES)
+    cache.declare(Lease, shard_leases())
     registry = CollectorRegistry()
     registry.register(StateCollector(cache, RINGS))
     assert b"controller_sharding_controllerring_status_shards" in generate_latest(registry)

@@ -18,7 +18,7 @@ from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
-from kubeshard.sharder.lease_observer import SHARD_LEASES
+from kubeshard.sharder.lease_observer import shard_leases
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.tasks import BoundedTaskGroup, DrivenResource, carried_out
 from kubeshard.sharding import waiting
@@ -304,4 +304,6 @@ async def _never_asked(ring: Ring, shard: str, since: float) -> Proof | None:
 
 def test_only_the_leases_of_shards_are_watched() -> None:
     """Not the one per node: B1 in docs/defects.md."""
-    assert SHARD_LEASES.labels == Selector.exists("alpha.sharding.timebertt.dev/controllerring")
+    label = "alpha.sharding.timebertt.dev/controllerring"
+    assert shard_leases().labels == Selector.exists(label)
+    assert shard_leases("mine").labels == Selector.equals(label, "mine")

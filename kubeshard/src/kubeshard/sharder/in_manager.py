@@ -73,7 +73,7 @@ from kubeshard.sharder.assignments import LabelAssignor
 from kubeshard.sharder.bucket_labels import EVERYWHERE, Read
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
 from kubeshard.sharder.lease_controller import lease_controller
-from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
+from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.range_coordinator import RangeAssignor
 from kubeshard.sharder.rings import Rings, reading
@@ -190,7 +190,7 @@ class InManagerSharder:
         self._health = health
         self._clock = client.world.clock
         counts = SharderMetrics(metrics.registry)
-        self._observer = LeaseObserver(self._client, self._clock)
+        self._observer = LeaseObserver(self._client, self._clock, ring)
         self._crashes = Crashes(counts.of(""), self._clock)
         self._cache = cache = Cache(self._client, transforms=self._observer.transforms)
         self._assignor: Assignor
@@ -221,7 +221,7 @@ class InManagerSharder:
         self._observer.declare(cache, self._rings)
         self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
         self._note = {} if declared is None or objects_in else {DECLARED_RING_ANNOTATION: _manifest(declared)}
-        metrics.registry.register(StateCollector(cache, self._rings))
+        metrics.registry.register(StateCollector(cache, self._rings, self._observer.scope))
         self._findings = _LoggedFindings(self._observer, events, self._about)
         self._patience, self._notices = Patience(), Notices()
         self._fence = LeaderFence()
@@ -260,7 +260,7 @@ class InManagerSharder:
     async def _campaign(self, gates: Sequence[Gate]) -> None:
         """Leads whenever it is elected, until it is stopped."""
         await self._source.known(self._clock)
-        await until_filled([self._cache.declare(Lease, SHARD_LEASES)])
+        await until_filled([self._cache.declare(Lease, self._observer.scope)])
         async with self._assignor.ready(self._rings):
             while not self._stopping.is_set():
                 pause = 0.0

@@ -42,7 +42,7 @@ from kubeshard.core.times import parse_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.watchdog import ended_by_watchdog
-from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
+from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.rings import Inbox, Rings, reading
 from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.api import ControllerRing
@@ -78,7 +78,7 @@ def lease_controller(
     return Controller(
         name=NAME,
         reconciler=leases,
-        primary=Watch(Lease, when=never, scope=SHARD_LEASES),
+        primary=Watch(Lease, when=never, scope=observer.scope),
         sources=[leases],
         workers=5,
         limiter=lambda world: ItemExponential(cap=LONGEST_RETRY, jitter=JITTER, rng=world.rng),

@@ -236,15 +236,20 @@ wake up in between, but not if they never end.
 _SHORTEST_WAIT = 0.01
 """A shorter wait may not advance the clock at all, and would be repeated in a loop."""
 
-SHARD_LEASES = Scope(labels=Selector.exists(RING_LABEL))
-"""The cached Leases: those of shards, not those of nodes."""
+
+def shard_leases(ring: str = "") -> Scope:
+    """The cached Leases: those of shards, of this ring or of all, and not those of nodes."""
+    return Scope(labels=Selector.equals(RING_LABEL, ring) if ring else Selector.exists(RING_LABEL))
 
 
 class LeaseObserver:
-    """Feeds a ShardStates. Call `declare` before the cache runs, then `run` concurrently with it."""
+    """Feeds a ShardStates, with Leases of one ring or of all. Call `declare` before the cache runs, then `run`
+    concurrently with it.
+    """
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, ring: str = "") -> None:
         self.states = ShardStates()
+        self.scope = shard_leases(ring)
         self._client = client
         self._clock = clock
         self.rings: Rings | None = None
@@ -268,7 +273,7 @@ class LeaseObserver:
     def declare(self, cache: Cache, rings: Rings) -> None:
         """The cache has the `transforms`."""
         self.rings = rings
-        self._informer = cache.declare(Lease, SHARD_LEASES)
+        self._informer = cache.declare(Lease, self.scope)
         self._informer.add_handler(self._heard)
 
     def shards(self, ring: str) -> list[Shard]:
@@ -328,7 +333,7 @@ class LeaseObserver:
     async def relist(self) -> None:
         """Reads all shard Leases from the server. Raises ApiError."""
         listed, asked = set(), self._clock.monotonic()
-        stream = self._client.list(Lease, ALL, label_selector=SHARD_LEASES.labels, page_size=None)
+        stream = self._client.list(Lease, ALL, label_selector=self.scope.labels, page_size=None)
         async for lease in stream:
             if self.states.has_version(lease):
                 listed.add(lease.key)

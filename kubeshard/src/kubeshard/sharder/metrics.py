@@ -27,13 +27,14 @@ from prometheus_client.samples import Sample
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.errors import CacheBehind, UndeclaredKind
+from kubeshard.cache.scope import Scope
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
 from kubeshard.manager.fast_metrics import Counts, Durations, Levels, Number, with_samples
 from kubeshard.metrics.declared import declared
 from kubeshard.metrics.families import gauge
-from kubeshard.sharder.lease_observer import SHARD_LEASES
+from kubeshard.sharder.lease_observer import shard_leases
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus
 from kubeshard.sharding.buckets import BUCKETS
@@ -160,9 +161,10 @@ class StateCollector(Collector):
     are left out, because anybody may label them.
     """
 
-    def __init__(self, cache: Cache, rings: Rings) -> None:
+    def __init__(self, cache: Cache, rings: Rings, leases: Scope | None = None) -> None:
         self._cache = cache
         self._rings = rings
+        self._leases = leases or shard_leases()
 
     def collect(self) -> Iterator[Metric]:
         rings: Sequence[ControllerRing] = ()
@@ -171,7 +173,7 @@ class StateCollector(Collector):
         with suppress(CacheBehind, UndeclaredKind):
             rings = self._cache.list(ControllerRing)
         with suppress(CacheBehind, UndeclaredKind):
-            leases = self._cache.list(Lease, ALL, scope=SHARD_LEASES)
+            leases = self._cache.list(Lease, ALL, scope=self._leases)
         yield from _ring_metrics(rings)
         yield from _shard_metrics(leases, self._rings)
 
