@@ -14,7 +14,16 @@ everything.
 Guaranteed: when `idle` returns, nothing in this process acts for an object of the bucket (`controller.in_flight`), and
 as long as the bucket is drained nothing begins to: neither a run, nor a write of a task that a run left behind. What
 writes into a cluster (`writes_in`) acts for its bucket, whatever it runs for; while that is drained, only its own runs
-write there. A run that is cancelled (`cancel`) ends without a failure. Not guaranteed: that a run ends that swallows
+write there.
+
+A run may also write to objects of other buckets of this shard. `idle` does not wait for these writes, and need not.
+None is sent once its object's bucket is idle (`RangeOwnership.may_write`). One that was sent before may arrive late,
+but it has the version that its run had read (`version_fence`). If the next owner has written since, it is refused. If
+not, there is nothing of the next owner's that it could overwrite, and the watch shows it like any other change. To wait
+would couple buckets: a run that hangs in one would keep all from being handed over to which it may write. The exception
+is a JSON patch without `base`: it has to test what it replaces.
+
+A run that is cancelled (`cancel`) ends without a failure. Not guaranteed: that a run ends that swallows
 its cancellation.
 """
 
