@@ -253,9 +253,7 @@ class Process:
         self.sick: str | None = None
         self.aborts = self.rewinds = 0
         self.held_lease = HeldLease(self.clock, "the right is over", self.abort)
-        claim = Claim("ns", "lock", identity, Timing())
-        claim.phase = 0.0  # what begins at whole periods is on the beat
-        self.machine = LeaseStateMachine(claim, Middle().uniform)
+        self.machine = LeaseStateMachine(Claim("ns", "lock", identity, Timing()), Middle().uniform)
         self.world = dataclasses.replace(
             virtual_world(clock=self.clock, connect=self.connect),
             rng=Middle(),

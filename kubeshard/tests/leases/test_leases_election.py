@@ -33,7 +33,6 @@ class Candidate(Process):
             self.world = dataclasses.replace(self.world, watchdog=watchdog_of_the_world)
         election = LeaderElection(name="lock", namespace="ns", identity=identity, watchdog=watchdog)
         self.elector = LeaderElector(self.client(), election, self.metrics)
-        self.elector._machine.claim.phase = 0.0
         self.stop = asyncio.Event()
         self.led: list[tuple[float, float]] = []
         self.reason = ""

@@ -105,10 +105,9 @@ def test_the_right_ends_one_second_before_the_deadline_counted_from_the_last_ren
     @virtual_time
     async def run() -> None:
         process = Process(LeaseServer(), watches=watches)
-        process.machine.claim.phase = 1.0  # when it is acquired
-        process.server.slow = 1.0
+        process.server.slow = 0.5
         async with process.held() as held:
-            began = process.now - 1.0
+            began = process.now - 0.5
             assert process.watchdog.deadline == began + 10
             process.server.trouble = trouble
             process.server.loses_answers = trouble is None
@@ -243,7 +242,7 @@ async def test_however_close_to_its_time_the_renewer_wakes_up_it_asks_before_it_
     boottime = VirtualClock.boottime
     for early in range(1, 10):
         process = Process(LeaseServer())
-        process.machine.claim.phase = process.now % 2
+        await asyncio.sleep(-process.clock.boottime() % 2)
         async with process.held() as held:
             await asyncio.sleep(2 - early / 1000)
             process.sick = "stuck"

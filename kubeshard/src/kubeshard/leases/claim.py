@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
-from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -69,8 +68,6 @@ class Claim:
         """The holder in the Lease while it is ours."""
         self.timing = timing
         self.defers = defers
-        self.phase = timing.retry_period * crc32(namespace.encode()) / 2**32
-        """By how many seconds the renewals in this namespace are later than those of others."""
         self._labels = labels
         self._annotations = annotations
         self.left_behind: Lease | None = None

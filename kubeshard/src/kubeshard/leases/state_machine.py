@@ -48,10 +48,9 @@ for one that was created and deleted between two reads.
 A process that is unfit may acquire. It cannot work, so that harms nobody for longer than the right lasts; and only with
 the Lease is the watchdog armed, which ends a process that stays unfit.
 
-What holds a Lease renews it at the same moments as all others in its namespace do, once in each `retry_period`: a
-process with two Leases wakes up once for both, and one that follows the Leases of a ring once for all. The moments
-follow from the wall clock and the namespace's name. If clocks differ, it wakes up more often, and nothing else is
-different. Those who hold a Lease together take turns, at random moments.
+Leases are renewed whenever the boot clock is at a whole number of periods (`retry_period`), so a process with two
+Leases wakes up once for both. So do all processes of a node. Nodes boot at different times, so a ring of hundreds of
+shards does not send all its renewals in one moment. Those who hold a Lease together take turns, at random moments.
 
 Times are seconds of one clock that also counts while the machine is suspended (`Clock.boottime`).
 """
@@ -205,10 +204,6 @@ class LeaseStateMachine:
         """Whether this process has just said that it is fit."""
         self._questioned_at = self._question_at = -math.inf
         """When it was asked last, and when it may be asked again."""
-        self._beat = -math.inf
-        """When this Lease and all others of its namespace are renewed, if nothing disturbs that: then, and whole
-        numbers of periods later.
-        """
         self._read_patience = self._write_patience = self.timing.attempt_timeout
         """Seconds for the next attempt, if they leave time for another one. How long reads take says nothing about
         writes, which pass admission.
@@ -249,8 +244,6 @@ class LeaseStateMachine:
     def next(self, now: float, wall: float) -> Action:
         """The next action."""
         fit, self._fit = self._fit, False
-        if self._beat == -math.inf:
-            self._beat = now - (wall - self.claim.phase) % self.timing.retry_period
         self._judge(now)
         if self.state in LAST_STATES:
             return Done()
@@ -452,12 +445,12 @@ class LeaseStateMachine:
             self._due = min(due, self.work_until - self._write_patience)  # or a slow write would be too late
 
     def _next_renewal(self, last: float) -> float:
-        """The last beat that is not too late. Those who hold a Lease together take turns."""
+        """The last whole number of periods that is not too late. Those who hold a Lease together take turns."""
         period = self.timing.retry_period
         if self.claim.shared:
             return last + period * self._uniform(1 - RENEW_JITTER, 1 + RENEW_JITTER)
         latest = last + period * (1 + RENEW_JITTER)
-        return latest - (latest - self._beat) % period
+        return latest - latest % period
 
     def _took(self, now: float) -> None:
         """The last request has ended, with an answer or without."""
