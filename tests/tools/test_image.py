@@ -16,7 +16,8 @@ import pytest
 
 from image import content, rootfs
 from image.layout import write_layer
-from kubeshard.manifests import pods
+from kubeshard.manifests import workload
+from kubeshard.manifests.pod_values import PodSecurity
 from make_image import missing
 
 ROOT = Path(__file__).parents[2]
@@ -39,10 +40,10 @@ def test_the_containerfile_starts_the_same_program_as_the_same_user() -> None:
 
 
 def test_rendered_pods_run_as_the_images_user_and_start_its_program() -> None:
-    assert pods.USER == content.USER
+    assert PodSecurity().run_as_user == PodSecurity().run_as_group == content.USER
     (program,) = content.ENTRY_POINT
     folder, _, name = program.rpartition("/")
-    assert name == pods.PROGRAM
+    assert name == workload.PROGRAM
     assert folder in content.ENVIRONMENT["PATH"].split(":")
 
 
