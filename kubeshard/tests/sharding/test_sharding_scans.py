@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
-from kubeshard.sharding.scans import FOLLOW_MAIN, DueScan, ScanPriority, ScanResult, ScanScope, Schedule
+from kubeshard.sharding.scans import (
+    FOLLOW_MAIN,
+    PUT_OFF,
+    DueScan,
+    ScanPriority,
+    ScanResult,
+    ScanScope,
+    Schedule,
+)
 
 NOTHING, FAILED = ScanResult(), ScanResult(failed=True)
 URGENT, NORMAL = ScanPriority.URGENT, ScanPriority.NORMAL
@@ -82,7 +92,7 @@ def test_unchanged_members_are_no_reason() -> None:
 
 def test_a_shard_that_is_lost_during_a_scan_of_all_is_urgent_at_once() -> None:
     schedule = started()
-    schedule.request(ScanScope.ALL, 10.0)
+    schedule.request(ScanScope.ALL, 10.0, 10.0)
     begun(schedule, NORMAL, 10.0)
     schedule.members(("a",), 11.0)
     assert schedule.due(URGENT, 11.0) is not None
@@ -102,9 +112,40 @@ def test_triggers_during_a_scan_collapse_into_one_afterwards() -> None:
 
 def test_a_request_during_a_scan_is_not_answered_by_it() -> None:
     schedule = started()
-    schedule.request(ScanScope.MISPLACED, 10.0)
+    schedule.request(ScanScope.MISPLACED, 10.0, 10.0)
     work = begun(schedule, URGENT, 10.0)
-    schedule.request(ScanScope.MISPLACED, 10.5)
+    schedule.request(ScanScope.MISPLACED, 10.5, 10.5)
+    schedule.done(URGENT, work, NOTHING, 10.0, 11.0)
+    assert schedule.due(URGENT, 11.0) is not None
+
+
+def test_a_request_for_later_puts_off_no_earlier_scan_however_often_it_comes() -> None:
+    """It did: an object that changed every second, of a shard that was not known to be dead, put off the urgent scans
+    for the objects of all others.
+    """
+    schedule, scans, now = started(), list[float](), 10.0
+    schedule.members(("a",), now)  # it has to wait for others before it begins
+    while now < 60.0:
+        schedule.request(ScanScope.MISPLACED, now + 5.0, now)
+        now += 1.0
+        scans += [at for at, _ in run_until(schedule, URGENT, now, now)]
+    assert scans[:2] == [11.0, 13.0]
+    assert all(later - earlier <= PUT_OFF for earlier, later in pairwise(scans))
+
+
+def test_a_request_for_much_later_puts_off_no_scan_after_the_loss_of_a_shard() -> None:
+    schedule = started()
+    schedule.members(("a",), 10.0)
+    schedule.request(ScanScope.MISPLACED, 42.0, 12.0)
+    assert [at for at, _ in run_until(schedule, URGENT, 60.0, 12.0)] == [12.0, 13.0, 20.0, 42.0]
+
+
+def test_a_request_for_later_leaves_one_that_the_running_scan_does_not_answer() -> None:
+    schedule = started()
+    schedule.request(ScanScope.MISPLACED, 10.0, 10.0)
+    work = begun(schedule, URGENT, 10.0)
+    schedule.members(("a",), 10.5)
+    schedule.request(ScanScope.MISPLACED, 40.0, 10.6)
     schedule.done(URGENT, work, NOTHING, 10.0, 11.0)
     assert schedule.due(URGENT, 11.0) is not None
 
@@ -116,7 +157,7 @@ def test_a_scan_of_all_answers_its_own_priority_and_no_urgent_request(outcome: S
     """
     schedule = started()
     for scope in ScanScope:
-        schedule.request(scope, 10.0)
+        schedule.request(scope, 10.0, 10.0)
     schedule.done(NORMAL, begun(schedule, NORMAL, 10.0), outcome, 10.0, 11.0)
     assert schedule.due(URGENT, 11.0) == DueScan(ScanScope.MISPLACED, "membership")
     assert schedule.due(NORMAL, 11.0) is None
@@ -125,7 +166,7 @@ def test_a_scan_of_all_answers_its_own_priority_and_no_urgent_request(outcome: S
 
 def test_while_something_waits_it_is_scanned_ever_less_often() -> None:
     schedule = started()
-    schedule.request(ScanScope.ALL, 10.0)
+    schedule.request(ScanScope.ALL, 10.0, 10.0)
     scans = run_until(schedule, NORMAL, 110.0, 10.0, ScanResult(waiting=1))
     assert [at for at, _ in scans] == [10.0, 11.0, 13.0, 17.0, 25.0, 41.0, 71.0, 101.0]
     assert {scope for _, scope in scans[1:]} == {ScanScope.CONTROLLED}
@@ -154,7 +195,7 @@ def test_a_drain_that_is_asked_for_during_a_scan_of_drains_is_looked_after_too()
 
 def test_when_nothing_waits_any_more_following_ends() -> None:
     schedule = started()
-    schedule.request(ScanScope.ALL, 10.0)
+    schedule.request(ScanScope.ALL, 10.0, 10.0)
     schedule.done(NORMAL, begun(schedule, NORMAL, 10.0), ScanResult(waiting=3), 10.0, 10.0)
     assert run_until(schedule, NORMAL, 200.0, 10.0) == [(11.0, ScanScope.CONTROLLED)]
 
@@ -180,21 +221,21 @@ def test_what_failed_is_retried_ever_less_often_but_every_ten_seconds(
 ) -> None:
     """A19 in docs/defects.md."""
     schedule = started(sync_period=sync_period)
-    schedule.request(ScanScope.MISPLACED if priority is URGENT else ScanScope.ALL, 10.0)
+    schedule.request(ScanScope.MISPLACED if priority is URGENT else ScanScope.ALL, 10.0, 10.0)
     assert [at for at, _ in run_until(schedule, priority, 140.0, 10.0, FAILED)] == times
 
 
 @pytest.mark.parametrize("priority", ScanPriority)
 def test_a_retry_that_works_is_the_last(priority: ScanPriority) -> None:
     schedule = started()
-    schedule.request(ScanScope.MISPLACED if priority is URGENT else ScanScope.ALL, 10.0)
+    schedule.request(ScanScope.MISPLACED if priority is URGENT else ScanScope.ALL, 10.0, 10.0)
     run_until(schedule, priority, 140.0, 10.0, FAILED)
     assert [at for at, _ in run_until(schedule, priority, 300.0, 140.0)] == [145.0]
 
 
 def test_a_lost_shard_does_not_wait_for_the_retry_of_what_failed() -> None:
     schedule = started()
-    schedule.request(ScanScope.MISPLACED, 10.0)
+    schedule.request(ScanScope.MISPLACED, 10.0, 10.0)
     for _ in range(5):
         now = 10.0 + schedule.wait(URGENT, 10.0)
         schedule.done(URGENT, begun(schedule, URGENT, now), FAILED, now, now)

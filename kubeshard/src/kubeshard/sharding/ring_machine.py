@@ -360,9 +360,9 @@ class ResourceMachine:
         for why in NOT_SHARDED:
             self.ring.metrics.set("objects_not_sharded", total[why], self.entry.resource, why)
 
-    def request(self, scope: ScanScope, now: float) -> None:
-        """Requests a scan."""
-        self.schedule.request(scope, now)
+    def request(self, scope: ScanScope, at: float) -> None:
+        """Requests a scan at that time (monotonic)."""
+        self.schedule.request(scope, at, self.ring.clock.monotonic())
         self.notify()
 
     def missed(self) -> None:

@@ -28,6 +28,7 @@ drain has ended. Several reasons of one priority that are due together make one 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
@@ -37,6 +38,8 @@ FOLLOW = (1.0, 30.0)
 FOLLOW_MAIN = (8.0, 10.0)
 """The first and the longest delay of scans that follow drains. A main resource is listed by the drain label."""
 RETRY_FIRST, RETRY_LAST = 5.0, 10.0
+PUT_OFF = 5.0
+"""Seconds."""
 
 
 class ScanScope(IntEnum):
@@ -86,11 +89,19 @@ class Schedule:
     _follow: tuple[float, float] | None = None  # due, delay
     _failed: dict[ScanPriority, tuple[float, float]] = field(default_factory=dict)  # due, delay
 
-    def request(self, scope: ScanScope, now: float) -> None:
-        """Requests a scan as soon as possible, for a reason other than membership."""
-        # A scan that answers this one answers those before it.
-        self._requests = [(at, asked) for at, asked in self._requests if asked is not scope or at > now]
-        self._requests.append((now, scope))
+    def request(self, scope: ScanScope, at: float, now: float) -> None:
+        """Requests a scan at that time, for a reason other than membership. Of those that come earlier none is put off
+        that is due or the next one, and others by `PUT_OFF` at most, however often there are requests.
+        """
+        times = sorted(time for time, asked in self._requests if asked is scope and time <= at)
+        following = bisect_right(times, now)
+        kept = [
+            *times[max(0, following - 1) : following + 1],
+            at,
+        ]  # the last that is due stands for those before it
+        kept += [time for time in times[following + 1 :] if time <= at - PUT_OFF]
+        others = [(time, asked) for time, asked in self._requests if asked is not scope or time > at]
+        self._requests = [*others, *((time, scope) for time in kept)]
 
     def follow(self, now: float) -> bool:
         """A drain was requested. One scan follows some seconds later for all of them. Returns whether it was asked for
