@@ -435,6 +435,23 @@ def test_a_shard_whose_containers_have_ended_is_taken_over_after_two_answers() -
     assert [each.why for each in story.done if isinstance(each, Take)] == [Why.ENDED]
 
 
+def test_a_renewal_does_not_put_off_the_look_for_who_is_silent_already() -> None:
+    """Leases are renewed all the time in a large ring, so the loop is often late: it never looked then."""
+    story = Story("a", "b", "c")
+    for _ in range(3):
+        story.passes(0.8)
+        for name in "bc":
+            story.renews(name)
+            story.machine.renewed()
+    assert story.machine.wake_at > story.time.now
+    story.time.now = SILENT + 0.01
+    for name in "bc":
+        story.renews(name)
+        story.machine.renewed()
+    assert story.machine.wake_at <= story.time.now
+    assert A in story.machine.due()
+
+
 def test_a_deleted_lease_is_created_again_as_taken_after_twice_its_duration() -> None:
     story = Story("a")
     story.passes(1.0)

@@ -303,8 +303,8 @@ class LeaseMachine:
         if self._polling or self._polls_at + POLL_INTERVAL > now + SILENT:
             return False
         at = now + self.states.silent_in(SILENT, now)
-        if self._polls_at + POLL_INTERVAL > at:
-            return False
+        if self._polls_at + POLL_INTERVAL > at or self.states.silent(SILENT, now):
+            return False  # who is silent already is looked at
         self._polls_at = at
         return True
 
