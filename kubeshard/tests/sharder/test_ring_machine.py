@@ -172,6 +172,18 @@ def test_before_what_is_controlled_is_scanned_it_is_read_which_of_its_owners_are
     assert story.scanned(story.secrets, ScanPriority.NORMAL).scope is ScanScope.CONTROLLED
 
 
+def test_what_a_kind_that_is_not_served_would_control_is_not_listed_each_time_that_it_is_asked_for() -> None:
+    """It was, in all namespaces, every ten seconds."""
+    story = Story("a", "b")
+    for machine in (story.secrets, story.config_maps):
+        story.scanned(machine, ScanPriority.NORMAL)
+    scan, missing = Scan(story.secrets, ScanScope.ALL), NotFound("not served", code=404, reason="NotFound")
+    scan.begin(SECRET)
+    scan.ends(missing, gone=True)
+    assert scan.result(missing, gone=True).failed
+    assert story.config_maps.schedule.due(ScanPriority.NORMAL, story.now) is None
+
+
 def test_of_a_dead_shard_owners_follow_what_they_control_for_three_seconds() -> None:
     story = Story("a", "b")
     for machine in (story.secrets, story.config_maps):

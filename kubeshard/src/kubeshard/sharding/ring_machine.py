@@ -835,7 +835,6 @@ class Scan:
         if gone:  # no object is left, so none waits
             of.tell_not_sharded({}, ())
             of.pending_drains.clear()
-            of.of.drains_ended(of.entry.resource)
         elif error is None and self.scope is ScanScope.ALL and (self.not_sharded or self.unread):
             of.tell_not_sharded(self.not_sharded, self.unread)
         if gone or (error is None and self.tells_drains):
