@@ -14,8 +14,8 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.assignments import AT_ONCE
 from kubeshard.sharder.tasks import DrivenResource, StartLimit
 from kubeshard.sharding.api import RingGroupResource, RingResource
-from kubeshard.sharding.ring_machine import RingMachine
-from kubeshard.sharding.scans import ScanResult, ScanScope
+from kubeshard.sharding.ring_machine import Do, RingMachine
+from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 MAIN = RingResource(resource="mains", controlled_resources=(RingGroupResource(resource="children"),))
@@ -90,6 +90,20 @@ async def test_a_controlled_resource_comes_after_its_owner_and_nothing_else_wait
     await asyncio.sleep(60.0)
     assert scans.of("mains")[0] == scans.of("others")[0] == (0.0, ScanScope.ALL)
     assert scans.of("children") == [(50.0, ScanScope.ALL)]
+
+
+@virtual_time
+async def test_a_scan_begins_though_what_it_waits_for_ends_while_nothing_else_can_begin() -> None:
+    """It began with the next news of its ring, perhaps after the sync period."""
+    small = SmallRing("a", "b", resources=(MAIN,), clock=VirtualClock())
+    mains, children = small.sync("mains"), small.sync("children")
+    assert mains.due()
+    work = mains.begin(ScanPriority.NORMAL)
+    assert not children.due()
+    mains.end(ScanPriority.NORMAL, work, ScanResult())  # here other work of `children` waits for room
+    async with asyncio.timeout(1.0):
+        await children.attended()
+    assert children.due() == [(Do.SCAN, ScanPriority.NORMAL)]
 
 
 @virtual_time

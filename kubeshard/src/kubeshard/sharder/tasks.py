@@ -273,7 +273,9 @@ class DrivenResource(ResourceMachine):
         self._attention.set()
 
     async def attended(self) -> None:
-        """Waits until something is `due`."""
-        self._attention.clear()
+        """Waits until something is `due`, or has happened since that was asked last: a scan may have ended that another
+        one waits for, while there was no room to begin what was due.
+        """
         wait = self.wake_at - self.ring.clock.monotonic()
         await set_within(self._attention, max(wait, SHORTEST_WAIT))
+        self._attention.clear()
