@@ -193,7 +193,9 @@ def job_for(
     return Job(ring, entry, kind, meta, decision, ring.clock.monotonic() if read is None else read, ring.view)
 
 
-def ring_machine(ring: Ring, failures: Limiter | None = None, *, probes: bool = False) -> RingMachine:
+def ring_machine(
+    ring: Ring, failures: Limiter | None = None, *, at_once: int = 100, probes: bool = False
+) -> RingMachine:
     """What a leader keeps for a ring. `failures`: a limit for all that fail."""
     rng = SeededRng(1)
 
@@ -201,7 +203,7 @@ def ring_machine(ring: Ring, failures: Limiter | None = None, *, probes: bool = 
         own = ItemExponential(1.0, LONGEST_RETRY / (1 + JITTER), jitter=JITTER, rng=rng)
         return MaxOf(own, *([failures] if failures else []))
 
-    return RingMachine(ring, backoff, probes=probes)
+    return RingMachine(ring, backoff, at_once=at_once, probes=probes)
 
 
 def small_assignments(small: SmallRing, observer: Any, scan: Any, watch: Any = None) -> Assignments:

@@ -61,11 +61,13 @@ SECRET = Kind("", "v1", "Secret", "secrets")
 class Story:
     """A ring of Secrets, which control ConfigMaps, led by a process whose time the test says."""
 
-    def __init__(self, *shards: str, probes: bool = False) -> None:
+    def __init__(self, *shards: str, at_once: int = 100, probes: bool = False) -> None:
         self.now = 1000.0
         clock: Any = SimpleNamespace(monotonic=lambda: self.now, wall=lambda: 2e9 + self.now)
         self.small = SmallRing(*shards, resources=RESOURCES, clock=clock)
-        self.ring: RingMachine[ResourceMachine] = ring_machine(self.small.ring, probes=probes)
+        self.ring: RingMachine[ResourceMachine] = ring_machine(
+            self.small.ring, at_once=at_once, probes=probes
+        )
         self.secrets, self.config_maps = (
             ResourceMachine(self.ring, entry, 300.0) for entry in self.small.ring.resources.entries
         )
@@ -205,6 +207,24 @@ def test_an_object_that_loses_its_shard_is_given_to_another_one_after_a_second()
     assert story.secrets.wake_at == story.now + ASSIGNMENT_DELAY
     story.passes(ASSIGNMENT_DELAY)
     assert story.secrets.due() == [(Do.ASSIGN, job)]
+
+
+def test_objects_that_lose_their_shards_together_leave_room_for_scans() -> None:
+    """Whoever does what is due waited for room, and did not see that a shard was lost."""
+    story = Story("a", "b", at_once=2)
+    story.scanned(story.secrets, ScanPriority.NORMAL)
+    for name in "xyz":
+        story.released(name)
+    story.passes(ASSIGNMENT_DELAY)
+    (what, job), (also, _) = story.secrets.due()
+    assert what is also is Do.ASSIGN
+    assert isinstance(job, Job)
+    assert (story.secrets.due(), story.secrets.wake_at > story.now) == ([], True)
+    gone = NotFound("gone", code=404, reason="NotFound")
+    _, result = story.does(story.secrets.steps(what, job), gone)
+    assert result is MoveResult.NOTHING
+    assert story.secrets.wake_at <= story.now
+    assert [what for what, _ in story.secrets.due()] == [Do.ASSIGN]
 
 
 def test_an_object_that_its_shard_has_taken_back_is_not_given_away() -> None:

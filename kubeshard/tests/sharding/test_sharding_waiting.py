@@ -164,7 +164,7 @@ def test_whatever_happens_each_refused_write_is_under_way_or_due(steps: list[tup
 
 
 def test_an_object_that_lost_its_shard_waits_a_second_however_often_it_changes_meanwhile() -> None:
-    delays = Delays[str]()
+    delays = Delays[str](100)
     assert delays.waits(Key("default", "x"), OLD, 2e9)
     delays.put(Key("default", "x"), "first", 0.0)
     delays.put(Key("default", "y"), "other", 0.5)
@@ -176,7 +176,7 @@ def test_an_object_that_lost_its_shard_waits_a_second_however_often_it_changes_m
 
 
 def test_an_object_that_has_a_shard_again_does_not_wait_any_more() -> None:
-    delays = Delays[str]()
+    delays = Delays[str](100)
     delays.put(Key("default", "x"), "job", 0.0)
     delays.forget(Key("default", "x"))
     assert (delays.take(1.0), len(delays)) == ([], 0)
@@ -184,8 +184,8 @@ def test_an_object_that_has_a_shard_again_does_not_wait_any_more() -> None:
 
 def test_a_new_object_does_not_wait() -> None:
     created = ObjectMeta(name="x", namespace="default", creation_timestamp="1970-01-01T00:01:40Z")
-    assert not Delays[str]().waits(Key("default", "x"), created, 102.0)
-    assert Delays[str]().waits(Key("default", "x"), created, 103.0)
+    assert not Delays[str](100).waits(Key("default", "x"), created, 102.0)
+    assert Delays[str](100).waits(Key("default", "x"), created, 103.0)
 
 
 def test_two_dry_runs_have_to_agree_and_further_ones_follow_until_the_webhook_is_called() -> None:

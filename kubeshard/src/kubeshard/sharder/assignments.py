@@ -273,7 +273,9 @@ class Assignments:
             return
         of = self._machines.get(ring.name)
         if of is None:
-            of = self._machines[ring.name] = RingMachine(ring, self._backoff, probes=self._service)
+            of = self._machines[ring.name] = RingMachine(
+                ring, self._backoff, at_once=self._config.concurrent_moves, probes=self._service
+            )
         for entry in ring.resources.entries:
             if entry.resource in of.resources:
                 continue

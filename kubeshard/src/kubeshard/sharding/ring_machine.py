@@ -128,13 +128,14 @@ Command = tuple[Do, Job | ScanPriority | None]
 
 
 class RingMachine(Generic[S]):
-    """See the module. `backoff`: for each resource, how long refused writes wait. `probes`: whether a webhook has to
-    assign the ring's objects.
+    """See the module. `backoff`: for each resource, how long refused writes wait. `at_once`: delayed assignments of a
+    resource that are under way. `probes`: whether a webhook has to assign the ring's objects.
     """
 
-    def __init__(self, ring: Ring, backoff: Callable[[], Backoff], *, probes: bool) -> None:
+    def __init__(self, ring: Ring, backoff: Callable[[], Backoff], *, at_once: int, probes: bool) -> None:
         self.ring = ring
         self.backoff = backoff
+        self.at_once = at_once
         self.resources: dict[GroupResource, S] = {}
         self.available_until = -math.inf
         """When the ring loses a shard without an event."""
@@ -298,7 +299,7 @@ class ResourceMachine:
         """When the server was asked whether a verb is allowed."""
         self.skipped_namespaces = SkippedNamespaces()
         """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
-        self.delays: Delays[Job] = Delays()
+        self.delays: Delays[Job] = Delays(of.at_once)
         """Objects that have just lost their shard."""
         self.retries: Retries[Job] = Retries(of.backoff())
         """Objects whose writes were refused."""
@@ -425,7 +426,7 @@ class ResourceMachine:
         """Does what is due."""
         match what:
             case Do.ASSIGN:
-                return self.assign(job)
+                return self._assign_delayed(job)
             case Do.PROBE:
                 return self._probe(job)
             case _:
@@ -477,6 +478,13 @@ class ResourceMachine:
         if result is MoveResult.WAITING and job.decision.action is Action.MOVE:
             self.request(ScanScope.MISPLACED, self.ring.clock.monotonic() + LOOKED_AT_AGAIN)
         return result
+
+    def _assign_delayed(self, job: Job) -> Steps:
+        try:
+            return (yield from self.assign(job))
+        finally:
+            if self.delays.ended(job.key):
+                self.attend()
 
     def _assigned_late(self, job: Job) -> None:
         """An unassigned object got its first shard by a patch."""
@@ -550,6 +558,7 @@ class ResourceMachine:
         """Nobody does what was `due` before: whoever did crashed, or begins."""
         now = self.ring.clock.monotonic()
         self.scanning.clear()
+        self.delays.resume()
         self.retries.resume(now)
         if self.of.webhook is not None and self._is_probed:
             self.of.webhook.resume(now)

@@ -47,9 +47,6 @@ NEW = 3.0
 MANY = 5000
 """Objects of a resource whose assignment is delayed at the same time."""
 
-TAKEN_TOGETHER = 100
-"""Of these as many are begun before anything else is looked at that is due."""
-
 AT_ONCE = 5
 """Writes of a resource that are tried again at the same time."""
 LONGEST_RETRY_AFTER = 60.0
@@ -241,15 +238,18 @@ class Delays(Generic[J]):
 
     The object does not show whether its shard released it or a user removed the label while the shard works on it. In
     the second case the shard takes it back (`kubeshard.shard.label_restorer`), which takes it a fraction of a second.
-    So an object that is not new is assigned only after a pause.
+    So an object that is not new is assigned only after a pause, and `at_once` of them at the same time: whoever does
+    what is due has room for other work beside them.
 
     Not guaranteed: the pause for objects beyond `MANY`, which the caller assigns at once; for new ones that lose their
     first shard; and, if this machine's clock is behind the API server's, for those hardly older than the difference.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
         self._jobs: dict[Key, tuple[float, J]] = {}
         """When each is due, the earliest first."""
+        self._under_way: set[Key] = set()
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -274,14 +274,28 @@ class Delays(Generic[J]):
         self._jobs.pop(key, None)
 
     def take(self, now: float) -> list[J]:
-        """Removes some that are due."""
-        due = [key for key, (at, _) in islice(self._jobs.items(), TAKEN_TOGETHER) if at <= now]
+        """Removes some that are due: no more than `at_once` are under way. Call `ended` for each."""
+        room = max(0, self._at_once - len(self._under_way))
+        due = [key for key, (at, _) in islice(self._jobs.items(), room) if at <= now]
+        self._under_way.update(due)
         return [self._jobs.pop(key)[1] for key in due]
+
+    def ended(self, key: Key) -> bool:
+        """Returns whether others have waited for that."""
+        full = len(self._under_way) >= self._at_once
+        self._under_way.discard(key)
+        return full and bool(self._jobs)
+
+    def resume(self) -> None:
+        """What was taken was not done."""
+        self._under_way.clear()
 
     @property
     def wake_at(self) -> float:
-        """When to `take` the next one; infinite if there is none."""
-        return next(iter(self._jobs.values()))[0] if self._jobs else math.inf
+        """When to `take` the next one; infinite if there is none, or no room."""
+        if not self._jobs or len(self._under_way) >= self._at_once:
+            return math.inf
+        return next(iter(self._jobs.values()))[0]
 
 
 class Backoff(Protocol):
