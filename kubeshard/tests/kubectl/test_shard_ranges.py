@@ -22,7 +22,7 @@ from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.core.grants import Grant
 from kubeshard.core.objects import Key
-from kubeshard.core.owners import controller_reference
+from kubeshard.core.owners import NOTED_OWNER, controller_reference
 from kubeshard.inspection.cluster import read_cluster, read_sharder
 from kubeshard.inspection.counts import count
 from kubeshard.inspection.doctor import examine
@@ -277,7 +277,7 @@ async def cluster(kube_memory: MemoryApi) -> AsyncIterator[Written]:
         yield cluster
 
 
-async def test_what_an_object_controls_is_where_it_is_and_what_follows_nothing_is_not_sharded(
+async def test_what_belongs_to_an_object_is_where_it_is_and_what_follows_nothing_is_not_sharded(
     kube_memory: MemoryApi,
 ) -> None:
     async with kube_memory.client() as client:
@@ -298,16 +298,29 @@ async def test_what_an_object_controls_is_where_it_is_and_what_follows_nothing_i
             meta = ObjectMeta(name=f"of-{shard}", namespace="team", owner_references=references)
             await client.create(ConfigMap(metadata=meta))
         await client.create(ConfigMap(metadata=ObjectMeta(name="stranger", namespace="team")))
+        for name, owner in ("far", f"Secret {made[3].key}"), ("lost", "Secret team/gone"):
+            noted = {NOTED_OWNER: owner}
+            await client.create(
+                ConfigMap(metadata=ObjectMeta(name=name, namespace="default", annotations=noted))
+            )
         ring = await see(client, await read_cluster(client), RING)
         for name, shard, reason in (
             ("of-a", "a", "Placed"),
             ("of-b", "b", "Placed"),
             ("stranger", "", "NoController"),
+            ("far", "b", "Placed"),
+            ("lost", "", "NoController"),
         ):
-            where = await placement_of(client, ring, ConfigMap.KIND, name, "team")
+            place = "default" if name in ("far", "lost") else "team"
+            where = await placement_of(client, ring, ConfigMap.KIND, name, place)
             assert (where.shard, where.reason) == (shard, reason)
         found = {str(each.resource): each async for each in count(client, ring)}["configmaps"]
-        assert (found.shards, found.unassigned.count, found.beyond) == ({"a": 1, "b": 1}, 0, 2)
+        assert (found.shards, found.unassigned.count, found.beyond) == ({"a": 1, "b": 2}, 0, 3)
+        watcher = RingWatcher(client, ring)
+        watching = asyncio.create_task(watcher.run())
+        await watcher.read()
+        assert watcher.snapshot().total == len([name async for name in client.list(Secret, "team")]) + 3
+        watching.cancel()
 
 
 async def secret_in(cluster: Written, bucket: int) -> str:

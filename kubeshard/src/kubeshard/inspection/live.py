@@ -40,6 +40,7 @@ from kubeshard.inspection.ring import SeenRing, see, type_of
 from kubeshard.inspection.stats import LeaseView, RingSnapshot, RingStats
 from kubeshard.listwatch.reflector import Entries, Interrupted, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
+from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import KeyRefused, point_of
@@ -79,7 +80,8 @@ class LiveRing:
         self._clock = client.world.clock
         self._wall = wall
         self._selection = _Selection(self, selector) if selector else None
-        self.view, self.chains = view, chains
+        self.view = view
+        self.chains = chains or OwnerChains(client, ResourceKinds(client))
         if self._selection is not None:
             self.view = replace(view, namespaces=self._selection, by_labels=self._selection)
         self.stats = RingStats({str(entry.resource): entry.main for entry, _ in resources})
@@ -293,6 +295,7 @@ class _Objects(_Follower[PartialObject]):
     def __init__(self, ring: LiveRing, entry: RingEntry, kind: Kind) -> None:
         self._ring = ring
         self._entry = entry
+        self._kind = kind.group_kind
         self._type = type_of(kind)
         self._name = str(entry.resource)
 
@@ -309,9 +312,8 @@ class _Objects(_Follower[PartialObject]):
         return None
 
     async def _look_up(self, obj: PartialObject) -> None:
-        if (chains := self._ring.chains) is not None:
-            with suppress(ApiError):
-                await chains.look_up(self._ring.view, self._entry, obj.metadata)
+        with suppress(ApiError):
+            await self._ring.chains.look_up(self._ring.view, self._entry, obj.metadata)
         with suppress(ControllerUnknown):
             self.seen(obj)
 
@@ -320,7 +322,9 @@ class _Objects(_Follower[PartialObject]):
         ring, meta = self._ring, obj.metadata
         view = ring.view
         if (ranges := ring.ranges) is not None:
-            if (placed := hashed(view, ranges.buckets, self._entry, meta)) is None:
+            if self._entry.main:
+                ring.chains.note_main(self._kind, meta)
+            if (placed := hashed(view, ring.chains, ranges.buckets, self._entry, meta)) is None:
                 return self.gone(obj)
             at = ranges.located(point := ranges.point_of(placed))
             ring.stats.put(self._name, meta.uid, point, at.shard, at.draining, ring.now())

@@ -19,12 +19,12 @@ from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.objects import Key, ObjectMeta, field
-from kubeshard.core.owners import controller_of
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.inspection.cluster import ClusterSnapshot
 from kubeshard.inspection.errors import needing
 from kubeshard.inspection.field_times import Written
 from kubeshard.inspection.stats import Located
+from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharding.assignment import Assignment, Place, Unreadable, owns_some, takes_by_labels
 from kubeshard.sharding.buckets import Buckets, runs_of
 from kubeshard.sharding.coordinator import (
@@ -41,7 +41,7 @@ from kubeshard.sharding.coordinator import (
 )
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL, assignment_name
 from kubeshard.sharding.planner import NOT_ASSIGNABLE, Action, Decision, RingView, place
-from kubeshard.sharding.ring_resources import RingEntry, main_owner
+from kubeshard.sharding.ring_resources import RingEntry
 
 
 class WrittenMap(Written, version="v1", kind="ConfigMap"):
@@ -175,15 +175,16 @@ class SeenRanges:
         return ", ".join(runs[:4]) + (", ..." if len(runs) > 4 else "")
 
 
-def hashed(view: RingView, buckets: Buckets, entry: RingEntry, meta: ObjectMeta) -> ObjectMeta | None:
-    """The metadata that say in which bucket an object is: its own, or those of the main object that controls it, as far
-    as they count. None: nothing of the ring controls it. Raises ControllerUnknown.
+def hashed(
+    view: RingView, chains: OwnerChains, buckets: Buckets, entry: RingEntry, meta: ObjectMeta
+) -> ObjectMeta | None:
+    """The metadata that say in which bucket an object is: its own, or those of the main object to which it belongs, as
+    far as they count. None: it belongs to nothing of the ring. Raises ControllerUnknown.
     """
     if entry.main or buckets.by != "uid":
         return meta
-    own, reference = view.owner_kinds.get(entry.resource, {}), controller_of(meta)
-    found = reference and main_owner(view.owner_kinds, own, reference, view.controllers)
-    return ObjectMeta(name=meta.name, namespace=meta.namespace, uid=found[1].uid) if found else None
+    uid = chains.main_uid(view, entry, meta)
+    return ObjectMeta(name=meta.name, namespace=meta.namespace, uid=uid) if uid else None
 
 
 async def read_ranges(client: Client, cluster: ClusterSnapshot, ring: str) -> SeenRanges | None:

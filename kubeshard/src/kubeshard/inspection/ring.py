@@ -78,15 +78,15 @@ class SeenRing:
 
     async def hashed(self, entry: RingEntry, meta: ObjectMeta) -> ObjectMeta | None:
         """The metadata that say where the object is: others than its own in a ring by ranges, if it is controlled; None
-        then if nothing of the ring controls it. Raises ApiError like `decide`.
+        then if it belongs to nothing of the ring. Raises ApiError like `decide`.
         """
         if self.ranges is None:
             return meta
         try:
-            return hashed(self.view, self.ranges.buckets, entry, meta)
+            return hashed(self.view, self.chains, self.ranges.buckets, entry, meta)
         except ControllerUnknown:
             await self.chains.look_up(self.view, entry, meta)
-            return hashed(self.view, self.ranges.buckets, entry, meta)
+            return hashed(self.view, self.chains, self.ranges.buckets, entry, meta)
 
     def draining(self, meta: ObjectMeta | None) -> bool:
         """Whether the object's shard is asked to release it; of what is `hashed`."""

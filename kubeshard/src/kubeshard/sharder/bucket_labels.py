@@ -42,7 +42,7 @@ from kubeshard.sharding.buckets import BUCKETS, Buckets
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_buckets import RingBuckets
-from kubeshard.sharding.ring_resources import RingEntry, main_owner, noted_main
+from kubeshard.sharding.ring_resources import RingEntry
 
 AT_ONCE = 10
 RETRY = 10.0
@@ -125,7 +125,7 @@ class BucketLabels:
             if kind is None or view is None or not where.by_label(kind) or not entry.owners <= kinds.keys():
                 continue
             places = self._read.places(kind)
-            labelling = _Labelling(self._chains, self._kinds, self._client, where, view, entry, kind, places)
+            labelling = _Labelling(self._chains, self._client, where, view, entry, kind, places)
             try:
                 labelled = await labelling.run()
             except ApiError as error:
@@ -152,7 +152,6 @@ class _Labelling:
     def __init__(
         self,
         chains: OwnerChains,
-        kinds: ResourceKinds,
         client: Client,
         where: RingBuckets,
         view: RingView,
@@ -162,7 +161,6 @@ class _Labelling:
     ) -> None:
         self._places = places
         self._chains = chains
-        self._kinds = kinds
         self._client = client
         self._where = where
         self._view = view
@@ -214,16 +212,8 @@ class _Labelling:
         due = self._where.due(self._kind, meta, _ELSEWHERE)
         if due != _ELSEWHERE:
             return due or ""
-        view, own = self._view, self._view.owner_kinds.get(self._entry.resource, {})
-        if (reference := controller_of(meta)) is not None:
-            await self._chains.look_up(view, self._entry, meta)
-            found = main_owner(view.owner_kinds, own, reference, self._chains.known)
-            return str(self._where.buckets.of(ObjectMeta(uid=found[1].uid))) if found else ""
-        if self._where.of(self._kind, meta) is not None or (named := noted_main(own, meta)) is None:
+        if controller_of(meta) is None and self._where.of(self._kind, meta) is not None:
             return meta.label(self._where.label)
-        kind = await self._kinds.kind(own[named[0]].resource)
-        try:
-            owner = await read_metadata(self._client, kind, named[1])
-        except NotFound:
-            return ""
-        return str(self._where.buckets.of(owner))
+        await self._chains.look_up(self._view, self._entry, meta)
+        uid = self._chains.main_uid(self._view, self._entry, meta)
+        return str(self._where.buckets.of(ObjectMeta(uid=uid))) if uid else ""

@@ -1,6 +1,6 @@
 """Reads of single objects, for decisions about those that others control: where an owner is, if what a list or a watch
 has shown may be too old; and what controls the objects that control others. An App controls a Release, which controls a
-Job. The Job belongs to the App, which its own metadata do not say.
+Job. The Job belongs to the App, which its own metadata do not say; nor the uid of an owner that an annotation names.
 
 `OwnerChains.known` is the `controllers` of all views of a process. What is missing is read on demand: one object, or
 all of a namespace once `FEW` of them were missed; scans of their resource keep it up to date. In a ring of two levels
@@ -27,7 +27,7 @@ from kubeshard.core.selectors import FieldSelector
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharding.hash_ring import kind_of_key, object_of_key
 from kubeshard.sharding.planner import RingView
-from kubeshard.sharding.ring_resources import ControllerUnknown, RingEntry, main_owner
+from kubeshard.sharding.ring_resources import ControllerUnknown, RingEntry, main_owner, noted_main
 
 
 async def read_metadata(client: Client, kind: Kind, key: Key) -> ObjectMeta:
@@ -104,6 +104,23 @@ class OwnerChains:
         self.known: dict[str, OwnerReference | None] = {}
         self._missed = Counter[tuple[Kind, str]]()
         """How many of a kind and namespace were read one by one."""
+        self._noted: dict[tuple[GroupKind, Key], str] = {}
+        """The uids of owners that annotations name; "" of those that are gone."""
+
+    def main_uid(self, view: RingView, entry: RingEntry, meta: ObjectMeta) -> str:
+        """The uid of the main object to which a controlled object belongs, as `look_up` has read it last: what controls
+        it, perhaps through others, or what its annotation names. "" if there is none. Raises ControllerUnknown.
+        """
+        own = view.owner_kinds.get(entry.resource, {})
+        if (reference := controller_of(meta)) is not None:
+            found = main_owner(view.owner_kinds, own, reference, self.known)
+            return found[1].uid if found else ""
+        if (named := noted_main(own, meta)) is None:
+            return ""
+        if named not in self._noted:
+            unread = OwnerReference(kind=named[0].kind, name=named[1].name)
+            raise ControllerUnknown(own[named[0]], unread)
+        return self._noted[named]
 
     async def look_up(self, view: RingView, entry: RingEntry, meta: ObjectMeta) -> None:
         """Reads what is missing for a decision about the object. Raises ApiError."""
@@ -111,13 +128,30 @@ class OwnerChains:
             try:
                 if (controller := controller_of(meta)) is not None:
                     main_owner(view.owner_kinds, view.owner_kinds[entry.resource], controller, self.known)
+                elif named := noted_main(own := view.owner_kinds.get(entry.resource, {}), meta):
+                    await self._read_noted(own[named[0]].resource, named)
                 return
             except ControllerUnknown as unknown:
                 await self._read(unknown, meta.namespace)
 
+    async def _read_noted(self, resource: GroupResource, named: tuple[GroupKind, Key]) -> None:
+        try:
+            uid = (await read_metadata(self._client, await self._kinds.kind(resource), named[1])).uid
+        except NotFound:
+            uid = ""
+        self._noted.pop(named, None)
+        self._noted[named] = uid
+        if len(self._noted) > MOST:
+            del self._noted[next(iter(self._noted))]
+
     def note(self, meta: ObjectMeta) -> None:
         """This is the current state of an object."""
         self._remember(meta.uid, controller_of(meta))
+
+    def note_main(self, kind: GroupKind, meta: ObjectMeta) -> None:
+        """The same of a main object, which annotations may name."""
+        if (named := (kind, Key(meta.namespace, meta.name))) in self._noted:
+            self._noted[named] = meta.uid
 
     def _remember(self, uid: str, controller: OwnerReference | None) -> None:
         self.known.pop(uid, None)
