@@ -51,7 +51,8 @@ class _Notes:
             authors = filename.endswith(".py") and not filename.startswith(_LOOPS)
             where = f" ({filename}, line {lineno})" if authors else ""
             told = f"{about[1]}(...) was never awaited, so it did nothing{where}: write `await`"
-            run.forgotten = (*run.forgotten, told)
+            if told not in run.forgotten:  # a daemon may go on for ever
+                run.forgotten = (*run.forgotten, told)
         self._before(message, category, filename, lineno, file, line)
 
 
