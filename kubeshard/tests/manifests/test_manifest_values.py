@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.manifests.chart import chart
 from kubeshard.manifests.sharder import config_text, sharder_objects
 from kubeshard.manifests.values import OperatorValues, SharderValues, chosen, described, plain
 from kubeshard.sharder.config import load_sharder_config
@@ -103,3 +105,10 @@ def test_with_a_url_the_webhook_is_registered_without_the_service() -> None:
     text = config_text(plain(chosen(SharderValues, None, settings)))
     assert '"url"' in text
     assert '"service"' not in text
+
+
+def test_the_table_of_a_chart_is_in_the_order_of_its_values() -> None:
+    """The image, and what else is the program's own, before what every program has."""
+    files = chart()
+    told = dict.fromkeys(re.findall(r"^\| `(\w+)", files["README.md"], re.MULTILINE))
+    assert list(told) == re.findall(r"^(\w+):", files["values.yaml"], re.MULTILINE)

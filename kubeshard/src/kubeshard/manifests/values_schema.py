@@ -48,10 +48,12 @@ def commented(type_: type[Values], defaults: Mapping[str, Any]) -> str:
 
 
 def table(found: Schema, type_: type[Values], defaults: Mapping[str, Any]) -> list[str]:
-    """The lines of a table of all values, in Markdown. `found` is a whole schema."""
+    """The lines of a table of all values, in Markdown, in the order of `values.yaml`. `found` is a whole schema."""
+    properties = found["$defs"][type_.__name__]["properties"]
+    ordered = {name: properties[name] for name, _ in described(type_) if name in properties}
     rows = [
         f"| `{path}` | {kind} | {_shown(default)} | {about} |"
-        for path, kind, default, about in _values(found, found["$defs"][type_.__name__], defaults)
+        for path, kind, default, about in _values(found, ordered, defaults)
     ]
     return ["| value | type | default | |", "|---|---|---|---|", *rows]
 
@@ -79,10 +81,10 @@ def _closed(schema: Any) -> Any:
 
 
 def _values(
-    schema: Mapping[str, Any], of: Mapping[str, Any], defaults: Any, path: str = ""
+    schema: Mapping[str, Any], properties: Mapping[str, Any], defaults: Any, path: str = ""
 ) -> Iterator[tuple[str, str, Any, str]]:
     """Path, type, default and description of each value, down to those that are set as a whole."""
-    for name, found in of["properties"].items():
+    for name, found in properties.items():
         place, default = f"{path}{name}", defaults.get(name) if isinstance(defaults, Mapping) else None
         inner = schema["$defs"].get(found.get("$ref", "").rpartition("/")[2], {})
         if "properties" not in inner or place == "config":
@@ -90,7 +92,7 @@ def _values(
             continue
         if about := found.get("description"):
             yield place, "object", "", about
-        yield from _values(schema, inner, default, f"{place}.")
+        yield from _values(schema, inner["properties"], default, f"{place}.")
 
 
 def _type(schema: Mapping[str, Any], found: Mapping[str, Any]) -> str:
