@@ -21,6 +21,7 @@ from kubeshard.inspection.errors import Unanswerable
 from kubeshard.inspection.live import RingWatcher, live_ring
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.inspection.stats import RingSnapshot
+from kubeshard.listwatch.state_machine import Listed
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard_apiserver.testing import MemoryApi
@@ -131,6 +132,16 @@ async def test_a_shard_that_dies_and_one_that_joins(cluster: RingCluster) -> Non
         await look.until(lambda view: "c" in columns(view))
         await cluster.client.delete(Lease, "c", "team")
         await look.until(lambda view: "c" not in columns(view))
+
+
+async def test_while_leases_are_listed_again_their_shards_are_still_there(cluster: RingCluster) -> None:
+    async with looking(cluster) as look:
+        leases, before = look.live._leases, columns(look.view)
+        listing = leases.begin("")
+        assert columns(look.view) == before
+        listing.put(await cluster.client.get(Lease, "a", "team"), "")
+        leases.listed(Listed("1", rewound=False), listing, "")
+        assert list(columns(look.view)) == ["a"]
 
 
 @pytest.mark.parametrize("gap", ["cut", pytest.param("forgotten", marks=pytest.mark.system)])

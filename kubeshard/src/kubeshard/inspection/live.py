@@ -265,7 +265,7 @@ class _Follower(Sink[T, Entries[T]], Generic[T]):
 
 
 class _Kept(_Follower[T]):
-    """The present objects of a kind of which there are few."""
+    """The present objects of a kind of which there are few; while they are listed again, those that were there."""
 
     def __init__(self, ring: LiveRing, name: str) -> None:
         self._ring = ring
@@ -273,9 +273,12 @@ class _Kept(_Follower[T]):
         self.objects: dict[Key, T] = {}
 
     def begin(self, part: str, /) -> Entries[T]:
-        self.objects.clear()
+        return _Kept[T](self._ring, self._name)
+
+    def listed(self, listed: Listed, entries: Entries[T], part: str, /) -> None:
+        if isinstance(entries, _Kept):
+            self.objects = entries.objects
         self._ring.kept()
-        return self
 
     def seen(self, obj: T, /) -> None:
         self.objects[obj.key] = obj
