@@ -13,7 +13,7 @@
 | `--log-level` | `LOG_LEVEL` | `debug`, `info`, `warning` or `error`; also per logger: `info,kubeshard.cache=debug` |
 | `--log-format` | `LOG_FORMAT` | `text` or `json` |
 
-A flag has priority over the variable, and both over what the manager says. An empty variable counts as unset.
+A flag has priority over the variable, and both over what the manager says. An empty one of either counts as not given.
 """
 
 from __future__ import annotations
