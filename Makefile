@@ -90,7 +90,7 @@ corpus: $(STAMP) kube ## Apply the definitions and objects of a folder to the em
 test-install: $(STAMP) kube ## Install the sharder by kustomize and Helm, run it as installed, upgrade it and roll back (part of test-kube; IMAGE=build/image: as containers of it, as root)
 	$(if $(IMAGE),KUBESHARD_IMAGE=$(abspath $(IMAGE)) )$(BIN)/pytest -m "$(OUTSIDE) or $(LIVE)" kubeshard/tests/install kubeshard/tests/manifests kubeshard/tests/kube/test_policies_kube.py -s $(ARGS)
 
-kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped if KUBEBUILDER_ASSETS is set; RELEASE=v1.37.2: those of another release)
+kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped if KUBEBUILDER_ASSETS is set; RELEASE=v1.36.3: those of another release)
 	@if [ -n "$$KUBEBUILDER_ASSETS" ]; then echo "using the control plane in $$KUBEBUILDER_ASSETS"; \
 	else $(BIN)/python tools/build_control_plane.py $(if $(RELEASE),--release $(RELEASE)); fi
 

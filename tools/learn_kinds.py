@@ -175,9 +175,12 @@ def _elsewhere(homes: Mapping[str, str], module: str, definition: str) -> str:
 
 
 def _group_version(found: Sequence[Described], definition: str) -> str:
-    """The API version of the kinds beside a definition."""
+    """The API version of the kinds beside a definition. One that has no kinds here, but types that kinds of others use,
+    is called as in the names of its definitions.
+    """
     place = definition.rpartition(".")[0]
-    return next(each.kind.api_version for each in found if reference(each.schema).rpartition(".")[0] == place)
+    beside = (each.kind.api_version for each in found if reference(each.schema).rpartition(".")[0] == place)
+    return next(beside, ".".join(place.split(".")[-2:]))
 
 
 def _faces(classes: Mapping[str, Sequence[str]]) -> dict[str, str]:

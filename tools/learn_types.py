@@ -172,7 +172,7 @@ def _expression(schema: Mapping[str, Any]) -> str:
         return name if "default" in schema or name in _OPEN else f"*{name}"
     match schema.get("type"):
         case "array":
-            return f"[]{_expression(schema['items'])}"
+            return f"[]{_expression(schema['items']).lstrip('*')}"
         case "object" if isinstance(schema.get("additionalProperties"), Mapping):
             return f"map[string]{_expression(schema['additionalProperties']).lstrip('*')}"
         case "object" | None:

@@ -75,19 +75,19 @@ def test_every_program_is_linked_with_its_release(go: Go) -> None:
 
 
 def test_another_release_is_built_beside_it_from_its_own_modules(go: Go) -> None:
-    folder = build(release="v1.37.2")
-    assert folder == cache_folder("v1.37.2") != cache_folder()
+    folder = build(release="v1.36.3")
+    assert folder == cache_folder("v1.36.3") != cache_folder()
     assert {path.name for path in folder.iterdir()} == {"etcd", "kube-apiserver", "kubectl"}
-    assert "component-base/version.gitVersion=v1.37.2" in go.builds[1]
-    assert go.folders == ["etcd", "kubernetes-1.37", "kubernetes-1.37"]
+    assert "component-base/version.gitVersion=v1.36.3" in go.builds[1]
+    assert go.folders == ["etcd", "kubernetes-1.36", "kubernetes-1.36"]
     with pytest.raises(
-        ConfigurationError, match=r"no such release: v1\.2\.3 \(there are v1\.36\.\d, v1\.37\.2\)"
+        ConfigurationError, match=r"no such release: v1\.2\.3 \(there are v1\.37\.\d, v1\.36\.3\)"
     ):
         build(release="v1.2.3")
     with pytest.raises(
         ConfigurationError, match=r"no such program: helm \(there are etcd, kube-apiserver, kubectl\)"
     ):
-        build(["helm"], release="v1.37.2")
+        build(["helm"], release="v1.36.3")
 
 
 def test_what_is_there_is_not_built_again(go: Go, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
 """An embedded Kubernetes API server: a sans-IO model of storage and rules, with an HTTP front end on top.
 
-Guaranteed: whatever it implements behaves as in kube-apiserver 1.36; the same conformance suite runs against both. Not
+Guaranteed: whatever it implements behaves as in kube-apiserver 1.37; the same conformance suite runs against both. Not
 guaranteed: that it implements everything - see the table in docs/apiserver.md. It depends only on kubeshard's `core`
 and `runtime`. `cli` contains the command `kubeshard apiserver`, and `testing` the pytest plugin.
 

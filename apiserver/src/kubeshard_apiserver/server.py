@@ -80,7 +80,7 @@ WINDOW = 10_000
 class ApiServer:
     """`window` is the minimum number of events of each resource that watches and snapshots can go back. `journal`
     persists the objects beyond this process, and may already contain some. `admission_plugins` are those that change
-    pods; by default all. `feature_gates`: the features that are on although they are off by default in Kubernetes 1.36;
+    pods; by default all. `feature_gates`: the features that are on although they are off by default in Kubernetes 1.37;
     known is `SHARDED_LIST_AND_WATCH`.
 
     The verbs of this class make no calls: every admission webhook appears to be unreachable. A caller that can call

@@ -1,7 +1,7 @@
 """API errors: `metav1.Status` with the server's code, reason, details and message.
 
 Every error of the model is an `ApiError` from `kubeshard.core.errors`, created here; `as_status` returns its wire
-form. The messages are the server's own (release 1.36), because people search for them.
+form. The messages are the server's own (release 1.37), because people search for them.
 """
 
 from __future__ import annotations

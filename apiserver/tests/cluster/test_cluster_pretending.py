@@ -275,7 +275,7 @@ async def test_a_cluster_without_a_node_gets_a_pretended_one() -> None:
         (node,) = cluster.items("v1/nodes")
         assert node["metadata"]["name"] == "pretended"
         assert condition(node, "Ready")["status"] == "True"
-        assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.3"
+        assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.37.2"
 
 
 @virtual_time

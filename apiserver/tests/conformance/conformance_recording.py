@@ -32,12 +32,17 @@ MADE_UP = frozenset({"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort
 DOCUMENTS = ("/metrics", "/version", "/apis")
 """Left out beside those of OpenAPI: large, or about the whole server, and other in detail (docs/apiserver.md)."""
 
+_UNORDERED = frozenset({"managedFields", "resourceRules", "nonResourceRules"})
+"""Lists in the order of times that are full seconds, or in that of a cache."""
+
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 _PORT = re.compile(r"\b(\d{1,3}(?:\.\d{1,3}){3}):\d+")
 _NUMBER = re.compile(r"(?<![\d.])(?:\d{1,3}(?:\.\d{1,3}){3}|3\d{4})(?!\d)")
 """Addresses and ports of nodes."""
-_RECORD = re.compile(r"(in record \(|, current: |too old resource version: \d+ \()\d+")
+_RECORD = re.compile(
+    r"(in record \(|, current: |too old resource version: \d+ \(|not decodable revision=)\d+"
+)
 """A version that a message tells."""
 _QUERY = re.compile(r"([?&](?:resourceVersion|continue|hash)=)([^&]*)")
 _LONG = re.compile(r"[A-Za-z0-9+/_.=-]{200,}")
@@ -198,7 +203,7 @@ class _Names:
         if isinstance(value, dict):
             return self._map(value)
         if isinstance(value, list):
-            if key == "managedFields":  # in the order of their times, which are full seconds
+            if key in _UNORDERED:
                 value = sorted(value, key=lambda entry: json.dumps(entry, sort_keys=True))
             return [self._value(inner, key) for inner in value]
         if key in MADE_UP and isinstance(value, str | int) and value not in ("", "None"):

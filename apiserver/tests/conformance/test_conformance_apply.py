@@ -258,7 +258,7 @@ async def test_apply_takes_yaml(api, maps):
 async def test_broken_yaml_is_a_bad_request(api, maps):
     refused = await api.apply(f"{maps}/a", b"a: [")
     assert refused.refusal == (400, "BadRequest")
-    assert refused.message.startswith("error decoding YAML: ")
+    assert refused.message.startswith("error encoding patch: ")
 
 
 async def test_an_undeclared_field_of_an_apply_is_refused(api, maps):

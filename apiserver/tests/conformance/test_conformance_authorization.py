@@ -305,7 +305,7 @@ async def test_a_binding_to_a_role_that_is_missing_is_told_of(api, ns, name):
     assert (await api.create(f"{RBAC}/clusterrolebindings", cluster)).status == 201
     jo = api.acting_as(name)
     in_cluster, in_namespace = f'clusterrole.{GROUP} "gone" not found', f'role.{GROUP} "gone" not found'
-    at_path = f'forbidden: User "{name}" cannot get path "/metrics": RBAC: {in_cluster}'
+    at_path = f'forbidden: User "{name}" cannot get path "/metrics": rbac: RBAC: {in_cluster}'
     where = f'in the namespace "{ns}"'
     of_pods = f"pods is forbidden: {cannot('list', 'pods', where=where, who=name)}"
 
@@ -314,7 +314,9 @@ async def test_a_binding_to_a_role_that_is_missing_is_told_of(api, ns, name):
 
     await until(lambda: told("/metrics", at_path))
     await until(
-        lambda: told(f"/api/v1/namespaces/{ns}/pods", f"{of_pods}: RBAC: [{in_cluster}, {in_namespace}]")
+        lambda: told(
+            f"/api/v1/namespaces/{ns}/pods", f"{of_pods}: rbac: RBAC: [{in_cluster}, {in_namespace}]"
+        )
     )
 
 

@@ -176,7 +176,8 @@ async def test_an_approval_is_dated_and_stays(api, asked):
         (
             "status.conditions",
             "FieldValueInvalid",
-            'Invalid value: "Denied": Approved and Denied conditions are mutually exclusive',
+            r'Invalid value: "{conditions[{\"type\": \"Approved\"}], conditions[{\"type\": \"Denied\"}]}": must '
+            'specify at most one of: `conditions[{"type": "Approved"}]`, `conditions[{"type": "Denied"}]`',
         )
     }
 

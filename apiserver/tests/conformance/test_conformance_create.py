@@ -102,7 +102,7 @@ async def test_an_owner_without_uid_is_invalid(api, maps):
     refused = await api.create(maps, config_map(ownerReferences=[owner]))
     assert refused.refusal == (422, "Invalid")
     assert refused.causes == {
-        ("metadata.ownerReferences.uid", "FieldValueInvalid", 'Invalid value: "": must not be empty')
+        ("metadata.ownerReferences[0].uid", "FieldValueRequired", "Required value: must not be empty")
     }
 
 

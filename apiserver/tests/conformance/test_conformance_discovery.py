@@ -9,7 +9,7 @@ from conformance_kinds import site
 pytestmark = pytest.mark.wire
 
 TOLD = json.loads((files("kubeshard_apiserver.schema") / "kinds.json").read_text())
-"""The resources of every group version that is served here, as release 1.36.3 reports them."""
+"""The resources of every group version that is served here, as release 1.37.2 reports them."""
 
 
 async def test_the_core_group_has_version_v1(api):
@@ -145,7 +145,7 @@ async def test_groups_are_in_the_order_of_the_server(api):
 
 
 async def test_the_release_is_named(api):
-    assert (await api.get("/version"))["gitVersion"] == "v1.36.3"
+    assert (await api.get("/version"))["gitVersion"] == "v1.37.2"
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/livez", "/healthz"])

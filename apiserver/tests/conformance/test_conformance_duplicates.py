@@ -171,7 +171,7 @@ async def test_an_apply_is_read_as_yaml(api, maps, body, line):
     )
     assert refused.refusal == (400, "BadRequest")
     assert refused.message == (
-        "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  "
+        "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  "
         f'line {line}: key "x" already set in map'
     )
 

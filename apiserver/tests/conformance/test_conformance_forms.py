@@ -157,7 +157,7 @@ async def test_what_is_wrong_with_yaml_is_told(api, maps, data, problem):
     )
     apply = {"content_type": "application/apply-patch+yaml", "fieldManager": "one"}
     refused = await api.call("PATCH", f"{maps}/a", body, **apply)
-    assert refused.message == f"error decoding YAML: error converting YAML to JSON: {problem}"
+    assert refused.message == f"error encoding patch: {problem}"
 
 
 async def test_a_key_that_json_has_no_text_for_is_refused(api, maps):

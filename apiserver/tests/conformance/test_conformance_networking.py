@@ -548,7 +548,7 @@ async def test_a_policy_about_what_leaves_is_one_of_both_types(api, policies):
         ),
         (
             {"ingress": [{"ports": [{"port": 80, "endPort": 79}]}]},
-            {invalid("spec.ingress[0].ports[0].endPort", "80", "must be greater than or equal to `port`")},
+            {invalid("spec.ingress[0].ports[0].endPort", "79", "must be greater than or equal to `port`")},
         ),
         (
             {"ingress": [{"ports": [{"endPort": 80}]}]},

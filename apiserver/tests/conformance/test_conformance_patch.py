@@ -43,7 +43,6 @@ async def test_merge_patch_cannot_change_the_uid(api, path):
     refused = await api.merge(path, {"metadata": {"uid": "b"}})
     assert refused.refusal == (422, "Invalid")
     assert refused.message == 'ConfigMap "a" is invalid: metadata.uid: Invalid value: "b": field is immutable'
-    assert len(refused.details["causes"]) == 2  # the server checks twice
 
 
 async def test_merge_patch_cannot_rename(api, path):
@@ -138,7 +137,7 @@ async def test_a_json_patch_that_is_no_list_is_a_bad_request(api, path):
 async def test_a_merge_patch_with_broken_json_is_a_bad_request(api, path):
     refused = await api.merge(path, b"[1")
     assert refused.refusal == (400, "BadRequest")
-    assert refused.message.startswith("error decoding patch: ")
+    assert refused.message == "invalid JSON patch"
 
 
 async def test_plain_json_is_no_patch(api, path):

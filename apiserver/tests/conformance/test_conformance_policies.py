@@ -566,7 +566,7 @@ async def test_a_policy_that_is_refused(api, name, fields, field, message):
         (
             {"validationActions": []},
             "validationActions",
-            "Required value: at least one validation action is required",
+            "Required value",
         ),
         (
             {"validationActions": ["x"]},

@@ -768,7 +768,7 @@ async def test_a_minimal_slice(api, slices):
         ({"addressType": "x"}, {unsupported("addressType", '"x"', "FQDN", "IPv4", "IPv6")}),
         (
             {"endpoints": [{"addresses": []}]},
-            {required("endpoints[0].addresses", "must contain at least 1 address")},
+            {required("endpoints[0].addresses")},
         ),
         (
             {"endpoints": [{"addresses": ["x"]}]},
@@ -861,7 +861,7 @@ async def test_an_unsound_slice(api, slices, fields, causes):
 async def test_a_slice_keeps_its_type_and_counts_changes_of_labels(api, slices):
     await api.create(slices, slice_())
     refused = await api.merge(f"{slices}/a", {"addressType": "IPv6"})
-    assert refused.causes == {invalid("addressType", '"IPv6"', "field is immutable")}
+    assert refused.causes == {invalid("addressType", "null", "field is immutable")}
     assert (await api.merge(f"{slices}/a", {"metadata": {"annotations": {"a": "b"}}})).meta["generation"] == 1
     assert (await api.merge(f"{slices}/a", {"metadata": {"labels": {"a": "b"}}})).meta["generation"] == 2
     assert (await api.merge(f"{slices}/a", {"ports": [{"port": 1}]})).meta["generation"] == 3

@@ -22,6 +22,11 @@ SPEC = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
 HOST = {"hostPath": {"path": "/x"}}
 CSI = {"csi": {"driver": "a.b", "volumeHandle": "x"}}
 FOR_GOOD = "field is immutable"
+CASELESS = (
+    "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an "
+    "alphanumeric character (e.g. 'Example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
 
 
 def named(name, **fields):
@@ -282,10 +287,10 @@ async def test_a_class_is_for_good(api, name):
     }
     refused = await api.merge(f"{CLASSES}/{name}", changes)
     assert refused.causes == {
-        invalid("provisioner", '"x"', FOR_GOOD),
-        invalid("reclaimPolicy", '"Retain"', FOR_GOOD),
-        invalid("volumeBindingMode", '"WaitForFirstConsumer"', FOR_GOOD),
-        invalid("parameters", '{"a":"b"}', FOR_GOOD),
+        invalid("provisioner", "null", FOR_GOOD),
+        invalid("reclaimPolicy", "null", FOR_GOOD),
+        invalid("volumeBindingMode", "null", FOR_GOOD),
+        invalid("parameters", "null", FOR_GOOD),
     }
     assert (await api.merge(f"{CLASSES}/{name}", {"allowVolumeExpansion": True})).status == 200
     await api.delete(f"{CLASSES}/{name}")
@@ -318,6 +323,7 @@ async def test_a_minimal_driver(api, name):
         "fsGroupPolicy": "ReadWriteOnceWithFSType",
         "requiresRepublish": False,
         "seLinuxMount": False,
+        "preventPodSchedulingIfMissing": False,
     }
     assert "generation" not in made.meta
     refused = await api.merge(
@@ -439,7 +445,7 @@ async def test_a_capacity_keeps_what_it_is_about(api, ns):
     ("spec", "causes"),
     [
         ({"attacher": ""}, {required("spec.attacher")}),
-        ({"attacher": "A_"}, {invalid("spec.attacher", '"A_"', SUBDOMAIN)}),
+        ({"attacher": "A_"}, {invalid("spec.attacher", '"A_"', CASELESS)}),
         ({"nodeName": ""}, {invalid("spec.nodeName", '""', SUBDOMAIN)}),
         (
             {"source": {}},
@@ -472,7 +478,5 @@ async def test_an_attachment_is_for_good(api, name):
     made = await api.create(ATTACHMENTS, attachment(name))
     assert made["status"] == {"attached": False}
     refused = await api.merge(f"{ATTACHMENTS}/{name}", {"spec": {"nodeName": "m"}})
-    source = '{"PersistentVolumeName":"v","InlineVolumeSpec":null}'
-    shown = f'{{"Attacher":"a","Source":{source},"NodeName":"m"}}'
-    assert refused.causes == {invalid("spec", shown, FOR_GOOD)}
+    assert refused.causes == {invalid("spec", "null", FOR_GOOD)}
     await api.delete(f"{ATTACHMENTS}/{name}")

@@ -152,13 +152,14 @@ async def test_nothing_is_proxied_to_what_has_no_address(api, ns, name):
     assert (refused.status, refused.message) == (500, "no preferred addresses found; known addresses: []")
 
 
-async def test_a_service_without_endpoints_is_not_found_by_a_proxy(api, ns):
+async def test_a_service_without_endpoints_is_unavailable_to_a_proxy(api, ns):
     services = f"/api/v1/namespaces/{ns}/services"
     service = {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80, "name": "x"}]}}
     assert (await api.create(services, service)).status == 201
     for path in ("a/proxy", "a:x/proxy/b", "a:80/proxy"):
         refused = await api.get(f"{services}/{path}")
-        assert (refused.refusal, refused.message) == ((404, "NotFound"), 'services "a" not found'), path
+        told = 'no endpoints available for service "a"'
+        assert (refused.refusal, refused.message) == ((503, "ServiceUnavailable"), told), path
     refused = await api.get(f"{services}/a:81/proxy")
     told = 'no service port 81 found for service "a"'
     assert (refused.refusal, refused.message) == ((503, "ServiceUnavailable"), told)

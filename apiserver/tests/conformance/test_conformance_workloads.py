@@ -51,7 +51,10 @@ def apps(ns):
                 "replicas": 1,
                 "serviceName": "",
                 "podManagementPolicy": "OrderedReady",
-                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+                "updateStrategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"partition": 0, "maxUnavailable": 1},
+                },
                 "revisionHistoryLimit": 10,
                 "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
             },
@@ -379,23 +382,30 @@ async def test_claims_of_a_stateful_set_are_volumes_of_its_pods(api, apps):
     ]
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"serviceName": "x"},
-        {"podManagementPolicy": "Parallel"},
-        {"volumeClaimTemplates": [claim("v")]},
-    ],
-    ids=lambda value: next(iter(value)),
+CLAIM = (
+    '[{"name":"v","Spec":{"AccessModes":["ReadWriteOnce"],"Selector":null,'
+    '"Resources":{"Limits":null,"Requests":{"storage":"1Gi"}},"VolumeName":"","StorageClassName":null,'
+    '"VolumeMode":"Filesystem","DataSource":null,"DataSourceRef":null,"VolumeAttributesClassName":null},'
+    '"Status":{"Phase":"Pending","AccessModes":null,"Capacity":null,"Conditions":null,"AllocatedResources":null,'
+    '"AllocatedResourceStatuses":null,"CurrentVolumeAttributesClassName":null,"ModifyVolumeStatus":null,'
+    '"HealthStatus":null}}]'
 )
-async def test_most_of_a_stateful_set_cannot_be_changed(api, apps, spec):
+"""How a claim of a StatefulSet is shown when it is refused."""
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "shown"),
+    [
+        ("serviceName", "x", '"x"'),
+        ("podManagementPolicy", "Parallel", '"Parallel"'),
+        ("volumeClaimTemplates", [claim("v")], CLAIM),
+    ],
+    ids=["serviceName", "podManagementPolicy", "volumeClaimTemplates"],
+)
+async def test_most_of_a_stateful_set_cannot_be_changed(api, apps, field, value, shown):
     await api.create(f"{apps}/statefulsets", workload())
-    refused = await api.merge(f"{apps}/statefulsets/a", {"spec": spec})
-    problem = (
-        "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
-        "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
-    )
-    assert refused.causes == {forbidden("spec", problem)}
+    refused = await api.merge(f"{apps}/statefulsets/a", {"spec": {field: value}})
+    assert refused.causes == {invalid(f"spec.{field}", shown, "field is immutable")}
 
 
 async def test_replicas_and_template_of_a_stateful_set_can_be_changed(api, apps):

@@ -9,7 +9,7 @@ from kubectl_manifests import config_map, gizmo
 
 
 def test_version_and_cluster_info(kubectl):
-    assert kubectl.json("version")["serverVersion"]["gitVersion"] == "v1.36.3"
+    assert kubectl.json("version")["serverVersion"]["gitVersion"] == "v1.37.2"
     assert "Kubernetes control plane" in kubectl("cluster-info")
 
 

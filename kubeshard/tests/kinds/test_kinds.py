@@ -280,7 +280,10 @@ def loaded_after(code: str) -> tuple[set[str], int]:
             "from kubeshard.kinds import Deployment",
             ("apps_v1", "core_v1_pod_templates", "core_v1_references"),
         ),
-        ("from kubeshard.kinds import Job", ("batch_v1", "core_v1_pod_templates", "core_v1_references")),
+        (
+            "from kubeshard.kinds import Job",
+            ("batch_v1", "core_v1_pod_templates", "core_v1_references", "scheduling_v1alpha3"),
+        ),
     ],
 )
 def test_a_name_loads_the_module_of_its_group_and_builds_no_decoder(

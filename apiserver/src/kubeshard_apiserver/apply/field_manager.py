@@ -202,14 +202,18 @@ def updated(shape: Shape, live: Object | None, new: Object, writer: Writer) -> O
     """Returns `new` with the managedFields that result from writing it over `live` (None for a create)."""
     managers = _managers_of_request(live, new, writer)
     if writer.is_custom and _misfits(shape, new, writer):
-        # What the write cannot change is not validated, and may have any type; then nobody owns anything.
-        return with_metadata(new, managedFields=None)
+        # What the write cannot change is not validated, and may have any type; then the owners stay as they were.
+        return _owned_as_before(live, new)
     if not managers and live is not None:
         # Fields of this object are not managed yet; the first apply starts that.
         return with_metadata(new, managedFields=None)
     if writer.siblings and _misfit(managers, writer, *(_bare(obj) for obj in (live, new) if obj is not None)):
-        return with_metadata(new, managedFields=None)
+        return _owned_as_before(live, new)
     return with_metadata(new, managedFields=written(_after_update(shape, managers, live, new, writer)))
+
+
+def _owned_as_before(live: Object | None, new: Object) -> Object:
+    return with_metadata(new, managedFields=(live or {"metadata": {}})["metadata"].get("managedFields"))
 
 
 def _misfit(managers: Managers, writer: Writer, *objects: Object) -> str:

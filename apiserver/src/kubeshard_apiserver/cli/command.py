@@ -128,7 +128,7 @@ def _gates(_context: click.Context, _option: click.Parameter, value: str) -> fro
     metavar="GATES",
     callback=_gates,
     default="",
-    help=f"Features to switch on or off, separated by commas: {SHARDED_LIST_AND_WATCH}=true. As in Kubernetes 1.36, "
+    help=f"Features to switch on or off, separated by commas: {SHARDED_LIST_AND_WATCH}=true. As in Kubernetes 1.37, "
     "it is off by default.",
 )
 @click.option(

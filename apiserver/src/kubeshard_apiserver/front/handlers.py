@@ -57,6 +57,7 @@ from kubeshard_apiserver.front.tokens import CONFIGURATION, KEYS, openid_reply, 
 from kubeshard_apiserver.model import Answer, Target
 from kubeshard_apiserver.patching import APPLY, Patch, patch_of
 from kubeshard_apiserver.printing import printer_of
+from kubeshard_apiserver.resources.conversion_webhooks import Unconvertible
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.status import bad_request, broken, method_not_allowed, no_such_path, only_accepted
@@ -181,6 +182,8 @@ class Front:
                 return await self._watch(target, request, format_)
             handle = self._of_object if path.name and attributes.verb != "create" else self._of_collection
             return await handle(context, format_)
+        except Unconvertible as error:
+            raise self.server.reads.unreadable(target, error) from None
         except KeyError:
             if self.server.registry.find(path.group, path.version, path.plural) is not None:
                 raise
@@ -221,8 +224,8 @@ class Front:
                 options, body = asked.write_options("UpdateOptions"), _body(request, resource)
                 answer = await self._perform(server.writes.replacing(target, body, options))
             case "PATCH":
-                document = self._read_patch(request, target)
                 options = asked.write_options("PatchOptions")
+                document = self._read_patch(request, target)
                 patch = self._patch(request, document, target)
                 answer = await self._perform(server.writes.patching(target, patch, options))
             case "DELETE":
@@ -232,16 +235,16 @@ class Front:
         return object_reply(resource, answer, format_)
 
     def _read_patch(self, request: Request, target: Target) -> Any:
-        """Decodes a patch. A body that cannot be read is noticed after a missing object."""
+        """Decodes a patch. An apply that begins as JSON does is read after a missing object is noticed."""
         try:
             return request.decode_patch(typed=not target.resource.strategy.is_custom)
         except Invalid:
-            if request.content_type != APPLY or target.subresource:
+            if request.applies_json and target.subresource:
                 self.server.reads.get(target)
             raise
 
     def _patch(self, request: Request, document: Any, target: Target) -> Patch:
-        """A body that is no patch is noticed after a missing object, too."""
+        """A document that is no patch is noticed after a missing object."""
         try:
             return patch_of(request.content_type, document, request.body)
         except Invalid:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from kubeshard.core.errors import ApiError
+from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.front.handler import HandlerContext
@@ -240,8 +240,10 @@ def _pods(context: HandlerContext) -> Resource:
     return resource
 
 
-_SERVICES = GroupResource("", "services")
 _SCHEMES = ("", "http", "https")
+
+
+_NO_ENDPOINTS = 'no endpoints available for service "{}"'
 
 
 def proxied(context: HandlerContext) -> Steps[Answer]:
@@ -251,7 +253,12 @@ def proxied(context: HandlerContext) -> Steps[Answer]:
     if named is None:
         raise bad_request(f'invalid {target.resource.singular} request "{target.name}"')
     name, port = named
-    live = context.server.live(replace(target, name=name))
+    try:
+        live = context.server.live(replace(target, name=name))
+    except NotFound:
+        if target.resource.kind.kind == "Service":
+            raise _unavailable(_NO_ENDPOINTS.format(name)) from None
+        raise
     yield from ()
     match target.resource.kind.kind:
         case "Service":
@@ -279,7 +286,7 @@ def _of_service(service: Object, name: str, port: str) -> ApiError:
     ports = service["spec"].get("ports") or ()
     if port.isdecimal() and int(port) not in (one["port"] for one in ports):
         return _unavailable(f'no service port {port} found for service "{name}"')
-    return not_found(_SERVICES, name)
+    return _unavailable(_NO_ENDPOINTS.format(name))
 
 
 def _unavailable(message: str) -> ApiError:

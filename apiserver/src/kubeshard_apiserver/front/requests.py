@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 import yaml
 
+from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.yaml_input import Repeated
 from kubeshard.runtime.transport import HttpRequest
@@ -190,7 +191,7 @@ class Request:
         except (ValueError, yaml.YAMLError):
             return NO_DUPLICATES
         if strict and applies and found.warnings:
-            raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found.refused}")
+            raise bad_request(f"error strict decoding patch: error converting YAML to JSON: {found.refused}")
         return found
 
     def _find_duplicates(self, *, is_yaml: bool) -> Duplicates:
@@ -321,18 +322,25 @@ class Request:
             of = f'{sent.kind} in version "{sent.api_version}"'
             raise bad_request(f"{of} cannot be handled as a {kind}: {error}") from None
 
+    @property
+    def applies_json(self) -> bool:
+        """Whether this is an apply whose body begins as JSON does."""
+        return self.content_type == APPLY and self.body.lstrip().startswith(b"{")
+
     def decode_patch(self, *, typed: bool = True) -> Any:
         """Decodes the body of a patch. `typed` says whether the kind has a known Go type."""
         accepted = _TYPED_PATCHES if typed else _PATCHES
         if self.content_type not in accepted:
             raise unsupported_media_type(() if typed else accepted)
-        applies = self.content_type == APPLY
-        problem = (
-            "error decoding YAML: error converting YAML to JSON: " if applies else "error decoding patch: "
-        )
-        return self._parsed(applies, problem)
+        if self.content_type == APPLY:
+            late = "error decoding patch: error converting YAML to JSON: "
+            return self._parsed(is_yaml=True, problem=late if self.applies_json else "error encoding patch: ")
+        try:
+            return self._parsed(is_yaml=False)
+        except Invalid:
+            raise bad_request("invalid JSON patch") from None
 
-    def _parsed(self, is_yaml: bool, problem: str, shown: str = "") -> Any:
+    def _parsed(self, is_yaml: bool, problem: str = "", shown: str = "") -> Any:
         if len(self.body) > LARGEST_BODY:
             raise too_large_body(LARGEST_BODY)
         try:

@@ -139,11 +139,8 @@ def _subject(spec: Mapping[str, Any]) -> User:
 
 def _access_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if resource is not None and path is not None:
-        problem = "cannot be specified in combination with resourceAttributes"
-        return [invalid_value("spec.nonResourceAttributes", _in_go(path), problem)]
-    if resource is None and path is None:
-        return [invalid_value("spec.resourceAttributes", None, _ONE_OF_TWO)]
+    if (resource is None) == (path is None):
+        return [invalid_value("spec", path and _in_go(path), _ONE_OF_TWO)]
     return _selector_errors(resource or {})
 
 

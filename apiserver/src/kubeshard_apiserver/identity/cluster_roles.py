@@ -1,6 +1,6 @@
 """The roles and bindings of a new cluster, and aggregated cluster roles.
 
-The former are those of release 1.36, in `bootstrap.json`, taken from the real server. The latter are maintained as by
+The former are those of release 1.37, in `bootstrap.json`, taken from the real server. The latter are maintained as by
 kube-controller-manager's clusterrole-aggregation-controller. Guaranteed: when a write of a cluster role returns, every
 role with an `aggregationRule` has the rules of the roles that it selects. On a real cluster this takes a moment.
 """

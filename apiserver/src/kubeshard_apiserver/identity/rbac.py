@@ -186,7 +186,7 @@ class Rbac:
         for grant in grants.rules:
             if allows(grant.rule, attributes):
                 return Decision(True, f"RBAC: allowed by {grant.source}")
-        return Decision(False, f"RBAC: {grants.problem}" if grants.problem else "")
+        return Decision(False, f"rbac: RBAC: {grants.problem}" if grants.problem else "")
 
     def held(self, user: User, namespace: str) -> HeldRules:
         grants = self._grants_of(user, namespace)

@@ -17,6 +17,7 @@ from kubeshard_apiserver.objects import Object
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _YEAR = 365 * _DAY
+_NEVER = "0001-01-01T00:00:00Z"
 
 
 def human_duration(seconds: float) -> str:
@@ -191,6 +192,12 @@ def condition(obj: Object, type_: str) -> Mapping[str, Any]:
 
 
 NAME = Column("Name", name_of, "Name of the object, unique within its kind and namespace", format="name")
+CREATED = Column(
+    "Created At",
+    lambda obj, _: at(obj, "metadata.creationTimestamp", _NEVER),
+    "Time of creation",
+    "date",
+)
 AGE = Column(
     "Age",
     lambda obj, now: since(obj["metadata"].get("creationTimestamp"), now),

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.printing.columns import AGE, NAME, Column, Printer, at, count, human_duration, text
+from kubeshard_apiserver.printing.columns import (
+    AGE,
+    CREATED,
+    NAME,
+    Column,
+    Printer,
+    at,
+    count,
+    human_duration,
+    labels,
+    text,
+)
 
 
 def _subjects(name: str, kind: str) -> Column:
@@ -103,5 +114,61 @@ SIGNING_REQUESTS = Printer(
         text("Requestor", "spec.username", "User who requested it"),
         Column("RequestedDuration", _requested_duration, "Requested lifetime of the certificate"),
         Column("Condition", _decision, "Approval, and whether a certificate was issued"),
+    )
+)
+
+
+def _served_versions(obj: Object, _: float) -> str:
+    served = (each for each in at(obj, "spec.versions", ()) if each.get("served"))
+    return ",".join(sorted(each["name"] + "(storage)" * bool(each.get("storage")) for each in served))
+
+
+def _is_established(obj: Object, _: float) -> bool:
+    return any(
+        condition["type"] == "Established" and condition["status"] == "True"
+        for condition in at(obj, "status.conditions", ())
+    )
+
+
+DEFINITIONS = Printer(
+    (
+        NAME,
+        text("Scope", "spec.scope", "Whether its objects are in namespaces"),
+        Column("Versions", _served_versions, "Versions that are served"),
+        CREATED,
+        text("Group", "spec.group", "API group", wide=True),
+        text("Kind", "spec.names.kind", "Kind of its objects", wide=True),
+        Column(
+            "ShortNames",
+            lambda obj, _: ",".join(at(obj, "spec.names.shortNames", ())),
+            "Short names of the resource",
+            wide=True,
+        ),
+        Column("Established", _is_established, "Whether its objects are served", "boolean", wide=True),
+    )
+)
+
+
+def _request_state(obj: Object, _: float) -> str:
+    ends = [one["type"] for one in at(obj, "status.conditions", ()) if one["type"] in _ENDS]
+    return ends[-1] if ends else "Pending"
+
+
+_ENDS = ("Issued", "Denied", "Failed")
+_SIGNER = "Name of the signer"
+TRUST_BUNDLES = Printer((NAME, text("SignerName", "spec.signerName", _SIGNER, "<none>")))
+CERTIFICATE_REQUESTS = Printer(
+    (
+        NAME,
+        text("PodName", "spec.podName", "Pod for which it is"),
+        text("ServiceAccountName", "spec.serviceAccountName", "Service account of the pod"),
+        text("NodeName", "spec.nodeName", "Node of the pod"),
+        text("SignerName", "spec.signerName", _SIGNER),
+        Column("State", _request_state, "Pending, Issued, Denied or Failed"),
+        Column(
+            "UnverifiedUserAnnotations",
+            lambda obj, _: labels(at(obj, "spec.unverifiedUserAnnotations")),
+            "What the pod's author tells the signer",
+        ),
     )
 )

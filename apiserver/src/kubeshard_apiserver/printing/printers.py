@@ -6,20 +6,9 @@ from collections.abc import Mapping
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.printing import cluster, network, pods, policies, storage, workloads
-from kubeshard_apiserver.printing.columns import NAME, Column, Printer, at
+from kubeshard_apiserver.printing.columns import CREATED, NAME, Printer
 
-_NEVER = "0001-01-01T00:00:00Z"
-_DEFAULT = Printer(
-    (
-        NAME,
-        Column(
-            "Created At",
-            lambda obj, _: at(obj, "metadata.creationTimestamp", _NEVER),
-            "Time of creation",
-            "date",
-        ),
-    )
-)
+_DEFAULT = Printer((NAME, CREATED))
 _PRINTERS: Mapping[str, Printer] = {
     "componentstatuses": cluster.COMPONENT_STATUSES,
     "configmaps": cluster.CONFIG_MAPS,
@@ -51,6 +40,9 @@ _PRINTERS: Mapping[str, Printer] = {
     "horizontalpodautoscalers.autoscaling": workloads.HORIZONTAL_POD_AUTOSCALERS,
     "cronjobs.batch": workloads.CRON_JOBS,
     "jobs.batch": workloads.JOBS,
+    "clustertrustbundles.certificates.k8s.io": policies.TRUST_BUNDLES,
+    "podcertificaterequests.certificates.k8s.io": policies.CERTIFICATE_REQUESTS,
+    "customresourcedefinitions.apiextensions.k8s.io": policies.DEFINITIONS,
     "certificatesigningrequests.certificates.k8s.io": policies.SIGNING_REQUESTS,
     "leases.coordination.k8s.io": cluster.LEASES,
     "endpointslices.discovery.k8s.io": network.ENDPOINT_SLICES,

@@ -50,11 +50,9 @@ def _default_autoscaler(spec: Object) -> None:
 def _autoscaler_errors(spec: JsonObject, old: JsonObject | None) -> list[FieldError]:
     """Validate a spec. `old` is the spec before an update."""
     fewest, most, target = spec.get("minReplicas"), spec.get("maxReplicas", 0), spec["scaleTargetRef"]
-    lowest = 0 if old is not None and old.get("minReplicas") == 0 else 1
     errors: list[FieldError] = []
-    if fewest is not None and fewest < lowest:
-        problem = f"must be greater than or equal to {lowest}"
-        errors.append(invalid_value("spec.minReplicas", fewest, problem))
+    if fewest is not None and fewest < 0:
+        errors.append(invalid_value("spec.minReplicas", fewest, "must be greater than or equal to 0"))
     errors += field_rule_errors("autoscaling.v2.HorizontalPodAutoscalerSpec", "spec", spec)
     if fewest is not None and most < fewest:
         problem = "must be greater than or equal to `minReplicas`"

@@ -142,9 +142,10 @@ def _condition_errors(conditions: Sequence[dict[str, Any]]) -> list[FieldError]:
             errors.append(unsupported(f"{at}.status", status, known))
         if kind in kinds[:index]:
             errors.append(duplicate(f"{at}.type", kind))
-        if kind in _DECIDED and any(other in kinds[:index] for other in _DECIDED if other != kind):
-            problem = "Approved and Denied conditions are mutually exclusive"
-            errors.append(invalid_value("status.conditions", kind, problem))
+    if set(kinds) >= set(_DECIDED):
+        members = [f'conditions[{{"type": "{kind}"}}]' for kind in _DECIDED]
+        problem = f"must specify at most one of: {', '.join(f'`{member}`' for member in members)}"
+        errors.append(invalid_value("status.conditions", f"{{{', '.join(members)}}}", problem))
     return errors
 
 

@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kubeshard.core.errors import ApiError
 from kubeshard_apiserver.objects import Object, private
 from kubeshard_apiserver.schema.name_formats import annotation_keys, labels
 from kubeshard_apiserver.schema.validation import go_type, type_name
-from kubeshard_apiserver.status import aggregated, internal
+from kubeshard_apiserver.status import aggregated
 from kubeshard_apiserver.steps import Steps, WebhookCall
 
 T = TypeVar("T")
@@ -111,6 +112,14 @@ def _knowing(results: Mapping[Sent, Object]) -> Iterator[None]:
         _results.reset(before)
 
 
+class Unconvertible(ApiError):
+    """An object of this version was not converted, because its webhook did not answer as it has to."""
+
+    def __init__(self, api_version: str, message: str) -> None:
+        super().__init__(message, code=500)
+        self.api_version = api_version
+
+
 class _Refused(Exception):
     """A response that cannot be used; the message follows the name of the kind."""
 
@@ -135,7 +144,7 @@ def _asked(missing: Unconverted, uid: str) -> Steps[list[tuple[Object, Object]]]
             _check(old, new, missing.api_version, index)
         return [(old, _restored(old, new)) for old, new in zip(objects, converted, strict=True)]
     except _Refused as error:
-        raise internal(f"conversion webhook for {version}, Kind={kind} {error}") from None
+        raise Unconvertible(version, f"conversion webhook for {version}, Kind={kind} {error}") from None
 
 
 def _objects(review: Any, uid: str, *, strict: bool) -> list[Any]:

@@ -68,7 +68,7 @@ class EndpointSlices(Typed):
         errors = field_rule_errors("discovery.v1.EndpointSlice", "", new)
         if new.get("endpoints") != old.get("endpoints"):
             errors += _endpoints(new)
-        return errors + changed_errors("", ("addressType",), new, old)
+        return errors + changed_errors("", ("addressType",), new, old, declared=True)
 
 
 def _drop_topology(obj: Object) -> None:

@@ -132,11 +132,19 @@ def list_errors(type_: str, path: str, items: Sequence[JsonObject]) -> list[Fiel
 
 
 def changed_errors(
-    path: str, fields: Collection[str], new: JsonObject, old: JsonObject, *, absent: Any = None
+    path: str,
+    fields: Collection[str],
+    new: JsonObject,
+    old: JsonObject,
+    *,
+    absent: Any = None,
+    declared: bool = False,
 ) -> list[FieldError]:
-    """Reject changes of immutable fields."""
+    """Reject changes of immutable fields. Where the server's rule is `declared` in the type, it does not show the
+    value.
+    """
     return [
-        immutable(f"{path}.{field}" if path else field, new.get(field, absent))
+        immutable(f"{path}.{field}" if path else field, None if declared else new.get(field, absent))
         for field in fields
         if new.get(field, absent) != old.get(field, absent)
     ]

@@ -151,16 +151,13 @@ def as_given(meta: Mapping[str, Any], body: Any) -> dict[str, Any]:
 
 
 def _owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
-    errors = []
-    controllers = 0
-    for owner in owners:
-        for field in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(field):
-                problem = "version must not be empty" if field == "apiVersion" else "must not be empty"
-                errors.append(
-                    invalid_value(f"metadata.ownerReferences.{field}", owner.get(field) or "", problem)
-                )
-        controllers += bool(owner.get("controller"))
+    errors = [
+        required(f"metadata.ownerReferences[{index}].{field}", "must not be empty")
+        for index, owner in enumerate(owners)
+        for field in ("apiVersion", "kind", "name", "uid")
+        if not owner.get(field)
+    ]
+    controllers = sum(bool(owner.get("controller")) for owner in owners)
     if controllers > 1:
         first, second = [owner.get("name") for owner in owners if owner.get("controller")][:2]
         problem = "Only one reference can have Controller set to true. "

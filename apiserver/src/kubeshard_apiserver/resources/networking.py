@@ -204,7 +204,7 @@ def _policy_port(path: str, port: JsonObject) -> list[FieldError]:
         errors += port_number(f"{path}.port", number)
         if last is not None and last < number:
             problem = "must be greater than or equal to `port`"
-            errors.append(invalid_value(f"{path}.endPort", number, problem))
+            errors.append(invalid_value(f"{path}.endPort", last, problem))
         return errors + ([] if last is None else port_number(f"{path}.endPort", last))
     if last is not None:
         state = "not specified" if number is None else "non-numeric"

@@ -67,8 +67,7 @@ class Nodes(Typed):
             problem = 'node updates may not change podCIDR except from "" to valid'
             errors.append(forbidden_field("spec.podCIDRs", problem))
         if before.get("providerID") and spec.get("providerID") != before["providerID"]:
-            problem = 'node updates may not change providerID except from "" to valid'
-            errors.append(forbidden_field("spec.providerID", problem))
+            errors.append(invalid_value("spec.providerID", None, "field cannot be modified once set"))
         errors += _taints(spec.get("taints") or ())
         if spec.get("externalID") != before.get("externalID"):
             errors.append(forbidden_field("spec.externalID", "may not be updated"))
@@ -87,7 +86,7 @@ class RuntimeClasses(Typed):
         return errors + field_rule_errors("node.v1.RuntimeClass#scheduling", "", obj)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        return changed_errors("", ("handler",), new, old, absent="")
+        return changed_errors("", ("handler",), new, old, declared=True)
 
 
 def _taints(taints: Sequence[JsonObject]) -> list[FieldError]:

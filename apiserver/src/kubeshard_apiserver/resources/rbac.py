@@ -33,7 +33,8 @@ class Roles(Typed):
         return errors
 
     def _rule_errors(self, rule: Mapping[str, Any], path: str) -> list[FieldError]:
-        errors = field_rule_errors("rbac.v1.PolicyRule", path, rule)
+        errors: list[FieldError] = []
+        declared = field_rule_errors("rbac.v1.PolicyRule", path, rule)
         if urls := rule.get("nonResourceURLs"):
             where = f"{path}.nonResourceURLs"
             if self.kind.namespaced:
@@ -43,8 +44,8 @@ class Roles(Typed):
             if any(rule.get(field) for field in ("apiGroups", "resources", "resourceNames")):
                 problem = "rules cannot apply to both regular resources and non-resource URLs"
                 errors.append(invalid_value(where, urls, problem))
-            return errors
-        return errors + field_rule_errors("rbac.v1.PolicyRule#resources", path, rule)
+            return errors + declared
+        return field_rule_errors("rbac.v1.PolicyRule#resources", path, rule) + declared
 
 
 def _aggregation_errors(selectors: Sequence[Mapping[str, Any]]) -> list[FieldError]:
@@ -92,12 +93,12 @@ class Bindings(Typed):
         if new["roleRef"] != old["roleRef"]:
             role = {title: new["roleRef"].get(title[0].lower() + title[1:], "") for title in ("Kind", "Name")}
             given = {"APIGroup": new["roleRef"]["apiGroup"], **role}
-            errors.append(invalid_value("roleRef", given, "cannot change roleRef"))
+            errors.append(invalid_value("roleRef", given, "field is immutable"))
         return errors
 
     def _subject_errors(self, subject: Mapping[str, Any], path: str) -> list[FieldError]:
         kind, name, group = (subject.get(field, "") for field in ("kind", "name", "apiGroup"))
-        errors = [] if name else [required(f"{path}.name")]
+        errors: list[FieldError] = []
         match kind:
             case "ServiceAccount":
                 if name and (problem := subdomain_name(name)):
@@ -111,4 +112,4 @@ class Bindings(Typed):
                     errors.append(unsupported(f"{path}.apiGroup", group, (_GROUP,)))
             case _:
                 errors.append(unsupported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group")))
-        return errors
+        return errors if name else [*errors, required(f"{path}.name")]

@@ -31,6 +31,10 @@ from kubeshard_apiserver.status import (
 ATTRIBUTES_PROTECTION = "kubernetes.io/vac-protection"
 """The finalizer that admission adds to every new VolumeAttributesClass."""
 _MOST_PARAMETERS, _LONGEST_PARAMETERS = 512, 256 * 1024
+_OFF = (
+    "podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount", "preventPodSchedulingIfMissing",
+)  # fmt: skip
+"""What a driver does not do unless it says so."""
 _SHORTEST_TOKEN, _LONGEST_TOKEN = 600, 2**32
 _LONGEST_MESSAGE = 1024
 
@@ -47,7 +51,7 @@ class StorageClasses(Typed):
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         fields = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
-        return self.validate(new) + changed_errors("", fields, new, old)
+        return self.validate(new) + changed_errors("", fields, new, old, declared=True)
 
 
 class AttributesClasses(Typed):
@@ -80,7 +84,7 @@ class Drivers(Typed):
     def set_defaults(self, obj: Object) -> None:
         spec = obj["spec"]
         spec.setdefault("attachRequired", True)
-        for field in ("podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"):
+        for field in _OFF:
             spec.setdefault(field, False)
         spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
         if not spec.get("volumeLifecycleModes"):
@@ -165,7 +169,7 @@ class Attachments(Typed):
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         changed = new["spec"] != old["spec"]
-        return self.validate(new) + ([immutable("spec", _shown_attachment(new["spec"]))] if changed else [])
+        return self.validate(new) + ([immutable("spec", None)] if changed else [])
 
 
 def _parameters(path: str, given: Mapping[str, str]) -> list[FieldError]:
@@ -212,18 +216,6 @@ def _shown(driver: JsonObject) -> JsonObject:
         "NodeID": driver.get("nodeID", ""),
         "TopologyKeys": driver.get("topologyKeys"),
         "Allocatable": None,
-    }
-
-
-def _shown_attachment(spec: JsonObject) -> JsonObject:
-    source = spec["source"]
-    return {
-        "Attacher": spec.get("attacher", ""),
-        "Source": {
-            "PersistentVolumeName": source.get("persistentVolumeName"),
-            "InlineVolumeSpec": source.get("inlineVolumeSpec"),
-        },
-        "NodeName": spec.get("nodeName", ""),
     }
 
 

@@ -67,6 +67,7 @@ apiextensions.k8s.io CustomResourceDefinition
 COUNTED = _kinds("""
 core Pod PodTemplate ReplicationController
 apps Deployment ReplicaSet DaemonSet StatefulSet
+autoscaling HorizontalPodAutoscaler
 batch Job CronJob
 policy PodDisruptionBudget
 discovery.k8s.io EndpointSlice

@@ -371,15 +371,11 @@ def _count_template(obj: Object, generation: int) -> None:
     meta["annotations"] = {**(meta.get("annotations") or {}), _TEMPLATE_GENERATION: str(generation)}
 
 
-_CHANGEABLE = (
-    "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
-    "persistentVolumeClaimRetentionPolicy", "minReadySeconds",
-)  # fmt: skip
 _ROLLING = ("partition", "maxUnavailable")
 
 
 class StatefulSets(Workload):
-    """StatefulSets. `maxUnavailable` is dropped because its feature gate is off."""
+    """StatefulSets."""
 
     name_rule = staticmethod(label_name)
 
@@ -394,6 +390,7 @@ class StatefulSets(Workload):
             strategy.setdefault("rollingUpdate", {})
         if strategy["type"] == "RollingUpdate" and (rolling := strategy.get("rollingUpdate")) is not None:
             rolling.setdefault("partition", 0)
+            rolling.setdefault("maxUnavailable", 1)
         retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
         for moment in ("whenDeleted", "whenScaled"):
             retention.setdefault(moment, "Retain")
@@ -402,14 +399,6 @@ class StatefulSets(Workload):
             claim |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
             default_claim_spec(claim["spec"])
             claim["status"].setdefault("phase", "Pending")
-
-    def prepare_create(self, obj: Object) -> None:
-        super().prepare_create(obj)
-        (obj["spec"]["updateStrategy"].get("rollingUpdate") or {}).pop("maxUnavailable", None)
-
-    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
-        (new["spec"]["updateStrategy"].get("rollingUpdate") or {}).pop("maxUnavailable", None)
-        super().prepare_update(new, old, subresource)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj["spec"], []
@@ -420,15 +409,13 @@ class StatefulSets(Workload):
 
     def validate_change(self, new: Object, old: Object) -> list[FieldError]:
         errors = _spec_errors(new["spec"])
-        before, after = (
-            {name: value for name, value in obj["spec"].items() if name not in _CHANGEABLE}
-            for obj in (old, new)
-        )
-        if before != after:
-            *first, last = (f"'{name}'" for name in _CHANGEABLE)
-            problem = f"updates to statefulset spec for fields other than {', '.join(first)} and {last} are forbidden"
-            errors.append(forbidden_field("spec", problem))
-        return errors
+        before, after = old["spec"], new["spec"]
+        errors += unchanged_selector(after, before)
+        if after.get("volumeClaimTemplates") != before.get("volumeClaimTemplates"):
+            shown = [_shown_claim(claim) for claim in after.get("volumeClaimTemplates") or ()]
+            errors.append(immutable("spec.volumeClaimTemplates", shown or None))
+        fields = ("serviceName", "podManagementPolicy")
+        return errors + changed_errors("spec", fields, after, before, absent="")
 
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
         status = new["status"]
@@ -436,6 +423,36 @@ class StatefulSets(Workload):
         errors = field_rule_errors("apps.v1.StatefulSetStatus", "status", status)
         errors += _replicas_errors(status, bounded, "status.readyReplicas")
         return errors + _collision_errors(new, old)
+
+
+def _shown_claim(claim: JsonObject) -> JsonObject:
+    spec, status, resources = claim["spec"], claim["status"], claim["spec"].get("resources") or {}
+    kept = {name: value for name, value in claim["metadata"].items() if value}
+    return {
+        **kept,
+        "Spec": {
+            "AccessModes": spec.get("accessModes"),
+            "Selector": spec.get("selector"),
+            "Resources": {"Limits": resources.get("limits"), "Requests": resources.get("requests")},
+            "VolumeName": spec.get("volumeName", ""),
+            **{
+                name[0].upper() + name[1:]: spec.get(name)
+                for name in (
+                    "storageClassName", "volumeMode", "dataSource", "dataSourceRef", "volumeAttributesClassName",
+                )
+            },
+        },
+        "Status": {
+            "Phase": status.get("phase", ""),
+            **{
+                name[0].upper() + name[1:]: status.get(name)
+                for name in (
+                    "accessModes", "capacity", "conditions", "allocatedResources", "allocatedResourceStatuses",
+                    "currentVolumeAttributesClassName", "modifyVolumeStatus", "healthStatus",
+                )
+            },
+        },
+    }  # fmt: skip
 
 
 def _spec_errors(spec: JsonObject) -> list[FieldError]:

@@ -1,4 +1,4 @@
-"""The built-in kinds of release 1.36 and their types, extracted from a server by `make types`.
+"""The built-in kinds of release 1.37 and their types, extracted from a server by `make types`.
 
 `kinds.json` contains the resources of every group version as in discovery, each with the name of its type. `types.json`
 contains the structs and their fields. Each field has a `type` in Go's notation (`*` if absent differs from zero, `[]`
@@ -33,7 +33,7 @@ from kubeshard_apiserver.schema.decoding import (
     Type,
 )
 
-RELEASE = "v1.36.3"
+RELEASE = "v1.37.2"
 """The Kubernetes release that these kinds, types and behaviour come from."""
 
 

@@ -143,6 +143,17 @@ def driver_name(text: str) -> list[str]:
     return dns_subdomain(text.lower()) if text else []
 
 
+def caseless_subdomain(text: str) -> list[str]:
+    """Validate a subdomain, which may have upper-case letters."""
+    if not text or not dns_subdomain(text.lower()):
+        return []
+    return [
+        "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an "
+        "alphanumeric character (e.g. 'Example.com', regex used for validation is "
+        "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+    ]
+
+
 def condition_reason(text: str) -> list[str]:
     if _REASON.fullmatch(text):
         return []

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from kubeshard.core.errors import ConfigurationError
 
-RELEASE = "v1.36.3"
+RELEASE = "v1.37.2"
 """The Kubernetes release that is built and that the tests are written for."""
 
 CORE_PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
-OTHER_RELEASES = ("v1.37.2",)
+OTHER_RELEASES = ("v1.36.3",)
 """Releases of which the core programs are built on demand (`make kube RELEASE=...`)."""
 
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"

@@ -12,11 +12,12 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.model import Model, Target, in_version
 from kubeshard_apiserver.objects import Object, beginning, key_of
-from kubeshard_apiserver.resources.conversion_webhooks import each
+from kubeshard_apiserver.resources.conversion_webhooks import Unconvertible, each
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.states import Items, Objects, State
 from kubeshard_apiserver.status import (
@@ -86,6 +87,22 @@ class Reads:
         self.check_reached(parse_version(resource_version, of_list=False))
         return self._model.live(target)
 
+    def unreadable(self, target: Target, error: Unconvertible) -> ApiError:
+        """The answer about an object that was not converted: if it is the stored one, it is corrupt."""
+        resource = target.group_resource
+        stored = self._store.get(resource, target.key)
+        if stored is None or stored["apiVersion"] != error.api_version:
+            return error
+        place = "/".join(part for part in (resource.group, resource.resource, *target.key) if part)
+        problem = (
+            f"StorageError: corrupt object, Code: 7, Key: /{place}, ResourceVersion: 0, AdditionalErrorMsg: object not "
+            f"decodable revision={stored['metadata']['resourceVersion']}: {error}"
+        )
+        details = {"causes": [{"message": problem}]}
+        return ApiError(
+            f"Internal error occurred: {problem}", code=500, reason="InternalError", details=details
+        )
+
     def list(self, target: Target, options: ListOptions | None = None) -> Page:
         """Returns the selected objects, ordered by namespace and name. Raises Gone if the requested version has
         expired, and Timeout if it is in the future.
@@ -143,7 +160,8 @@ class Reads:
                 continue
             if limit and len(items) == limit:
                 token = _token(revision, last.removeprefix(target.namespace) + "\0")
-                remaining = None if selection.narrows or selection.name else end - begin - limit
+                is_partial = selection.narrows or selection.name or selection.ranges is not None
+                remaining = None if is_partial else end - begin - limit
                 return Page(Items(items), str(revision), token, remaining, selection.ranges)
             items.append(kept if is_whole and kept is not None else in_version(resource, obj))
             last = text

@@ -4,18 +4,18 @@ A selector is an expression of CEL that is read and never evaluated: calls of `s
 between them. FIELD is `object.metadata.uid` or `object.metadata.namespace`, the same in all calls; an object is
 selected if START <= h < END for the 64-bit FNV-1a hash h of the field.
 
-What kube-apiserver 1.36 does, and so this does, though a client would not expect it:
+What kube-apiserver 1.37 does, and so this does, though a client would not expect it:
 
 * A selector that cannot be read is answered with 500, not 400, and after all other parameters have been checked.
   (400 as of 1.38.)
 * Only lists of built-in kinds, in full, say what was selected (`metadata.shardInfo`). Lists of custom resources,
   Tables, lists of metadata, and watches are filtered and do not say so. (As of 1.38 the first and the third do.)
-* The count of the items that remain after a page includes what is not selected. (As of 1.37 there is none.)
+* What remains after a page is not counted.
 * `deletecollection` deletes what is selected only.
 * A receiver is ignored: `x.shardRange(...)` is a call of `shardRange`.
 
 Not guaranteed: the words about an expression that is no chain of calls.
-Source: KEP-5866, and the answers of kube-apiserver 1.36.3 (`test_conformance_shard_selectors.py`);
+Source: KEP-5866, and the answers of kube-apiserver 1.37.2 (`test_conformance_shard_selectors.py`);
 of 1.38, the modules of v0.38.0-beta.0.
 """
 

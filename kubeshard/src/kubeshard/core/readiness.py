@@ -376,6 +376,7 @@ RULES: Mapping[GroupKind, Rule] = {
             "MutatingWebhookConfiguration ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration",
             "apps": "ControllerRevision",
             "batch": "CronJob",
+            "certificates.k8s.io": "ClusterTrustBundle",
             "coordination.k8s.io": "Lease",
             "discovery.k8s.io": "EndpointSlice",
             "events.k8s.io": "Event",

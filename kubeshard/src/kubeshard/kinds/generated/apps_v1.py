@@ -1,4 +1,4 @@
-"""Classes of apps/v1 in Kubernetes 1.36, written by `make types`. The descriptions are those of the
+"""Classes of apps/v1 in Kubernetes 1.37, written by `make types`. The descriptions are those of the
 Kubernetes authors (Apache License 2.0).
 """
 
@@ -14,10 +14,10 @@ from kubeshard.kinds.generated.core_v1_pod_templates import PersistentVolumeClai
 class ControllerRevision(KubeObject, group="apps", version="v1"):
     """ControllerRevision implements an immutable snapshot of state data."""
 
-    revision: int
-    """Revision indicates the revision of the state represented by Data."""
-    data: Any = None
+    data: Any
     """Data is the serialized representation of the state."""
+    revision: int | None = None
+    """Revision indicates the revision of the state represented by Data."""
 
 
 class RollingUpdateDaemonSet(Struct):
@@ -60,16 +60,16 @@ class DaemonSetSpec(Struct):
 class DaemonSetCondition(Struct):
     """DaemonSetCondition describes the state of a DaemonSet at a certain point."""
 
-    status: str
-    """Status of the condition, one of True, False, Unknown."""
-    type: str
-    """Type of DaemonSet condition."""
     last_transition_time: str | None = None
     """Last time the condition transitioned from one status to another."""
     message: str | None = None
     """A human readable message indicating details about the transition."""
     reason: str | None = None
     """The reason for the condition's last transition."""
+    status: str | None = None
+    """Status of the condition, one of True, False, Unknown."""
+    type: str | None = None
+    """Type of DaemonSet condition."""
 
 
 class DaemonSetStatus(Struct):
@@ -158,10 +158,6 @@ class DeploymentSpec(Struct):
 class DeploymentCondition(Struct):
     """DeploymentCondition describes the state of a deployment at a certain point."""
 
-    status: str
-    """Status of the condition, one of True, False, Unknown."""
-    type: str
-    """Type of deployment condition."""
     last_transition_time: str | None = None
     """Last time the condition transitioned from one status to another."""
     last_update_time: str | None = None
@@ -170,6 +166,10 @@ class DeploymentCondition(Struct):
     """A human readable message indicating details about the transition."""
     reason: str | None = None
     """The reason for the condition's last transition."""
+    status: str | None = None
+    """Status of the condition, one of True, False, Unknown."""
+    type: str | None = None
+    """Type of deployment condition."""
 
 
 class DeploymentStatus(Struct):
@@ -228,16 +228,16 @@ class ReplicaSetSpec(Struct):
 class ReplicaSetCondition(Struct):
     """ReplicaSetCondition describes the state of a replica set at a certain point."""
 
-    status: str
-    """Status of the condition, one of True, False, Unknown."""
-    type: str
-    """Type of replica set condition."""
     last_transition_time: str | None = None
     """The last time the condition transitioned from one status to another."""
     message: str | None = None
     """A human readable message indicating details about the transition."""
     reason: str | None = None
     """The reason for the condition's last transition."""
+    status: str | None = None
+    """Status of the condition, one of True, False, Unknown."""
+    type: str | None = None
+    """Type of replica set condition."""
 
 
 class ReplicaSetStatus(Struct):
@@ -313,7 +313,7 @@ class StatefulSetUpdateStrategy(Struct):
     rolling_update: RollingUpdateStatefulSetStrategy | None = None
     """RollingUpdate is used to communicate parameters when Type is RollingUpdateStatefulSetStrategyType."""
     type: str | None = None
-    """Type indicates the type of the StatefulSetUpdateStrategy. One of OnDelete, RollingUpdate."""
+    """Type indicates the type of the StatefulSetUpdateStrategy. One of OnDelete, Recreate, RollingUpdate."""
 
 
 class StatefulSetSpec(Struct):
@@ -358,16 +358,16 @@ class StatefulSetSpec(Struct):
 class StatefulSetCondition(Struct):
     """StatefulSetCondition describes the state of a statefulset at a certain point."""
 
-    status: str
-    """Status of the condition, one of True, False, Unknown."""
-    type: str
-    """Type of statefulset condition."""
     last_transition_time: str | None = None
     """Last time the condition transitioned from one status to another."""
     message: str | None = None
     """A human readable message indicating details about the transition."""
     reason: str | None = None
     """The reason for the condition's last transition."""
+    status: str | None = None
+    """Status of the condition, one of True, False, Unknown."""
+    type: str | None = None
+    """Type of statefulset condition."""
 
 
 class StatefulSetStatus(Struct):

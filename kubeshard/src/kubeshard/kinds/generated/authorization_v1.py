@@ -1,4 +1,4 @@
-"""Classes of authorization.k8s.io/v1 in Kubernetes 1.36, written by `make types`. The descriptions are those
+"""Classes of authorization.k8s.io/v1 in Kubernetes 1.37, written by `make types`. The descriptions are those
 of the Kubernetes authors (Apache License 2.0).
 """
 

@@ -1,4 +1,4 @@
-"""Classes of autoscaling/v2 in Kubernetes 1.36, written by `make types`. The descriptions are those of the
+"""Classes of autoscaling/v2 in Kubernetes 1.37, written by `make types`. The descriptions are those of the
 Kubernetes authors (Apache License 2.0).
 """
 
@@ -212,6 +212,8 @@ class HorizontalPodAutoscalerCondition(Struct):
     """lastTransitionTime is the last time the condition transitioned from one status to another"""
     message: str | None = None
     """message is a human-readable explanation containing details about the transition"""
+    observed_generation: int | None = None
+    """observedGeneration represents the .metadata.generation that the condition was set based upon."""
     reason: str | None = None
     """reason is the reason for the condition's last transition."""
 
@@ -220,8 +222,8 @@ class MetricValueStatus(Struct):
     """MetricValueStatus holds the current value for a metric"""
 
     average_utilization: int | None = None
-    """currentAverageUtilization is the current value of the average of the resource metric across all
-    relevant pods, represented as a percentage of the requested value of the resource for the pods.
+    """averageUtilization is the current value of the average of the resource metric across all relevant pods,
+    represented as a percentage of the requested value of the resource for the pods.
     """
     average_value: str | None = None
     """averageValue is the current value of the average of the metric across all relevant pods (as a
@@ -264,7 +266,7 @@ class ObjectMetricStatus(Struct):
     current: MetricValueStatus
     """current contains the current value for the given metric"""
     described_object: CrossVersionObjectReference
-    """DescribedObject specifies the descriptions of a object,such as kind,name apiVersion"""
+    """describedObject specifies the descriptions of a object,such as kind,name apiVersion"""
     metric: MetricIdentifier
     """metric identifies the target metric by name and selector"""
 
@@ -297,8 +299,8 @@ class MetricStatus(Struct):
     type: str
     """type is the type of metric source."""
     container_resource: ContainerResourceMetricStatus | None = None
-    """container resource refers to a resource metric (such as those specified in requests and limits) known
-    to Kubernetes describing a single container in each pod in the current scale target (e.g.
+    """containerResource refers to a resource metric (such as those specified in requests and limits) known to
+    Kubernetes describing a single container in each pod in the current scale target (e.g.
     """
     external: ExternalMetricStatus | None = None
     """external refers to a global metric that is not associated with any Kubernetes object."""

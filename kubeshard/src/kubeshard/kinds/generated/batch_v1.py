@@ -1,4 +1,4 @@
-"""Classes of batch/v1 in Kubernetes 1.36, written by `make types`. The descriptions are those of the
+"""Classes of batch/v1 in Kubernetes 1.37, written by `make types`. The descriptions are those of the
 Kubernetes authors (Apache License 2.0).
 """
 
@@ -8,6 +8,12 @@ from kubeshard.core.objects import KubeObject, ObjectMeta, Struct, field
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.kinds.generated.core_v1_pod_templates import PodTemplateSpec
 from kubeshard.kinds.generated.core_v1_references import ObjectReference
+from kubeshard.kinds.generated.scheduling_v1alpha3 import (
+    WorkloadPodGroupDisruptionMode,
+    WorkloadPodGroupResourceClaim,
+    WorkloadPodGroupSchedulingConstraints,
+    WorkloadPodGroupSchedulingPolicy,
+)
 
 
 class PodFailurePolicyOnExitCodesRequirement(Struct):
@@ -54,6 +60,19 @@ class PodFailurePolicy(Struct):
 
     rules: tuple[PodFailurePolicyRule, ...]
     """A list of pod failure policy rules."""
+
+
+class JobSchedulingConfiguration(Struct):
+    """JobSchedulingConfiguration composes the reusable workload-aware scheduling building blocks."""
+
+    disruption_mode: WorkloadPodGroupDisruptionMode | None = None
+    """DisruptionMode defines the mode in which the Job's pods can be disrupted."""
+    resource_claims: tuple[WorkloadPodGroupResourceClaim, ...] | None = None
+    """ResourceClaims defines which ResourceClaims may be shared among Pods in the Job."""
+    scheduling_constraints: WorkloadPodGroupSchedulingConstraints | None = None
+    """SchedulingConstraints defines scheduling constraints (e.g. topology) for the Job's pods."""
+    scheduling_policy: WorkloadPodGroupSchedulingPolicy | None = None
+    """SchedulingPolicy defines the scheduling policy for this Job."""
 
 
 class SuccessPolicyRule(Struct):
@@ -111,6 +130,8 @@ class JobSpec(Struct):
     """Specifies the policy of handling failed pods."""
     pod_replacement_policy: str | None = None
     """podReplacementPolicy specifies when to create replacement Pods. One of Failed, TerminatingOrFailed."""
+    scheduling: JobSchedulingConfiguration | None = None
+    """scheduling defines the Workload-aware Scheduling configuration for this Job."""
     selector: LabelSelector | None = None
     """A label query over pods that should match the pod count."""
     success_policy: SuccessPolicy | None = None

@@ -1,4 +1,4 @@
-"""Classes of v1 in Kubernetes 1.36, written by `make types`. The descriptions are those of the Kubernetes
+"""Classes of v1 in Kubernetes 1.37, written by `make types`. The descriptions are those of the Kubernetes
 authors (Apache License 2.0).
 """
 
@@ -35,6 +35,15 @@ class NodeConfigSource(Struct):
     """ConfigMap is a reference to a Node's ConfigMap"""
 
 
+class NodePodPreemptionPolicy(Struct):
+    """NodePodPreemptionPolicy defines the node-level policies governing preemption for pods on this node."""
+
+    disable_resize_preemption: tuple[str, ...] | None = None
+    """DisableResizePreemption lists the owners (e.g., autoscalers, operators, administrators) that have
+    requested to disable scheduler and Kubelet preemption for in-place pod resize on this node.
+    """
+
+
 class Taint(Struct):
     """The node this Taint is attached to has the "effect" on any pod that does not tolerate the Taint."""
 
@@ -61,6 +70,8 @@ class NodeSpec(Struct):
     """PodCIDR represents the pod IP range assigned to the node."""
     pod_cidrs: tuple[str, ...] | None = field(default=None, name="podCIDRs")
     """podCIDRs represents the IP ranges assigned to the node for usage by Pods on that node."""
+    pod_preemption_policy: NodePodPreemptionPolicy | None = None
+    """PodPreemptionPolicy controls the node-level preemption behaviors for pods on this node."""
     provider_id: str | None = field(default=None, name="providerID")
     """ID of the node assigned by the cloud provider in the format:
     <ProviderName>://<ProviderSpecificNodeID>
@@ -176,6 +187,8 @@ class NodeSystemInfo(Struct):
     """OS Image reported by the node from /etc/os-release (e.g."""
     system_uuid: str = field(name="systemUUID")
     """SystemUUID reported by the node."""
+    running_in_user_namespace: bool | None = None
+    """Whether the node is running in a user namespace."""
     swap: NodeSwapStatus | None = None
     """Swap Info reported by the node."""
 

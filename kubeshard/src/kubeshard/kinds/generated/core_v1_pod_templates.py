@@ -1,4 +1,4 @@
-"""Classes of v1 in Kubernetes 1.36, written by `make types`. The descriptions are those of the Kubernetes
+"""Classes of v1 in Kubernetes 1.37, written by `make types`. The descriptions are those of the Kubernetes
 authors (Apache License 2.0).
 """
 
@@ -53,7 +53,8 @@ class PersistentVolumeClaimSpec(Struct):
     """dataSource field can be used to specify either: * An existing VolumeSnapshot object
     (snapshot.storage.k8s.io/VolumeSnapshot) * An existing PVC (PersistentVolumeClaim) If the provisioner or
     an external controller can support the specified data source, it will create a new volume based on the
-    contents of the specified data source.
+    contents of the specified data source. dataSource contents will be copied to dataSourceRef, and
+    dataSourceRef contents will be copied to dataSource when dataSourceRef.namespace is not specified.
     """
     data_source_ref: TypedObjectReference | None = None
     """dataSourceRef specifies the object from which to populate the volume with data, if a non-empty volume
@@ -92,6 +93,26 @@ class PersistentVolumeClaimCondition(Struct):
     """
 
 
+class VolumeHealthCondition(Struct):
+    """VolumeHealthCondition represents an adverse health condition reported for a volume."""
+
+    reason: str
+    """reason is a brief CamelCase machine-parseable reason."""
+    status: str
+    """status is the machine-parseable health category. One of DataLoss, Degraded, Inaccessible."""
+    message: str | None = None
+    """message is a human-readable description."""
+
+
+class VolumeHealthStatus(Struct):
+    """VolumeHealthStatus contains health information for a volume reported by the CSI controller plugin."""
+
+    health_conditions: tuple[VolumeHealthCondition, ...] | None = None
+    """conditions is the set of adverse conditions reported by the CSI controller plugin."""
+    last_transition_time: str | None = None
+    """lastTransitionTime is when the current set of conditions first appeared."""
+
+
 class ModifyVolumeStatus(Struct):
     """ModifyVolumeStatus represents the status object of ControllerModifyVolume operation"""
 
@@ -120,6 +141,10 @@ class PersistentVolumeClaimStatus(Struct):
     """conditions is the current Condition of persistent volume claim."""
     current_volume_attributes_class_name: str | None = None
     """currentVolumeAttributesClassName is the current name of the VolumeAttributesClass the PVC is using."""
+    health_status: VolumeHealthStatus | None = None
+    """healthStatus contains the latest controller-reported health information for the volume bound to this
+    claim.
+    """
     modify_volume_status: ModifyVolumeStatus | None = None
     """ModifyVolumeStatus represents the status object of ControllerModifyVolume operation."""
     phase: str | None = None
@@ -369,6 +394,8 @@ class ClusterTrustBundleProjection(Struct):
     """If true, don't block pod startup if the referenced ClusterTrustBundle(s) aren't available."""
     signer_name: str | None = None
     """Select all ClusterTrustBundles that match this signer name."""
+    user: int | None = None
+    """user is Optional: The owner UID of the created file."""
 
 
 class ConfigMapEnvSource(Struct):
@@ -384,7 +411,7 @@ class ConfigMapKeySelector(Struct):
     """Selects a key from a ConfigMap."""
 
     key: str
-    """The key to select."""
+    """The key to select from the ConfigMap's Data field."""
     name: str | None = None
     """Name of the referent."""
     optional: bool | None = None
@@ -400,6 +427,8 @@ class KeyToPath(Struct):
     """path is the relative path of the file to map the key to."""
     mode: int | None = None
     """mode is Optional: mode bits used to set permissions on this file."""
+    user: int | None = None
+    """user is Optional: The owner UID of the created file."""
 
 
 class ConfigMapProjection(Struct):
@@ -420,6 +449,8 @@ class ConfigMapVolumeSource(Struct):
 
     default_mode: int | None = None
     """defaultMode is optional: mode bits used to set permissions on created files by default."""
+    default_user: int | None = None
+    """defaultUser is Optional: The owner UID of the created files by default."""
     items: tuple[KeyToPath, ...] | None = None
     """items if unspecified, each key-value pair in the Data field of the referenced ConfigMap will be
     projected into the volume as a file whose name is the key and content is the value.
@@ -557,6 +588,8 @@ class HTTPGetAction(Struct):
     """Custom headers to set in the request."""
     path: str | None = None
     """Path to access on the HTTP server."""
+    protocol: str | None = None
+    """Protocol selects the wire protocol for the probe connection. One of HTTP1, HTTP2."""
     scheme: str | None = None
     """Scheme to use for connecting to the host. One of HTTP, HTTPS."""
 
@@ -618,6 +651,8 @@ class GRPCAction(Struct):
 
     port: int
     """Port number of the gRPC service."""
+    mode: str | None = None
+    """mode specifies the connection mode for the gRPC health probe. One of Plaintext, TLS."""
     service: str | None = None
     """Service is the name of the service to place in the gRPC HealthCheckRequest (see
     https://github.com/grpc/grpc/blob/master/doc/health-checking.md).
@@ -806,6 +841,10 @@ class VolumeMount(Struct):
     """Path within the container at which the volume should be mounted."""
     name: str
     """This must match the Name of a Volume."""
+    bind_mount_options: tuple[str, ...] | None = None
+    """bindMountOptions is the list of additional bind mount options to apply when mounting this volume into
+    the container.
+    """
     mount_propagation: str | None = None
     """mountPropagation determines how mounts are propagated from the host to container and the other way
     around. One of Bidirectional, HostToContainer, None.
@@ -896,6 +935,8 @@ class DownwardAPIVolumeFile(Struct):
     """Selects a resource of the container: only resources limits and requests (limits.cpu, limits.memory,
     requests.cpu and requests.memory) are currently supported.
     """
+    user: int | None = None
+    """user is Optional: The owner UID of the created file."""
 
 
 class DownwardAPIProjection(Struct):
@@ -910,6 +951,8 @@ class DownwardAPIVolumeSource(Struct):
 
     default_mode: int | None = None
     """Optional: mode bits to use on created files by default."""
+    default_user: int | None = None
+    """defaultUser is Optional: The owner UID of the created files by default."""
     items: tuple[DownwardAPIVolumeFile, ...] | None = None
     """Items is a list of downward API volume file"""
 
@@ -919,6 +962,10 @@ class EmptyDirVolumeSource(Struct):
 
     medium: str | None = None
     """medium represents what type of storage medium should back this directory."""
+    mode: int | None = None
+    """mode specifies the permission bits for the emptyDir directory, in numeric notation (e.g., 0755,
+    01777).
+    """
     size_limit: str | None = None
     """sizeLimit is the total amount of local storage required for this EmptyDir volume."""
 
@@ -1002,6 +1049,15 @@ class EphemeralVolumeSource(Struct):
 
     volume_claim_template: PersistentVolumeClaimTemplate | None = None
     """Will be used to create a stand-alone PVC to provision the volume."""
+
+
+class EvictionResponder(Struct):
+    """EvictionResponder allows you to specify the responder reacting to an Eviction."""
+
+    name: str
+    """name allows you to identify the responder responding to the Eviction."""
+    priority: int
+    """priority for this responder."""
 
 
 class FCVolumeSource(Struct):
@@ -1196,6 +1252,8 @@ class PodCertificateProjection(Struct):
     """Write the key at this path in the projected volume."""
     max_expiration_seconds: int | None = None
     """maxExpirationSeconds is the maximum lifetime permitted for the certificate."""
+    user: int | None = None
+    """user is Optional: The owner UID of the created file."""
     user_annotations: Mapping[str, str] | None = None
     """userAnnotations allow pod authors to pass additional information to the signer implementation."""
 
@@ -1379,6 +1437,8 @@ class ServiceAccountTokenProjection(Struct):
     """audience is the intended audience of the token."""
     expiration_seconds: int | None = None
     """expirationSeconds is the requested duration of validity of the service account token."""
+    user: int | None = None
+    """user is Optional: The owner UID of the created file."""
 
 
 class VolumeProjection(Struct):
@@ -1407,6 +1467,8 @@ class ProjectedVolumeSource(Struct):
 
     default_mode: int | None = None
     """defaultMode are the mode bits used to set permissions on created files by default."""
+    default_user: int | None = None
+    """defaultUser is Optional: The owner UID of the created files by default."""
     sources: tuple[VolumeProjection, ...] | None = None
     """sources is the list of volume projections."""
 
@@ -1487,6 +1549,8 @@ class SecretVolumeSource(Struct):
 
     default_mode: int | None = None
     """defaultMode is Optional: mode bits used to set permissions on created files by default."""
+    default_user: int | None = None
+    """defaultUser is Optional: The owner UID of the created files by default."""
     items: tuple[KeyToPath, ...] | None = None
     """items If unspecified, each key-value pair in the Data field of the referenced Secret will be projected
     into the volume as a file whose name is the key and content is the value.
@@ -1641,6 +1705,8 @@ class PodSpec(Struct):
     """
     ephemeral_containers: tuple[EphemeralContainer, ...] | None = None
     """List of ephemeral containers run in this pod."""
+    eviction_responders: tuple[EvictionResponder, ...] | None = None
+    """evictionResponders reference responders that react to Evictions based on EvictionRequests."""
     host_aliases: tuple[HostAlias, ...] | None = None
     """HostAliases is an optional list of hosts and IPs that will be injected into the pod's hosts file if
     specified.

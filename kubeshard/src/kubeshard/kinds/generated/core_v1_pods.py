@@ -1,4 +1,4 @@
-"""Classes of v1 in Kubernetes 1.36, written by `make types`. The descriptions are those of the Kubernetes
+"""Classes of v1 in Kubernetes 1.37, written by `make types`. The descriptions are those of the Kubernetes
 authors (Apache License 2.0).
 """
 
@@ -7,7 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kubeshard.core.objects import KubeObject, Struct, field
-from kubeshard.kinds.generated.core_v1_pod_templates import PodSpec, PodTemplateSpec, ResourceRequirements
+from kubeshard.kinds.generated.core_v1_pod_templates import (
+    PodSpec,
+    PodTemplateSpec,
+    ResourceRequirements,
+    VolumeHealthCondition,
+)
 
 
 class PodCondition(Struct):
@@ -244,6 +249,26 @@ class HostIP(Struct):
     """IP is the IP address assigned to the host"""
 
 
+class NodeAllocatableMappedResources(Struct):
+    """NodeAllocatableMappedResources describes mapped node allocatable resource allocations."""
+
+    name: str
+    """Name is the name of the resource (e.g., cpu, memory)."""
+    quantity: str
+    """Quantity is the total node allocatable resource capacity allocated for the claim."""
+
+
+class NodeAllocatableOverheadResources(Struct):
+    """NodeAllocatableOverheadResources describes auxiliary overhead resource allocations."""
+
+    name: str
+    """Name is the name of the resource (e.g., cpu, memory)."""
+    per_container: str | None = None
+    """PerContainer is the variable overhead quantity applied for each container referencing the claim."""
+    per_pod: str | None = None
+    """PerPod is the flat overhead quantity allocated per pod."""
+
+
 class NodeAllocatableResourceClaimStatus(Struct):
     """NodeAllocatableResourceClaimStatus describes the status of node allocatable resources allocated via
     DRA.
@@ -253,12 +278,16 @@ class NodeAllocatableResourceClaimStatus(Struct):
     """ResourceClaimName is the resource claim referenced by the pod that resulted in this node allocatable
     resource allocation.
     """
-    resources: Mapping[str, str]
-    """Resources is a map of the node-allocatable resource name to the aggregate quantity allocated to the
-    claim.
-    """
     containers: tuple[str, ...] | None = None
     """Containers lists the names of all containers in this pod that reference the claim."""
+    mapping: tuple[NodeAllocatableMappedResources, ...] | None = None
+    """Mapping contains allocations through devices mapped in the device spec's
+    `nodeAllocatableResources[...].mapping` field.
+    """
+    overhead: tuple[NodeAllocatableOverheadResources, ...] | None = None
+    """Overhead contains allocations through devices mapped in the device spec's
+    `nodeAllocatableResources[...].overhead` field.
+    """
 
 
 class PodIP(Struct):
@@ -279,6 +308,21 @@ class PodResourceClaimStatus(Struct):
     """ResourceClaimName is the name of the ResourceClaim that was generated for the Pod in the namespace of
     the Pod.
     """
+
+
+class PodVolumeHealth(Struct):
+    """PodVolumeHealth contains health information for a volume used by a pod, reported by the CSI node plugin
+    via the kubelet.
+    """
+
+    name: str
+    """name matches an entry in pod.spec.volumes."""
+    health_conditions: tuple[VolumeHealthCondition, ...] | None = None
+    """conditions is the set of adverse conditions reported by the CSI node plugin for this volume on this
+    node.
+    """
+    last_transition_time: str | None = None
+    """lastTransitionTime is when the current set of conditions first appeared."""
 
 
 class PodStatus(Struct):
@@ -339,6 +383,8 @@ class PodStatus(Struct):
     """
     start_time: str | None = None
     """RFC 3339 date and time at which the object was acknowledged by the Kubelet."""
+    volume_health: tuple[PodVolumeHealth, ...] | None = None
+    """volumeHealth contains node-reported health for each volume the pod is using."""
 
 
 class Pod(KubeObject, version="v1"):

@@ -1,4 +1,4 @@
-"""Classes of flowcontrol.apiserver.k8s.io/v1 in Kubernetes 1.36, written by `make types`. The descriptions
+"""Classes of flowcontrol.apiserver.k8s.io/v1 in Kubernetes 1.37, written by `make types`. The descriptions
 are those of the Kubernetes authors (Apache License 2.0).
 """
 
@@ -128,6 +128,8 @@ class FlowSchemaSpec(Struct):
 class FlowSchemaCondition(Struct):
     """FlowSchemaCondition describes conditions for a FlowSchema."""
 
+    type: str
+    """`type` is the type of the condition."""
     last_transition_time: str | None = None
     """`lastTransitionTime` is the last time the condition transitioned from one status to another."""
     message: str | None = None
@@ -136,8 +138,6 @@ class FlowSchemaCondition(Struct):
     """`reason` is a unique, one-word, CamelCase reason for the condition's last transition."""
     status: str | None = None
     """`status` is the status of the condition."""
-    type: str | None = None
-    """`type` is the type of the condition."""
 
 
 class FlowSchemaStatus(Struct):
@@ -199,6 +199,8 @@ class LimitResponse(Struct):
 class LimitedPriorityLevelConfiguration(Struct):
     """LimitedPriorityLevelConfiguration specifies how to handle requests that are subject to limits."""
 
+    limit_response: LimitResponse
+    """`limitResponse` indicates what to do with requests that can not be executed right now"""
     borrowing_limit_percent: int | None = None
     """`borrowingLimitPercent`, if present, configures a limit on how many seats this priority level can
     borrow from other priority levels.
@@ -207,8 +209,6 @@ class LimitedPriorityLevelConfiguration(Struct):
     """`lendablePercent` prescribes the fraction of the level's NominalCL that can be borrowed by other
     priority levels.
     """
-    limit_response: LimitResponse | None = None
-    """`limitResponse` indicates what to do with requests that can not be executed right now"""
     nominal_concurrency_shares: int | None = None
     """`nominalConcurrencyShares` (NCS) contributes to the computation of the NominalConcurrencyLimit
     (NominalCL) of this level.
@@ -229,6 +229,8 @@ class PriorityLevelConfigurationSpec(Struct):
 class PriorityLevelConfigurationCondition(Struct):
     """PriorityLevelConfigurationCondition defines the condition of priority level."""
 
+    type: str
+    """`type` is the type of the condition."""
     last_transition_time: str | None = None
     """`lastTransitionTime` is the last time the condition transitioned from one status to another."""
     message: str | None = None
@@ -237,8 +239,6 @@ class PriorityLevelConfigurationCondition(Struct):
     """`reason` is a unique, one-word, CamelCase reason for the condition's last transition."""
     status: str | None = None
     """`status` is the status of the condition."""
-    type: str | None = None
-    """`type` is the type of the condition."""
 
 
 class PriorityLevelConfigurationStatus(Struct):

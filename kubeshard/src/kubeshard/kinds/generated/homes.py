@@ -54,13 +54,15 @@ _MODULES = {
         ResourceMetricSource ResourceMetricStatus
     """,
     "kubeshard.kinds.generated.batch_v1": """
-        CronJob CronJobSpec CronJobStatus Job JobCondition JobSpec JobStatus JobTemplateSpec
-        PodFailurePolicy PodFailurePolicyOnExitCodesRequirement PodFailurePolicyOnPodConditionsPattern
-        PodFailurePolicyRule SuccessPolicy SuccessPolicyRule UncountedTerminatedPods
+        CronJob CronJobSpec CronJobStatus Job JobCondition JobSchedulingConfiguration JobSpec JobStatus
+        JobTemplateSpec PodFailurePolicy PodFailurePolicyOnExitCodesRequirement
+        PodFailurePolicyOnPodConditionsPattern PodFailurePolicyRule SuccessPolicy SuccessPolicyRule
+        UncountedTerminatedPods
     """,
     "kubeshard.kinds.generated.certificates_v1": """
         CertificateSigningRequest CertificateSigningRequestCondition CertificateSigningRequestSpec
-        CertificateSigningRequestStatus
+        CertificateSigningRequestStatus ClusterTrustBundle ClusterTrustBundleSpec PodCertificateRequest
+        PodCertificateRequestSpec PodCertificateRequestStatus
     """,
     "kubeshard.kinds.generated.core_v1": """
         Binding ClientIPConfig ComponentCondition ComponentStatus EndpointAddress EndpointSubset Endpoints
@@ -71,8 +73,9 @@ _MODULES = {
     """,
     "kubeshard.kinds.generated.core_v1_nodes": """
         AttachedVolume ConfigMapNodeConfigSource ContainerImage DaemonEndpoint Node NodeAddress
-        NodeCondition NodeConfigSource NodeConfigStatus NodeDaemonEndpoints NodeFeatures NodeRuntimeHandler
-        NodeRuntimeHandlerFeatures NodeSpec NodeStatus NodeSwapStatus NodeSystemInfo Taint
+        NodeCondition NodeConfigSource NodeConfigStatus NodeDaemonEndpoints NodeFeatures
+        NodePodPreemptionPolicy NodeRuntimeHandler NodeRuntimeHandlerFeatures NodeSpec NodeStatus
+        NodeSwapStatus NodeSystemInfo Taint
     """,
     "kubeshard.kinds.generated.core_v1_pod_templates": """
         AWSElasticBlockStoreVolumeSource Affinity AppArmorProfile AzureDiskVolumeSource
@@ -81,7 +84,7 @@ _MODULES = {
         ConfigMapVolumeSource Container ContainerPort ContainerResizePolicy ContainerRestartRule
         ContainerRestartRuleOnExitCodes DownwardAPIProjection DownwardAPIVolumeFile DownwardAPIVolumeSource
         EmptyDirVolumeSource EnvFromSource EnvVar EnvVarSource EphemeralContainer EphemeralVolumeSource
-        ExecAction FCVolumeSource FileKeySelector FlexVolumeSource FlockerVolumeSource
+        EvictionResponder ExecAction FCVolumeSource FileKeySelector FlexVolumeSource FlockerVolumeSource
         GCEPersistentDiskVolumeSource GRPCAction GitRepoVolumeSource GlusterfsVolumeSource HTTPGetAction
         HTTPHeader HostAlias HostPathVolumeSource ISCSIVolumeSource ImageVolumeSource KeyToPath Lifecycle
         LifecycleHandler ModifyVolumeStatus NFSVolumeSource NodeAffinity ObjectFieldSelector
@@ -94,17 +97,17 @@ _MODULES = {
         ResourceFieldSelector ResourceRequirements SELinuxOptions ScaleIOVolumeSource SeccompProfile
         SecretEnvSource SecretKeySelector SecretProjection SecretVolumeSource SecurityContext
         ServiceAccountTokenProjection SleepAction StorageOSVolumeSource Sysctl TCPSocketAction
-        TopologySpreadConstraint TypedObjectReference Volume VolumeDevice VolumeMount VolumeProjection
-        VolumeResourceRequirements VsphereVirtualDiskVolumeSource WeightedPodAffinityTerm
-        WindowsSecurityContextOptions
+        TopologySpreadConstraint TypedObjectReference Volume VolumeDevice VolumeHealthCondition
+        VolumeHealthStatus VolumeMount VolumeProjection VolumeResourceRequirements
+        VsphereVirtualDiskVolumeSource WeightedPodAffinityTerm WindowsSecurityContextOptions
     """,
     "kubeshard.kinds.generated.core_v1_pods": """
         ContainerExtendedResourceRequest ContainerState ContainerStateRunning ContainerStateTerminated
         ContainerStateWaiting ContainerStatus ContainerUser HostIP ImageVolumeStatus LinuxContainerUser
-        NodeAllocatableResourceClaimStatus Pod PodCondition PodExtendedResourceClaimStatus PodIP
-        PodResourceClaimStatus PodStatus PodTemplate ReplicationController ReplicationControllerCondition
-        ReplicationControllerSpec ReplicationControllerStatus ResourceHealth ResourceStatus
-        VolumeMountStatus VolumeStatus
+        NodeAllocatableMappedResources NodeAllocatableOverheadResources NodeAllocatableResourceClaimStatus
+        Pod PodCondition PodExtendedResourceClaimStatus PodIP PodResourceClaimStatus PodStatus PodTemplate
+        PodVolumeHealth ReplicationController ReplicationControllerCondition ReplicationControllerSpec
+        ReplicationControllerStatus ResourceHealth ResourceStatus VolumeMountStatus VolumeStatus
     """,
     "kubeshard.kinds.generated.core_v1_references": """
         EventSource LocalObjectReference NodeSelector NodeSelectorRequirement NodeSelectorTerm
@@ -153,19 +156,28 @@ _MODULES = {
         CapacityRequestPolicyRange CapacityRequirements Counter CounterSet Device
         DeviceAllocationConfiguration DeviceAllocationResult DeviceAttribute DeviceCapacity DeviceClaim
         DeviceClaimConfiguration DeviceClass DeviceClassConfiguration DeviceClassSpec DeviceConstraint
-        DeviceCounterConsumption DeviceRequest DeviceRequestAllocationResult DeviceSelector DeviceSubRequest
-        DeviceTaint DeviceToleration ExactDeviceRequest NetworkDeviceData NodeAllocatableResourceMapping
-        OpaqueDeviceConfiguration ResourceClaim ResourceClaimConsumerReference ResourceClaimSpec
-        ResourceClaimStatus ResourceClaimTemplate ResourceClaimTemplateSpec ResourcePool ResourceSlice
-        ResourceSliceSpec
+        DeviceCounterConsumption DeviceDerivedAttribute DeviceRequest DeviceRequestAllocationResult
+        DeviceSelector DeviceSubRequest DeviceTaint DeviceTaintRule DeviceTaintRuleSpec
+        DeviceTaintRuleStatus DeviceTaintSelector DeviceToleration ExactDeviceRequest NetworkDeviceData
+        NodeAllocatableMapping NodeAllocatableOverhead NodeAllocatableResource OpaqueDeviceConfiguration
+        ResourceClaim ResourceClaimConsumerReference ResourceClaimSpec ResourceClaimStatus
+        ResourceClaimTemplate ResourceClaimTemplateSpec ResourcePool ResourceSlice ResourceSliceSpec
     """,
     "kubeshard.kinds.generated.scheduling_v1": """
         PriorityClass
     """,
+    "kubeshard.kinds.generated.scheduling_v1alpha3": """
+        TopologyConstraint WorkloadPodGroupDisruptionMode WorkloadPodGroupGangSchedulingPolicy
+        WorkloadPodGroupResourceClaim WorkloadPodGroupSchedulingConstraints WorkloadPodGroupSchedulingPolicy
+    """,
     "kubeshard.kinds.generated.storage_v1": """
-        CSIDriver CSIDriverSpec CSINode CSINodeDriver CSINodeSpec CSIStorageCapacity StorageClass
-        TokenRequest VolumeAttachment VolumeAttachmentSource VolumeAttachmentSpec VolumeAttachmentStatus
-        VolumeAttributesClass VolumeError VolumeNodeResources
+        CSIDriver CSIDriverSpec CSINode CSINodeDriver CSINodeSpec CSINodeStatus CSIStorageCapacity
+        StorageClass StorageHealth StorageHealthCondition TokenRequest VolumeAttachment
+        VolumeAttachmentSource VolumeAttachmentSpec VolumeAttachmentStatus VolumeAttributesClass VolumeError
+        VolumeNodeResources
+    """,
+    "kubeshard.kinds.generated.storagemigration_v1": """
+        GroupResource StorageVersionMigration StorageVersionMigrationSpec StorageVersionMigrationStatus
     """,
 }
 HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}

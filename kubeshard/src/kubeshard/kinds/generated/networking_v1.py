@@ -1,4 +1,4 @@
-"""Classes of networking.k8s.io/v1 in Kubernetes 1.36, written by `make types`. The descriptions are those of
+"""Classes of networking.k8s.io/v1 in Kubernetes 1.37, written by `make types`. The descriptions are those of
 the Kubernetes authors (Apache License 2.0).
 """
 
@@ -96,6 +96,7 @@ class IngressRule(Struct):
     host: str | None = None
     """host is the fully qualified domain name of a network host, as defined by RFC 3986."""
     http: HTTPIngressRuleValue | None = None
+    """http is a HTTP IngressRuleValue, which contains a list of http selectors"""
 
 
 class IngressTLS(Struct):
@@ -175,20 +176,20 @@ class ParentReference(Struct):
     """ParentReference describes a reference to a parent object."""
 
     name: str
-    """Name is the name of the object being referenced."""
+    """name is the name of the object being referenced."""
     resource: str
-    """Resource is the resource of the object being referenced."""
+    """resource is the resource of the object being referenced."""
     group: str | None = None
-    """Group is the group of the object being referenced."""
+    """group is the group of the object being referenced."""
     namespace: str | None = None
-    """Namespace is the namespace of the object being referenced."""
+    """namespace is the namespace of the object being referenced."""
 
 
 class IPAddressSpec(Struct):
     """IPAddressSpec describe the attributes in an IP Address."""
 
     parent_ref: ParentReference
-    """ParentRef references the resource that an IPAddress is attached to."""
+    """parentRef references the resource that an IPAddress is attached to."""
 
 
 class IPAddress(KubeObject, group="networking.k8s.io", version="v1", namespaced=False):
@@ -283,7 +284,7 @@ class ServiceCIDRSpec(Struct):
     """ServiceCIDRSpec define the CIDRs the user wants to use for allocating ClusterIPs for Services."""
 
     cidrs: tuple[str, ...] | None = None
-    """CIDRs defines the IP blocks in CIDR notation (e.g. "192.168.0.0/24" or "2001:db8::/64") from which to
+    """cidrs defines the IP blocks in CIDR notation (e.g. "192.168.0.0/24" or "2001:db8::/64") from which to
     assign service cluster IPs.
     """
 

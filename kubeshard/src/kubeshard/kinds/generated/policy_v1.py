@@ -1,4 +1,4 @@
-"""Classes of policy/v1 in Kubernetes 1.36, written by `make types`. The descriptions are those of the
+"""Classes of policy/v1 in Kubernetes 1.37, written by `make types`. The descriptions are those of the
 Kubernetes authors (Apache License 2.0).
 """
 
@@ -15,17 +15,17 @@ class PodDisruptionBudgetSpec(Struct):
     """PodDisruptionBudgetSpec is a description of a PodDisruptionBudget."""
 
     max_unavailable: int | str | None = None
-    """An eviction is allowed if at most "maxUnavailable" pods selected by "selector" are unavailable after
-    the eviction, i.e. even in absence of the evicted pod.
+    """maxUnavailable indicates that an eviction is allowed if at most "maxUnavailable" pods selected by
+    "selector" are unavailable after the eviction, i.e. even in absence of the evicted pod.
     """
     min_available: int | str | None = None
-    """An eviction is allowed if at least "minAvailable" pods selected by "selector" will still be available
-    after the eviction, i.e. even in the absence of the evicted pod.
+    """minAvailable indicates that an eviction is allowed if at least "minAvailable" pods selected by
+    "selector" will still be available after the eviction, i.e. even in the absence of the evicted pod.
     """
     selector: LabelSelector | None = None
-    """Label query over pods whose evictions are managed by the disruption budget."""
+    """selector is a label query over pods whose evictions are managed by the disruption budget."""
     unhealthy_pod_eviction_policy: str | None = None
-    """UnhealthyPodEvictionPolicy defines the criteria for when unhealthy pods should be considered for
+    """unhealthyPodEvictionPolicy defines the criteria for when unhealthy pods should be considered for
     eviction. One of AlwaysAllow, IfHealthyBudget.
     """
 
@@ -57,6 +57,6 @@ class PodDisruptionBudget(KubeObject, group="policy", version="v1"):
     """
 
     spec: PodDisruptionBudgetSpec = field(default_factory=PodDisruptionBudgetSpec)
-    """Specification of the desired behavior of the PodDisruptionBudget."""
+    """spec is the specification of the desired behavior of the PodDisruptionBudget."""
     status: PodDisruptionBudgetStatus = field(default_factory=PodDisruptionBudgetStatus)
-    """Most recently observed status of the PodDisruptionBudget."""
+    """status is the most recently observed status of the PodDisruptionBudget."""

@@ -1,4 +1,4 @@
-"""Classes of rbac.authorization.k8s.io/v1 in Kubernetes 1.36, written by `make types`. The descriptions are
+"""Classes of rbac.authorization.k8s.io/v1 in Kubernetes 1.37, written by `make types`. The descriptions are
 those of the Kubernetes authors (Apache License 2.0).
 """
 
@@ -12,40 +12,40 @@ class RoleRef(Struct):
     """RoleRef contains information that points to the role being used"""
 
     kind: str
-    """Kind is the type of resource being referenced"""
+    """kind is the type of resource being referenced"""
     name: str
-    """Name is the name of resource being referenced"""
+    """name is the name of resource being referenced"""
     api_group: str | None = None
-    """APIGroup is the group for the resource being referenced"""
+    """apiGroup is the group for the resource being referenced"""
 
 
 class Subject(Struct):
     """Subject contains a reference to the object or user identities a role binding applies to."""
 
     kind: str
-    """Kind of object being referenced."""
+    """kind of object being referenced."""
     name: str
-    """Name of the object being referenced."""
+    """name of the object being referenced."""
     api_group: str | None = None
-    """APIGroup holds the API group of the referenced subject."""
+    """apiGroup holds the API group of the referenced subject."""
     namespace: str | None = None
-    """Namespace of the referenced object."""
+    """namespace of the referenced object."""
 
 
 class ClusterRoleBinding(KubeObject, group="rbac.authorization.k8s.io", version="v1", namespaced=False):
     """ClusterRoleBinding references a ClusterRole, but not contain it."""
 
     role_ref: RoleRef
-    """RoleRef can only reference a ClusterRole in the global namespace."""
+    """roleRef can only reference a ClusterRole in the global namespace."""
     subjects: tuple[Subject, ...] | None = None
-    """Subjects holds references to the objects the role applies to."""
+    """subjects holds references to the objects the role applies to."""
 
 
 class AggregationRule(Struct):
     """AggregationRule describes how to locate ClusterRoles to aggregate into the ClusterRole"""
 
     cluster_role_selectors: tuple[LabelSelector, ...] | None = None
-    """ClusterRoleSelectors holds a list of selectors which will be used to find ClusterRoles and create the
+    """clusterRoleSelectors holds a list of selectors which will be used to find ClusterRoles and create the
     rules.
     """
 
@@ -56,20 +56,20 @@ class PolicyRule(Struct):
     """
 
     verbs: tuple[str, ...]
-    """Verbs is a list of Verbs that apply to ALL the ResourceKinds contained in this rule. '*' represents all
+    """verbs is a list of Verbs that apply to ALL the ResourceKinds contained in this rule. '*' represents all
     verbs.
     """
     api_groups: tuple[str, ...] | None = None
-    """APIGroups is the name of the APIGroup that contains the resources."""
+    """apiGroups is the name of the APIGroup that contains the resources."""
     non_resource_urls: tuple[str, ...] | None = field(default=None, name="nonResourceURLs")
-    """NonResourceURLs is a set of partial urls that a user should have access to. *s are allowed, but only as
+    """nonResourceURLs is a set of partial urls that a user should have access to. *s are allowed, but only as
     the full, final step in the path Since non-resource URLs are not namespaced, this field is only applicable
     for ClusterRoles referenced from a ClusterRoleBinding.
     """
     resource_names: tuple[str, ...] | None = None
-    """ResourceNames is an optional white list of names that the rule applies to."""
+    """resourceNames is an optional white list of names that the rule applies to."""
     resources: tuple[str, ...] | None = None
-    """Resources is a list of resources this rule applies to. '*' represents all resources."""
+    """resources is a list of resources this rule applies to. '*' represents all resources."""
 
 
 class ClusterRole(KubeObject, group="rbac.authorization.k8s.io", version="v1", namespaced=False):
@@ -78,18 +78,18 @@ class ClusterRole(KubeObject, group="rbac.authorization.k8s.io", version="v1", n
     """
 
     aggregation_rule: AggregationRule | None = None
-    """AggregationRule is an optional field that describes how to build the Rules for this ClusterRole."""
+    """aggregationRule is an optional field that describes how to build the Rules for this ClusterRole."""
     rules: tuple[PolicyRule, ...] | None = None
-    """Rules holds all the PolicyRules for this ClusterRole"""
+    """rules holds all the PolicyRules for this ClusterRole"""
 
 
 class RoleBinding(KubeObject, group="rbac.authorization.k8s.io", version="v1"):
     """RoleBinding references a role, but does not contain it."""
 
     role_ref: RoleRef
-    """RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace."""
+    """roleRef can reference a Role in the current namespace or a ClusterRole in the global namespace."""
     subjects: tuple[Subject, ...] | None = None
-    """Subjects holds references to the objects the role applies to."""
+    """subjects holds references to the objects the role applies to."""
 
 
 class Role(KubeObject, group="rbac.authorization.k8s.io", version="v1"):
@@ -98,4 +98,4 @@ class Role(KubeObject, group="rbac.authorization.k8s.io", version="v1"):
     """
 
     rules: tuple[PolicyRule, ...] | None = None
-    """Rules holds all the PolicyRules for this Role"""
+    """rules holds all the PolicyRules for this Role"""

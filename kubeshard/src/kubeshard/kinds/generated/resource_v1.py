@@ -1,4 +1,4 @@
-"""Classes of resource.k8s.io/v1 in Kubernetes 1.36, written by `make types`. The descriptions are those of
+"""Classes of resource.k8s.io/v1 in Kubernetes 1.37, written by `make types`. The descriptions are those of
 the Kubernetes authors (Apache License 2.0).
 """
 
@@ -60,8 +60,65 @@ class DeviceClass(KubeObject, group="resource.k8s.io", version="v1", namespaced=
     selectors.
     """
 
-    spec: DeviceClassSpec
+    spec: DeviceClassSpec = field(default_factory=DeviceClassSpec)
     """Spec defines what can be allocated and how to configure it."""
+
+
+class DeviceTaintSelector(Struct):
+    """DeviceTaintSelector defines which device(s) a DeviceTaintRule applies to."""
+
+    device: str | None = None
+    """If device is set, only devices with that name are selected."""
+    driver: str | None = None
+    """If driver is set, only devices from that driver are selected."""
+    pool: str | None = None
+    """If pool is set, only devices in that pool are selected."""
+
+
+class DeviceTaint(Struct):
+    """The device this taint is attached to has the "effect" on any claim which does not tolerate the taint
+    and, through the claim, to pods using the claim.
+    """
+
+    effect: str
+    """The effect of the taint on claims that do not tolerate the taint and through such claims on the pods
+    using them. One of NoExecute, NoSchedule, None.
+    """
+    key: str
+    """The taint key to be applied to a device."""
+    time_added: str | None = None
+    """TimeAdded represents the time at which the taint was added or (only in a DeviceTaintRule) the effect
+    was modified.
+    """
+    value: str | None = None
+    """The taint value corresponding to the taint key."""
+
+
+class DeviceTaintRuleSpec(Struct):
+    """DeviceTaintRuleSpec specifies the selector and one taint."""
+
+    taint: DeviceTaint
+    """The taint that gets applied to matching devices."""
+    device_selector: DeviceTaintSelector | None = None
+    """DeviceSelector defines which device(s) the taint is applied to."""
+
+
+class DeviceTaintRuleStatus(Struct):
+    """DeviceTaintRuleStatus provides information about an on-going pod eviction."""
+
+    conditions: tuple[Condition, ...] | None = None
+    """Conditions provide information about the state of the DeviceTaintRule and the cluster at some point in
+    time, in a machine-readable and human-readable format.
+    """
+
+
+class DeviceTaintRule(KubeObject, group="resource.k8s.io", version="v1", namespaced=False):
+    """DeviceTaintRule adds one taint to all devices which match the selector."""
+
+    spec: DeviceTaintRuleSpec
+    """Spec specifies the selector and one taint."""
+    status: DeviceTaintRuleStatus = field(default_factory=DeviceTaintRuleStatus)
+    """Status provides information about what was requested in the spec."""
 
 
 class DeviceClaimConfiguration(Struct):
@@ -95,6 +152,15 @@ class CapacityRequirements(Struct):
     """Requests represent individual device resource requests for distinct resources, all of which must be
     provided by the device.
     """
+
+
+class DeviceDerivedAttribute(Struct):
+    """DeviceDerivedAttribute defines a derived attribute computed via CEL."""
+
+    expression: str
+    """Expression is a CEL expression evaluated against each candidate device."""
+    name: str
+    """Name is the identifier for this derived attribute, used in constraints."""
 
 
 class DeviceToleration(Struct):
@@ -133,6 +199,10 @@ class ExactDeviceRequest(Struct):
     """Capacity define resource requirements against each capacity."""
     count: int | None = None
     """Count is used only when the count mode is "ExactCount"."""
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] | None = None
+    """DerivedAttributes defines a set of virtual attributes computed via CEL expressions for each candidate
+    device.
+    """
     selectors: tuple[DeviceSelector, ...] | None = None
     """Selectors define criteria which must be satisfied by a specific device in order for that device to be
     considered for this request.
@@ -162,6 +232,10 @@ class DeviceSubRequest(Struct):
     """Capacity define resource requirements against each capacity."""
     count: int | None = None
     """Count is used only when the count mode is "ExactCount"."""
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] | None = None
+    """DerivedAttributes defines a set of virtual attributes computed via CEL expressions for each candidate
+    device.
+    """
     selectors: tuple[DeviceSelector, ...] | None = None
     """Selectors define criteria which must be satisfied by a specific device in order for that device to be
     considered for this subrequest.
@@ -248,6 +322,10 @@ class DeviceRequestAllocationResult(Struct):
     share_id: str | None = field(default=None, name="shareID")
     """ShareID uniquely identifies an individual allocation share of the device, used when the device supports
     multiple simultaneous allocations.
+    """
+    skip_node_operations: tuple[str, ...] | None = None
+    """SkipNodeOperations lists node-local resource operations (gRPC calls) that will be skipped for this
+    allocated device when determining whether operations are necessary on the node.
     """
     tolerations: tuple[DeviceToleration, ...] | None = None
     """A copy of all tolerations specified in the request at the time when the device got allocated."""
@@ -338,7 +416,7 @@ class ResourceClaimStatus(Struct):
 class ResourceClaim(KubeObject, group="resource.k8s.io", version="v1"):
     """ResourceClaim describes a request for access to resources in the cluster, for use by workloads."""
 
-    spec: ResourceClaimSpec
+    spec: ResourceClaimSpec = field(default_factory=ResourceClaimSpec)
     """Spec describes what is being requested and how to configure it."""
     status: ResourceClaimStatus = field(default_factory=ResourceClaimStatus)
     """Status describes whether the claim is ready to use and what has been allocated."""
@@ -347,18 +425,18 @@ class ResourceClaim(KubeObject, group="resource.k8s.io", version="v1"):
 class ResourceClaimTemplateSpec(Struct):
     """ResourceClaimTemplateSpec contains the metadata and fields for a ResourceClaim."""
 
-    spec: ResourceClaimSpec
-    """Spec for the ResourceClaim."""
     metadata: ObjectMeta | None = None
     """ObjectMeta may contain labels and annotations that will be copied into the ResourceClaim when creating
     it.
     """
+    spec: ResourceClaimSpec | None = None
+    """Spec for the ResourceClaim."""
 
 
 class ResourceClaimTemplate(KubeObject, group="resource.k8s.io", version="v1"):
     """ResourceClaimTemplate is used to produce ResourceClaim objects."""
 
-    spec: ResourceClaimTemplateSpec
+    spec: ResourceClaimTemplateSpec = field(default_factory=ResourceClaimTemplateSpec)
     """Describes the ResourceClaim that is to be generated."""
 
 
@@ -384,13 +462,7 @@ class DeviceAttribute(Struct):
 
 
 class CapacityRequestPolicyRange(Struct):
-    """CapacityRequestPolicyRange defines a valid range for consumable capacity values. - If the requested
-    amount is less than Min, it is rounded up to the Min value. - If Step is set and the requested amount is
-    between Min and Max but not aligned with Step, it will be rounded up to the next value equal to Min + (n *
-    Step). - If Step is not set, the requested amount is used as-is if it falls within the range Min to Max
-    (if set). - If the requested or rounded amount exceeds Max (if set), the request does not satisfy the
-    policy, and the device cannot be allocated.
-    """
+    """CapacityRequestPolicyRange defines a valid range for consumable capacity values."""
 
     min: str
     """Min specifies the minimum capacity allowed for a consumption request."""
@@ -438,38 +510,46 @@ class DeviceCounterConsumption(Struct):
     """CounterSet is the name of the set from which the counters defined will be consumed."""
     counters: Mapping[str, Counter]
     """Counters defines the counters that will be consumed by the device."""
+    compatibility_groups: tuple[str, ...] | None = None
+    """CompatibilityGroups is a list of opaque group names for this counter set consumption."""
 
 
-class NodeAllocatableResourceMapping(Struct):
-    """NodeAllocatableResourceMapping defines the translation between the DRA device/capacity units requested
-    to the corresponding quantity of the node allocatable resource.
+class NodeAllocatableMapping(Struct):
+    """NodeAllocatableMapping defines how a DRA allocation directly translates into a node allocatable
+    resource quantity.
     """
 
-    allocation_multiplier: str | None = None
-    """AllocationMultiplier is used as a multiplier for the allocated device count or the allocated capacity
-    in the claim.
-    """
     capacity_key: str | None = None
     """CapacityKey references a capacity name defined as a key in the `spec.devices[*].capacity` map."""
+    capacity_multiplier: str | None = None
+    """CapacityMultiplier is used as a multiplier for the allocated capacity consumed."""
+    device_multiplier: str | None = None
+    """DeviceMultiplier is used as a multiplier for the allocated device count in the claim."""
 
 
-class DeviceTaint(Struct):
-    """The device this taint is attached to has the "effect" on any claim which does not tolerate the taint
-    and, through the claim, to pods using the claim.
+class NodeAllocatableOverhead(Struct):
+    """NodeAllocatableOverhead defines auxiliary resource overheads incurred when allocating a device."""
+
+    per_container: str | None = None
+    """PerContainer is applied per container reference to the claim."""
+    per_pod: str | None = None
+    """PerPod is overhead applied once per pod referencing the claim on this node."""
+
+
+class NodeAllocatableResource(Struct):
+    """NodeAllocatableResource defines the translation between the DRA device/capacity units requested to the
+    corresponding quantity of the node allocatable resource.
     """
 
-    effect: str
-    """The effect of the taint on claims that do not tolerate the taint and through such claims on the pods
-    using them. One of NoExecute, NoSchedule, None.
+    mapping: NodeAllocatableMapping | None = None
+    """Mapping is used when the device directly models a node allocatable resource like standard CPU or memory
+    (e.g., with a CPU DRA driver).
     """
-    key: str
-    """The taint key to be applied to a device."""
-    time_added: str | None = None
-    """TimeAdded represents the time at which the taint was added or (only in a DeviceTaintRule) the effect
-    was modified.
+    overhead: NodeAllocatableOverhead | None = None
+    """Overhead contains fields for modeling auxiliary overhead incurred on node allocatable resources when
+    allocating devices that are not themselves modeling a node allocatable resource (e.g., host memory
+    overhead for GPUs).
     """
-    value: str | None = None
-    """The taint value corresponding to the taint key."""
 
 
 class Device(Struct):
@@ -499,9 +579,9 @@ class Device(Struct):
     """ConsumesCounters defines a list of references to sharedCounters and the set of counters that the device
     will consume from those counter sets.
     """
-    node_allocatable_resource_mappings: Mapping[str, NodeAllocatableResourceMapping] | None = None
-    """NodeAllocatableResourceMappings defines the mapping of node resources that are managed by the DRA
-    driver exposing this device.
+    node_allocatable_resources: Mapping[str, NodeAllocatableResource] | None = None
+    """NodeAllocatableResources defines the mapping of node resources that are managed by the DRA driver
+    exposing this device.
     """
     node_name: str | None = None
     """NodeName identifies the node where the device is available."""
@@ -552,6 +632,11 @@ class ResourceSliceSpec(Struct):
     """NodeSelector defines which nodes have access to the resources in the pool, when that pool is not
     limited to a single node.
     """
+    partition_type_attribute: str | None = None
+    """PartitionTypeAttribute names a string device attribute (by fully qualified name, e.g.
+    "gpu.example.com/profile") whose value labels each device with its partition type, such as "Full" or
+    "Half" for a MIG-style GPU.
+    """
     per_device_node_selection: bool | None = None
     """PerDeviceNodeSelection defines whether the access from nodes to resources in the pool is set on the
     ResourceSlice level or on each device.
@@ -559,6 +644,10 @@ class ResourceSliceSpec(Struct):
     shared_counters: tuple[CounterSet, ...] | None = None
     """SharedCounters defines a list of counter sets, each of which has a name and a list of counters
     available.
+    """
+    skip_node_operations: tuple[str, ...] | None = None
+    """SkipNodeOperations lists node-local resource operations (gRPC calls) that will be skipped for the
+    devices in this slice when determining whether operations are necessary on the node.
     """
 
 

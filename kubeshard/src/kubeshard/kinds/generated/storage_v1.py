@@ -1,4 +1,4 @@
-"""Classes of storage.k8s.io/v1 in Kubernetes 1.36, written by `make types`. The descriptions are those of the
+"""Classes of storage.k8s.io/v1 in Kubernetes 1.37, written by `make types`. The descriptions are those of the
 Kubernetes authors (Apache License 2.0).
 """
 
@@ -43,7 +43,7 @@ class CSIDriverSpec(Struct):
     podUID, etc.) during mount operations, if set to true.
     """
     prevent_pod_scheduling_if_missing: bool | None = None
-    """PreventPodSchedulingIfMissing indicates that the CSI driver wants to prevent pod scheduling if the CSI
+    """preventPodSchedulingIfMissing indicates that the CSI driver wants to prevent pod scheduling if the CSI
     driver on the node is missing.
     """
     requires_republish: bool | None = None
@@ -107,11 +107,50 @@ class CSINodeSpec(Struct):
     """drivers is a list of information of all CSI Drivers existing on a node."""
 
 
+class StorageHealthCondition(Struct):
+    """StorageHealthCondition represents an adverse health condition reported by a CSI driver for its storage
+    backend on a node.
+    """
+
+    reason: str
+    """reason is a brief CamelCase machine-parseable reason."""
+    status: str
+    """status is the health status category. One of StorageDegraded, StorageUnreachable."""
+    access_mode: str | None = None
+    """accessMode is the access mode affected. One of ReadOnlyMany, ReadWriteMany, ReadWriteOnce,
+    ReadWriteOncePod.
+    """
+    last_transition_time: str | None = None
+    """lastTransitionTime is when this condition first appeared at its current state."""
+    message: str | None = None
+    """message is a human-readable description."""
+    volume_mode: str | None = None
+    """volumeMode is the volume mode affected. One of Block, Filesystem."""
+
+
+class StorageHealth(Struct):
+    """StorageHealth contains storage backend health reported by a CSI driver on a node."""
+
+    name: str
+    """name is the CSI driver name, matching CSINodeDriver.name."""
+    health_conditions: tuple[StorageHealthCondition, ...] | None = None
+    """healthConditions are the adverse storage backend conditions reported by the CSI driver."""
+
+
+class CSINodeStatus(Struct):
+    """CSINodeStatus contains health and status information for storage on a node."""
+
+    storage_health: tuple[StorageHealth, ...] | None = None
+    """storageHealth contains backend health reports for CSI drivers registered on the node."""
+
+
 class CSINode(KubeObject, group="storage.k8s.io", version="v1", namespaced=False):
     """CSINode holds information about all CSI drivers installed on a node."""
 
     spec: CSINodeSpec
     """spec is the specification of CSINode"""
+    status: CSINodeStatus = field(default_factory=CSINodeStatus)
+    """status contains health and status information for the node's storage."""
 
 
 class CSIStorageCapacity(KubeObject, group="storage.k8s.io", version="v1"):
@@ -227,6 +266,6 @@ class VolumeAttributesClass(KubeObject, group="storage.k8s.io", version="v1", na
     """
 
     driver_name: str
-    """Name of the CSI driver This field is immutable."""
+    """driverName is the name of the CSI driver This field is immutable."""
     parameters: Mapping[str, str] | None = None
     """parameters hold volume attributes defined by the CSI driver."""
