@@ -8,15 +8,17 @@ all interfaces.
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from service import Service
@@ -43,12 +45,14 @@ class Programs:
         self._folder = folder
         self._children: list[Child] = []
         self._identity: Identity | None = None
+        self._go_port: IO[str] | None = None
+        """Locked while the port of the Go sharder is this test's."""
 
     def sharder(self, go: Path | None = None, *, replica_of: Service | None = None) -> Child:
         """Starts a sharder. `replica_of`: it is one of several, which share a Lease and are behind a Service."""
         port = GO_WEBHOOK_PORT if go else free_port()
         if go:
-            wait_until(_go_port_is_free, 60, f"port {port}, which the Go sharder needs: free")
+            self._take_the_go_port()
         certificates = self._folder / "certificates"
         if self._identity is None:
             self._identity = renewed(None, ["127.0.0.1"], time.time())
@@ -122,6 +126,25 @@ class Programs:
     def stop(self) -> None:
         for child in self._children:
             child.kill()
+        if self._go_port is not None:
+            self._go_port.close()
+
+    def _take_the_go_port(self) -> None:
+        """Tests in other processes want it, too: it is theirs when all programs of this one are stopped."""
+        if self._go_port is None:
+            self._go_port = (Path(tempfile.gettempdir()) / f"kubeshard-tests-port-{GO_WEBHOOK_PORT}").open(
+                "w"
+            )
+            wait_until(self._has_the_go_port, 600, f"the turn of this test to have port {GO_WEBHOOK_PORT}")
+        wait_until(_go_port_is_free, 60, f"port {GO_WEBHOOK_PORT}, which the Go sharder needs: free")
+
+    def _has_the_go_port(self) -> bool:
+        assert self._go_port is not None
+        try:
+            fcntl.flock(self._go_port, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def _config(self, api_version: str, kind: str, **fields: Any) -> str:
         document = {
