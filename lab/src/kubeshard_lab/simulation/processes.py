@@ -279,7 +279,8 @@ class Process:
     ) -> None:
         self.world = world
         self.name = name
-        self.clock = VirtualClock(world.loop)
+        self.clock = VirtualClock(world.loop, skew=-(booted := sum((machine or name).encode()) % 20 / 10))
+        self.clock.suspend(booted)  # nodes boot at different times, and renew Leases at different moments
         self.inside = replace(
             world.outside,
             clock=self.clock,
