@@ -186,18 +186,20 @@ def internal(message: str) -> ApiError:
     return ApiError(message, code=500)
 
 
-def missing_in_object(field: str) -> ApiError:
-    """The response to a custom resource that a patch left without a field of its type."""
-    problem = f"Object '{field}' is missing in 'object has no {field} field'"
+def internal_error(problem: str) -> ApiError:
+    """The same with the reason InternalError, where the server expects that it may happen."""
     details = {"causes": [{"message": problem}]}
     return ApiError(f"Internal error occurred: {problem}", code=500, reason="InternalError", details=details)
+
+
+def missing_in_object(field: str) -> ApiError:
+    """The response to a custom resource that a patch left without a field of its type."""
+    return internal_error(f"Object '{field}' is missing in 'object has no {field} field'")
 
 
 def broken(error: Exception) -> ApiError:
     """The response of last resort, for a bug in this server."""
-    problem = f"the server failed to handle this request: {type(error).__name__}"
-    details = {"causes": [{"message": problem}]}
-    return ApiError(f"Internal error occurred: {problem}", code=500, reason="InternalError", details=details)
+    return internal_error(f"the server failed to handle this request: {type(error).__name__}")
 
 
 def too_large_version(asked: int, current: int) -> Timeout:

@@ -26,6 +26,7 @@ from kubeshard_apiserver.status import (
     expired,
     forbidden_field,
     internal,
+    internal_error,
     invalid,
     too_large_version,
     unsupported,
@@ -94,13 +95,9 @@ class Reads:
         if stored is None or stored["apiVersion"] != error.api_version:
             return error
         place = "/".join(part for part in (resource.group, resource.resource, *target.key) if part)
-        problem = (
+        return internal_error(
             f"StorageError: corrupt object, Code: 7, Key: /{place}, ResourceVersion: 0, AdditionalErrorMsg: object not "
             f"decodable revision={stored['metadata']['resourceVersion']}: {error}"
-        )
-        details = {"causes": [{"message": problem}]}
-        return ApiError(
-            f"Internal error occurred: {problem}", code=500, reason="InternalError", details=details
         )
 
     def list(self, target: Target, options: ListOptions | None = None) -> Page:
