@@ -36,7 +36,7 @@ from kubeshard_apiserver.patching import patched
 from kubeshard_apiserver.resources.conversion_webhooks import converting
 from kubeshard_apiserver.resources.registry import Registry, Resource
 from kubeshard_apiserver.schema.validation import type_name
-from kubeshard_apiserver.status import forbidden
+from kubeshard_apiserver.status import forbidden, internal_error
 from kubeshard_apiserver.steps import Steps, WebhookCall
 
 _KIND = ("admission.k8s.io/v1", "AdmissionReview")
@@ -136,17 +136,7 @@ def _denial(webhook: str, status: Mapping[str, Any]) -> ApiError:
 
 
 def _failed_call(webhook: str, problem: str) -> ApiError:
-    return _internal_error(f'failed calling webhook "{webhook}": {problem}')
-
-
-def _internal_error(problem: str) -> ApiError:
-    """Returns a 500 with the reason that the server adds to errors without one."""
-    return ApiError(
-        f"Internal error occurred: {problem}",
-        code=500,
-        reason="InternalError",
-        details={"causes": [{"message": problem}]},
-    )
+    return internal_error(f'failed calling webhook "{webhook}": {problem}')
 
 
 def _why_not(op: Mapping[str, Any]) -> str:
@@ -365,13 +355,13 @@ class Webhooks:
             return None
         if asked.object is None:
             problem = "attempted to modify the object, which is not supported for this operation"
-            raise _internal_error(f'admission webhook "{hook.name}" {problem}')
+            raise internal_error(f'admission webhook "{hook.name}" {problem}')
         obj = asked.object
         for op in verdict.ops:
             try:
                 obj = patched(obj, JsonPatch([op]))
             except ApiError:
-                raise _internal_error(_why_not(op)) from None
+                raise internal_error(_why_not(op)) from None
         return obj
 
 
@@ -384,5 +374,5 @@ def _taken(attributes: Attributes, obj: Object) -> Attributes:
     try:
         strategy.decode(obj)
     except ApiError as error:
-        raise _internal_error(error.message.partition(f"as a {obj['kind']}: ")[2] or error.message) from None
+        raise internal_error(error.message.partition(f"as a {obj['kind']}: ")[2] or error.message) from None
     return attributes.with_object(obj)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import Kind
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard_apiserver.objects import Object
@@ -17,6 +16,7 @@ from kubeshard_apiserver.resources.field_paths import ScalePaths, value_at, with
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.status import internal_error
 
 KIND = Kind("autoscaling", "v1", "Scale", "scales")
 
@@ -38,9 +38,7 @@ def scale_of(obj: Object, resource: Resource) -> Object:
     paths = paths_of(resource)
     wanted, there = value_at(obj, paths.spec), value_at(obj, paths.status)
     if wanted is None and resource.strategy.is_custom:
-        problem = f'the spec replicas field ".{".".join(paths.spec)}" does not exist'
-        told = f"Internal error occurred: {problem}"
-        raise ApiError(told, code=500, reason="InternalError", details={"causes": [{"message": problem}]})
+        raise internal_error(f'the spec replicas field ".{".".join(paths.spec)}" does not exist')
     if resource.strategy.is_custom:
         selector = value_at(obj, paths.selector) if paths.selector else ""
     else:
