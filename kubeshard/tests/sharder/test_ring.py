@@ -455,6 +455,17 @@ def test_of_many_drains_that_are_pending_some_are_known(monkeypatch: pytest.Monk
 
 
 @pytest.mark.regression
+def test_drains_that_scans_saw_before_they_failed_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "MOST_DRAINS", 3)
+    pending = PendingDrains()
+    for number in range(10):
+        pending.begin()
+        pending.add(f"{number}")
+        pending.failed()
+    assert len(pending) <= 2 * 3
+
+
+@pytest.mark.regression
 @pytest.mark.parametrize("how", ["asked for outside of a scan", "seen by a scan that failed"])
 def test_a_drain_is_pending_until_a_later_scan_does_not_see_it(how: str) -> None:
     pending = pending_drains()

@@ -420,6 +420,23 @@ def test_what_a_job_deals_with_is_not_written_by_a_scan_as_well() -> None:
     assert [each.key for each in story.listed(job.meta, scope=ScanScope.MISPLACED)] == [job.key]
 
 
+@pytest.mark.regression
+def test_what_has_lost_its_label_again_before_a_list_began_anew_is_written_from_that() -> None:
+    """It was taken for what a job had dealt with since the scan began, and waited for the next one."""
+    story = Story("a", "b")
+    scan = Scan(story.secrets, ScanScope.MISPLACED)
+    (reading,) = scan.begin(SECRET)
+    meta = story.secret("x", shard="dead")
+    page = [PartialObject(metadata=meta)]
+    (job,) = reading.decide(page, story.now)
+    story.passes(1.0)
+    story.secrets.handled.ends(job.key, story.now, done=True)
+    assert list(reading.decide(page, story.now)) == []
+    story.passes(1.0)
+    reading.restarted()
+    assert [each.key for each in reading.decide(page, story.now)] == [job.key]
+
+
 A_PROOF: Any = SimpleNamespace(stands=lambda: True)
 
 STEPS = ("released", "taken back", "refused", "due", "moved", "failed", "crashed")

@@ -896,6 +896,8 @@ class Reading:
         """Whether nothing is to be done about further pages: the ring has ended, say."""
         self._of = of
         self._draining = draining
+        self._began = of.began
+        """When the list began that is read now."""
         self._read: float | None = None
         """When the first objects had arrived: the others are not newer, unless the list restarts."""
         self._left_out = Counter[str]()
@@ -903,7 +905,7 @@ class Reading:
 
     def restarted(self) -> None:
         """The list begins anew: deciding twice on an object is harmless."""
-        self._read = None
+        self._began, self._read = self._of.ring.clock.monotonic(), None
         self._left_out.clear()
 
     def waited(self) -> None:
@@ -917,7 +919,13 @@ class Reading:
     def decide(self, page: Iterable[PartialObject], read_at: float) -> Iterator[Job]:
         """The jobs to carry out now for objects that were read then. One with `LOOK_UP` asks for what it names."""
         scan, ring, kind, draining = self._of, self._of.ring, self.kind, self._draining
-        of, entry, began, holders, left_out = scan.of, scan.of.entry, scan.began, scan.holders, self._left_out
+        of, entry, began, holders, left_out = (
+            scan.of,
+            scan.of.entry,
+            self._began,
+            scan.holders,
+            self._left_out,
+        )
         delays, handled, type_ = of.delays, of.handled, TypeMeta(kind.api_version, kind.kind)
         if self._read is None:
             self._read = read_at

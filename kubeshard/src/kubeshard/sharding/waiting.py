@@ -171,7 +171,7 @@ class PendingDrains:
         return bool(self._unread) and namespace_of_key(key) in self._unread
 
     def begin(self) -> None:
-        self._pending |= self._seen
+        self._pending = set(islice(self._pending | self._seen, MOST_DRAINS))
         self._seen = set()
 
     def add(self, key: str) -> None:
