@@ -11,6 +11,7 @@ from kubeshard.core.errors import Invalid
 from kubeshard_apiserver.apply.shape import shape_of_type
 from kubeshard_apiserver.schema.catalog import served_kinds, struct, type_of
 from kubeshard_apiserver.schema.decoding import DecodeState, Struct
+from kubeshard_apiserver.schema.internal import internal
 from kubeshard_apiserver.schema.scalars import amount_of, canonical_quantity
 
 KINDS = [served.kind for served in served_kinds()]
@@ -38,6 +39,28 @@ def test_types_may_contain_themselves():
     decoded = props.decode(schema, None, state)
     assert decoded == {"properties": {"a": {"items": {"type": "string"}, "additionalProperties": False}}}
     assert state.dropped == []
+
+
+def test_messages_show_values_with_the_names_order_and_zeros_of_internal_types():
+    source = {"name": "s", "kind": "VolumeSnapshot", "apiGroup": "snapshot.storage.k8s.io"}
+    selector = {"matchLabels": {"b": "1", "a": "0"}, "matchExpressions": []}
+    claim = {
+        "metadata": {"labels": {"b": "1", "a": "0"}, "name": "v"},
+        "spec": {"selector": selector, "dataSource": source},
+    }
+    shown = internal("core.v1.PersistentVolumeClaim", claim)
+    assert list(shown) == ["name", "labels", "Spec", "Status"]
+    assert list(shown["labels"]) == ["a", "b"]
+    assert shown["Spec"]["DataSource"] == {
+        "APIGroup": source["apiGroup"],
+        "Kind": source["kind"],
+        "Name": "s",
+    }
+    assert shown["Spec"]["Selector"] == {"matchLabels": {"a": "0", "b": "1"}}
+    assert shown["Spec"]["Resources"] == {"Limits": None, "Requests": None}
+    assert (shown["Spec"]["VolumeName"], shown["Spec"]["VolumeMode"]) == ("", None)
+    rolling = internal("apps.v1.StatefulSetUpdateStrategy", {"rollingUpdate": {}})["RollingUpdate"]
+    assert rolling == {"Partition": 0, "MaxUnavailable": None}
 
 
 def values_of(type_, depth=3):

@@ -12,6 +12,7 @@ from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule
 from kubeshard_apiserver.resources.metadata import segment_name
 from kubeshard_apiserver.resources.pod_defaults import SYSTEM_PRIORITIES
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.internal import internal
 from kubeshard_apiserver.status import FieldError, forbidden, forbidden_field, invalid_value
 
 PRIORITY_CLASSES = GroupResource("scheduling.k8s.io", "priorityclasses")
@@ -84,19 +85,13 @@ class Budgets(Typed):
         given = [field for field in _SHARES if spec.get(field) is not None]
         if len(given) == 2:
             problem = "minAvailable and maxUnavailable cannot be both set"
-            errors.append(invalid_value("spec", _shown(spec), problem))
+            errors.append(invalid_value("spec", internal("policy.v1.PodDisruptionBudgetSpec", spec), problem))
         return errors + field_rule_errors("policy.v1.PodDisruptionBudgetSpec", "spec", spec)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         if subresource != "status":
             return self.validate(new)
         return field_rule_errors("policy.v1.PodDisruptionBudgetStatus", "status", new["status"])
-
-
-def _shown(spec: Object) -> Object:
-    """Return the spec as messages show it, with the names of Go's fields."""
-    fields = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
-    return {f"{field[0].upper()}{field[1:]}": spec.get(field) for field in fields}
 
 
 def with_disruption_allowed(status: Object, holds: str, reason: str, message: str, now: str) -> Object:

@@ -16,6 +16,7 @@ from kubeshard_apiserver.resources.field_rules import ACCESS_MODES, changed_erro
 from kubeshard_apiserver.resources.pod_resources import positive_quantity
 from kubeshard_apiserver.resources.pod_rules import node_selector_errors
 from kubeshard_apiserver.resources.typed import Typed
+from kubeshard_apiserver.schema.internal import internal
 from kubeshard_apiserver.schema.name_formats import dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.status import (
     FieldError,
@@ -133,7 +134,10 @@ class DriverNodes(Typed):
             for driver in new["spec"].get("drivers") or ()
             if _fixed(driver) != had.get(driver.get("name"), _fixed(driver))
         ]
-        return self.validate(new) + [immutable("spec.drivers", _shown(driver)) for driver in changed]
+        return self.validate(new) + [
+            immutable("spec.drivers", internal("storage.v1.CSINodeDriver", _fixed(driver)))
+            for driver in changed
+        ]
 
 
 class Capacities(Typed):
@@ -207,16 +211,6 @@ def _tokens(requests: Sequence[JsonObject]) -> list[FieldError]:
 
 def _fixed(driver: JsonObject) -> JsonObject:
     return {name: value for name, value in driver.items() if name != "allocatable"}
-
-
-def _shown(driver: JsonObject) -> JsonObject:
-    """Return the driver as messages show it, with the names of Go's fields."""
-    return {
-        "Name": driver.get("name", ""),
-        "NodeID": driver.get("nodeID", ""),
-        "TopologyKeys": driver.get("topologyKeys"),
-        "Allocatable": None,
-    }
 
 
 PROTECTION = "kubernetes.io/pv-protection"

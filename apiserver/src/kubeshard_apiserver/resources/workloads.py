@@ -17,6 +17,7 @@ from kubeshard_apiserver.resources.pod_defaults import default_claim_spec, defau
 from kubeshard_apiserver.resources.pod_rules import template_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.resources.value_rules import at_most_all, label_selector_errors, selects, share_of
+from kubeshard_apiserver.schema.internal import internal
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden_field,
@@ -112,30 +113,7 @@ def shown_labels(labels: Mapping[str, str] | None) -> dict[str, str] | None:
 
 
 def shown_selector(selector: JsonObject | None) -> Any:
-    if selector is None:
-        return None
-    shown: dict[str, Any] = {}
-    if labels := selector.get("matchLabels"):
-        shown["matchLabels"] = shown_labels(labels)
-    if expressions := selector.get("matchExpressions"):
-        shown["matchExpressions"] = [
-            {name: given[name] for name in ("key", "operator", "values") if name in given}
-            for given in expressions
-        ]
-    return shown
-
-
-def _shown_strategy(strategy: JsonObject, fields: Iterable[str]) -> dict[str, Any]:
-    """Return the update strategy as messages show it, with the names of Go's fields."""
-    rolling = strategy.get("rollingUpdate")
-    return {
-        "Type": strategy.get("type", ""),
-        "RollingUpdate": None if rolling is None else _shown_rolling(rolling, fields),
-    }
-
-
-def _shown_rolling(rolling: JsonObject, fields: Iterable[str]) -> dict[str, Any]:
-    return {f"{field[0].upper()}{field[1:]}": rolling.get(field) for field in fields}
+    return internal("*meta.v1.LabelSelector", selector)
 
 
 def _usable(selector: JsonObject | None) -> bool:
@@ -335,7 +313,8 @@ def _deployment_strategy(path: str, strategy: JsonObject) -> list[FieldError]:
         problem = "may not be specified when strategy `type` is 'Recreate'"
         return [] if rolling is None else [forbidden_field(f"{path}.rollingUpdate", problem)]
     if kind != "RollingUpdate" or rolling is None:
-        return [unsupported(path, _shown_strategy(strategy, _SHARES), ("Recreate", "RollingUpdate"))]
+        shown = internal("apps.v1.DeploymentStrategy", strategy)
+        return [unsupported(path, shown, ("Recreate", "RollingUpdate"))]
     at = f"{path}.rollingUpdate.maxUnavailable"
     unavailable, surge = rolling["maxUnavailable"], rolling["maxSurge"]
     errors = field_rule_errors("apps.v1.RollingUpdateDeployment", f"{path}.rollingUpdate", rolling)
@@ -349,7 +328,8 @@ def _daemon_strategy(path: str, strategy: JsonObject) -> list[FieldError]:
     if kind == "OnDelete":
         return []
     if kind != "RollingUpdate" or rolling is None:
-        return [unsupported(path, _shown_strategy(strategy, _SHARES), ("RollingUpdate", "OnDelete"))]
+        shown = internal("apps.v1.DaemonSetUpdateStrategy", strategy)
+        return [unsupported(path, shown, ("RollingUpdate", "OnDelete"))]
     errors = field_rule_errors("apps.v1.RollingUpdateDaemonSet", f"{path}.rollingUpdate", rolling)
     unavailable, surge = (share_of(rolling[share]) for share in _SHARES)
     if unavailable and surge:
@@ -369,9 +349,6 @@ def _template_generation(obj: JsonObject) -> int:
 def _count_template(obj: Object, generation: int) -> None:
     meta = obj["metadata"]
     meta["annotations"] = {**(meta.get("annotations") or {}), _TEMPLATE_GENERATION: str(generation)}
-
-
-_ROLLING = ("partition", "maxUnavailable")
 
 
 class StatefulSets(Workload):
@@ -412,8 +389,8 @@ class StatefulSets(Workload):
         before, after = old["spec"], new["spec"]
         errors += unchanged_selector(after, before)
         if after.get("volumeClaimTemplates") != before.get("volumeClaimTemplates"):
-            shown = [_shown_claim(claim) for claim in after.get("volumeClaimTemplates") or ()]
-            errors.append(immutable("spec.volumeClaimTemplates", shown or None))
+            shown = internal("[]core.v1.PersistentVolumeClaim", after.get("volumeClaimTemplates") or None)
+            errors.append(immutable("spec.volumeClaimTemplates", shown))
         fields = ("serviceName", "podManagementPolicy")
         return errors + changed_errors("spec", fields, after, before, absent="")
 
@@ -423,36 +400,6 @@ class StatefulSets(Workload):
         errors = field_rule_errors("apps.v1.StatefulSetStatus", "status", status)
         errors += _replicas_errors(status, bounded, "status.readyReplicas")
         return errors + _collision_errors(new, old)
-
-
-def _shown_claim(claim: JsonObject) -> JsonObject:
-    spec, status, resources = claim["spec"], claim["status"], claim["spec"].get("resources") or {}
-    kept = {name: value for name, value in claim["metadata"].items() if value}
-    return {
-        **kept,
-        "Spec": {
-            "AccessModes": spec.get("accessModes"),
-            "Selector": spec.get("selector"),
-            "Resources": {"Limits": resources.get("limits"), "Requests": resources.get("requests")},
-            "VolumeName": spec.get("volumeName", ""),
-            **{
-                name[0].upper() + name[1:]: spec.get(name)
-                for name in (
-                    "storageClassName", "volumeMode", "dataSource", "dataSourceRef", "volumeAttributesClassName",
-                )
-            },
-        },
-        "Status": {
-            "Phase": status.get("phase", ""),
-            **{
-                name[0].upper() + name[1:]: status.get(name)
-                for name in (
-                    "accessModes", "capacity", "conditions", "allocatedResources", "allocatedResourceStatuses",
-                    "currentVolumeAttributesClassName", "modifyVolumeStatus", "healthStatus",
-                )
-            },
-        },
-    }  # fmt: skip
 
 
 def _spec_errors(spec: JsonObject) -> list[FieldError]:
@@ -486,7 +433,7 @@ def _strategy_errors(path: str, strategy: JsonObject) -> list[FieldError]:
         if rolling is None:
             return []
         problem = "only allowed for updateStrategy 'RollingUpdate'"
-        shown = _shown_rolling({"partition": 0, **rolling}, _ROLLING)
+        shown = internal("apps.v1.RollingUpdateStatefulSetStrategy", rolling)
         return [invalid_value(f"{path}.rollingUpdate", shown, problem)]
-    shown = _shown_strategy(strategy, _ROLLING)
+    shown = internal("apps.v1.StatefulSetUpdateStrategy", strategy)
     return [invalid_value(path, shown, "must be 'RollingUpdate' or 'OnDelete'")]
