@@ -147,6 +147,26 @@ def test_an_annotation_says_what_becomes_of_a_pod(pretend: str, phase: str, stat
     assert detail.get("reason", name) == state
 
 
+@pytest.mark.parametrize(
+    ("pretend", "phase"), [("", "Succeeded"), ("never-ready", "Succeeded"), ("no-image", "Failed")]
+)
+def test_a_deleted_pod_has_ended_before_it_is_gone(pretend: str, phase: str) -> None:
+    async def run() -> Any:
+        cluster = Cluster()
+        async with Controllers(cluster.server):
+            created = pod(pretend)
+            created["metadata"]["finalizers"] = ["example.com/looks-at-it"]
+            cluster.create("v1/pods", created)
+            await settle()
+            cluster.server.delete(cluster.at("v1/pods/a"))
+            await settle()
+            return cluster.get("v1/pods/a")
+
+    found = run_virtual(run())
+    assert (found["status"]["phase"], ready(found)) == (phase, "False")
+    assert "terminated" in found["status"]["containerStatuses"][0]["state"]
+
+
 @virtual_time
 async def test_a_pod_recovers_when_the_annotation_goes_and_breaks_when_it_comes() -> None:
     cluster = Cluster()

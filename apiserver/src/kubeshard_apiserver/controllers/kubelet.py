@@ -13,10 +13,11 @@ otherwise:
 | `succeed`, `fail` | it terminates with exit code 0 or 1 |
 
 Changing the annotation takes effect at once, as if the cause had been fixed; a terminated pod stays terminated. When
-containers start, fail and stop, the node reports the Events of a real one. A gracefully deleted pod is removed
-immediately. If the cluster has no Node, one named `pretended` is created, and Nodes without a reported status become
-Ready. Not implemented: node Leases, probes, volumes, and the duration of a graceful termination. Source of the Events:
-pkg/kubelet/kuberuntime, pkg/kubelet/images.
+containers start, fail and stop, the node reports the Events of a real one. A gracefully deleted pod ends immediately,
+and is removed once its status says so: it is not ready, and Succeeded if it ran until it was stopped, or else Failed.
+If the cluster has no Node, one named `pretended` is created, and Nodes without a reported status become Ready. Not
+implemented: node Leases, probes, volumes, and the duration of a graceful termination. Source of the Events:
+pkg/kubelet/kuberuntime, pkg/kubelet/images; of the end: `canBeDeleted` in pkg/kubelet/status.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ _PRETENDED = {
     "succeed": (Stage.READY, Stage.SUCCEEDED),
     "fail": (Stage.READY, Stage.FAILED),
 }
+
+_ENDLESS = ((Stage.STARTING,), (Stage.READY,))
+"""What runs until it is stopped, and then ends in order."""
 
 
 def _stages_of(pod: Object) -> tuple[Stage, ...]:
@@ -281,8 +285,7 @@ class Kubelet(Controller[Node]):
         if is_deleting(pod):
             self._since.pop(pod["metadata"]["uid"], None)
             if pod["metadata"].get("deletionGracePeriodSeconds"):
-                yield from self._tell(pod, _ended_reports(pod))
-                yield from self._account.delete(pod, PODS, grace=0)
+                yield from self._end(key, pod)
             return None
         if not pod["spec"].get("nodeName"):
             return None
@@ -294,6 +297,14 @@ class Kubelet(Controller[Node]):
         yield from self._account.set_status(key, status)
         yield from self._tell(pod, reports(pod, status))
         return again
+
+    def _end(self, key: Node, pod: Object) -> Steps[None]:
+        yield from self._tell(pod, _ended_reports(pod))
+        if pod["spec"].get("nodeName") and not has_ended(pod):
+            stage = Stage.SUCCEEDED if _stages_of(pod) in _ENDLESS else Stage.FAILED
+            status = _status_of(pod, stage, self._address(pod), _HOST_IP, self.cluster.now())
+            yield from self._account.set_status(key, status)
+        yield from self._account.delete(pod, PODS, grace=0)
 
     def _tell(self, pod: Object, told: Iterable[PodEvent]) -> Steps[None]:
         host = pod["spec"].get("nodeName", "")
