@@ -211,7 +211,7 @@ async def test_a_collection_is_narrowed_to_our_label(fenced, server):
 
 
 async def test_the_servers_refusal_of_the_proof_is_not_ours(fenced, server, status):
-    server.answer(status(422, "Invalid"))
+    server.answer(status(422, "Invalid", details={}))
     with pytest.raises(NotOurs):
         await fenced.patch(Widget, "a", "n", JsonPatch([]))
     server.answer(status(422, "Invalid", details={"causes": [{"field": "spec"}]}))

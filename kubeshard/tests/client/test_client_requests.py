@@ -32,6 +32,7 @@ from kubeshard.core import (
     NotOurs,
     ObjectMeta,
     PartialObject,
+    PatchTestFailed,
     SchemaMismatch,
     Selector,
     Throttled,
@@ -146,6 +147,24 @@ async def test_an_object_that_is_too_large_is_no_outage(server, client, status, 
     server.answer(status(code, reason, message=message))
     with pytest.raises(TooLarge):  # not that the test failed
         await client.patch(ConfigMap, "a", "n", JsonPatch([{"op": "test", "path": "/data/a", "value": "1"}]))
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "fields", "is_test"),
+    [
+        (422, "Invalid", {"details": {}}, True),
+        (422, "Invalid", {"details": {"causes": [{"message": "policy 'p' denied request"}]}}, False),
+        (422, "Invalid", {}, False),  # a webhook with this code
+        (400, "", {}, False),  # a webhook without a code
+    ],
+)
+async def test_what_a_webhook_or_a_policy_refuses_is_no_failed_test(
+    server, client, status, code, reason, fields, is_test
+):
+    server.answer(status(code, reason, message='admission webhook "w" denied the request: no', **fields))
+    with pytest.raises(Invalid, match="denied the request: no") as caught:
+        await client.patch(ConfigMap, "a", "n", JsonPatch([{"op": "test", "path": "/data/a", "value": "1"}]))
+    assert isinstance(caught.value, PatchTestFailed) is is_test
 
 
 @pytest.mark.parametrize("causes", [None, "spec", 3, {"field": "spec"}, ["spec", None, 3]])

@@ -243,10 +243,10 @@ async def test_a_json_patch_may_test_the_object_and_a_field_instead_of_the_versi
 async def test_the_servers_refusal_of_a_test_says_that_the_object_changed(fenced, server, status):
     by_version = JsonPatch([remove("/spec")])
     by_field = JsonPatch([test_of("/metadata/uid", "u"), test_of("/spec/a", 1)])
-    server.answer(status(422, "Invalid"))
+    server.answer(status(422, "Invalid", details={}))
     with pytest.raises(Conflict):
         await fenced.patch(Widget, "a", "n", by_version, base=widget())
-    server.answer(status(422, "Invalid"))
+    server.answer(status(422, "Invalid", details={}))
     with pytest.raises(PatchTestFailed):
         await fenced.patch(Widget, "a", "n", by_field)
     server.answer(status(422, "Invalid", details={"causes": [{"field": "spec"}]}))

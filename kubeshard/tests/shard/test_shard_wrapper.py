@@ -133,7 +133,7 @@ class Server:
                 try:
                     merged = apply_json_patch(msgspec.to_builtins(obj), patch)
                 except PatchTestFailed:
-                    return status(422, "Invalid")
+                    return status(422, "Invalid", details={})
             elif patch["metadata"].get("resourceVersion") != obj.metadata.resource_version:
                 return status(409, "Conflict")
             else:
@@ -157,8 +157,8 @@ class Server:
     def abort(self) -> None: ...
 
 
-def status(code: int, reason: str) -> HttpResponse:
-    body = {"kind": "Status", "reason": reason, "code": code, "message": f"it is {reason}"}
+def status(code: int, reason: str, **fields: Any) -> HttpResponse:
+    body = {"kind": "Status", "reason": reason, "code": code, "message": f"it is {reason}", **fields}
     return HttpResponse(code, JSON, msgspec.json.encode(body))
 
 

@@ -159,7 +159,7 @@ class SmallApi:
             try:
                 new = apply_json_patch(old, body)
             except Invalid:
-                return status(422, "Invalid")
+                return status(422, "Invalid", details={})
         for field in ("resourceVersion", "uid"):
             if new["metadata"].get(field, old["metadata"][field]) != old["metadata"][field]:
                 return status(409, "Conflict")
@@ -179,6 +179,6 @@ def ok(body: Mapping[str, Any], code: int = 200) -> HttpResponse:
     return HttpResponse(code, {"content-type": "application/json"}, json.dumps(body).encode())
 
 
-def status(code: int, reason: str, message: str = "refused") -> HttpResponse:
+def status(code: int, reason: str, message: str = "refused", **fields: Any) -> HttpResponse:
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
-    return ok({**body, "message": message}, code)
+    return ok({**body, "message": message, **fields}, code)

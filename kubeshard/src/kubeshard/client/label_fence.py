@@ -42,7 +42,7 @@ import msgspec
 
 from kubeshard.client.fence import Standing, changed, labelled, require_as_read, with_metadata
 from kubeshard.client.requests import Patch
-from kubeshard.core.errors import ApiError, Conflict, Invalid, NotOurs
+from kubeshard.core.errors import ApiError, Conflict, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import KubeObject, ObjectMeta
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, add, pointer
@@ -143,7 +143,7 @@ class LabelProof(NamedTuple):
         """NotOurs if the proof failed, otherwise the same error."""
         fence = self.fence
         match patch:
-            case JsonPatch() if type(error) is Invalid and not error.causes:
+            case JsonPatch() if isinstance(error, PatchTestFailed):
                 problem = (
                     f"the object does not carry {fence.label_key}={fence.shard} (or another test failed)"
                 )

@@ -19,6 +19,7 @@ from kubeshard.core.errors import (
     Gone,
     Invalid,
     NotFound,
+    PatchTestFailed,
     SchemaMismatch,
     Throttled,
     Timeout,
@@ -88,6 +89,9 @@ def from_status(where: str, status: Status, code: int = 0, retry_after: float | 
     message = status.message or status.reason or str(code)
     if cause is Conflict and (owned := _owned_fields(details)):
         cause, message = FieldConflict, f"{owned}: leave these fields to them, or apply with force"
+    # It has no details, but says so. Webhooks that refuse with 422, or with 400 as most do, say nothing of details.
+    if code == 422 and cause is Invalid and status.details == {}:
+        cause = PatchTestFailed
     if code == 500 and message.startswith(_MISMATCH):
         problems = _problems(message)
         cause, message = SchemaMismatch, "; ".join(problems)

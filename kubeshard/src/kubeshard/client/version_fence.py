@@ -39,7 +39,7 @@ import msgspec
 
 from kubeshard.client.fence import Standing, changed, labelled, require_as_read, with_metadata
 from kubeshard.client.requests import Patch
-from kubeshard.core.errors import ApiError, Conflict, Invalid, NotOurs, PatchTestFailed
+from kubeshard.core.errors import ApiError, Conflict, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import KubeObject, ObjectMeta
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, add, pointer
@@ -156,12 +156,12 @@ class VersionProof(NamedTuple):
                 return ApplyPatch(labelled(body, self.fence.label, due) if due else body)
 
     def refusal(self, patch: Patch, error: ApiError) -> ApiError:
-        """Conflict if the test of the version may have failed, PatchTestFailed if another one did."""
-        if not isinstance(patch, JsonPatch) or type(error) is not Invalid or error.causes:
+        """Conflict if the test of the version may have failed."""
+        if not isinstance(patch, JsonPatch) or not isinstance(error, PatchTestFailed):
             return error
-        by_version = any(op.get("path") == _VERSION and op.get("op") == "test" for op in patch.ops)
-        cls = Conflict if by_version else PatchTestFailed
-        return cls(error.message, code=error.code, reason=error.reason, details=error.details)
+        if not any(op.get("path") == _VERSION and op.get("op") == "test" for op in patch.ops):
+            return error
+        return Conflict(error.message, code=error.code, reason=error.reason, details=error.details)
 
     def collection(self, selector: Selector) -> Selector:
         raise ValueError(

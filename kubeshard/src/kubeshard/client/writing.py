@@ -41,11 +41,11 @@ from kubeshard.client.write_records import (
     record_of_lost,
 )
 from kubeshard.core.encoding import encode
-from kubeshard.core.errors import ApiError, Forbidden, Invalid, NotFound, NotOurs, PatchTestFailed
+from kubeshard.core.errors import ApiError, Forbidden, NotFound, NotOurs
 from kubeshard.core.kinds import Kind, split_api_version
 from kubeshard.core.namespaces import namespace_of
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, form_of, metadata_only
-from kubeshard.core.patches import ApplyPatch, JsonPatch
+from kubeshard.core.patches import ApplyPatch
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.transport import HttpRequest
 
@@ -230,9 +230,9 @@ class Writes(View):
                     unfenced=unfenced,
                 )
             except ApiError as error:
-                raise (
-                    proof.refusal(patch, error) if proof is not None else _test_failure(patch, error)
-                ) from error
+                if proof is None:
+                    raise
+                raise proof.refusal(patch, error) from error
 
     @overload
     async def apply(self, obj: Mapping[str, Any], **options: Unpack[PatchOptions]) -> PartialObject: ...
@@ -412,15 +412,6 @@ class Writes(View):
     def _tell(self, record: WriteRecord) -> None:
         for observer in self._write_observers:
             observer(record)
-
-
-def _test_failure(patch: Patch, error: ApiError) -> ApiError:
-    """The server refuses a failed `test` as Invalid without causes or other details."""
-    if not isinstance(patch, JsonPatch) or type(error) is not Invalid or error.causes:
-        return error
-    if not any(op.get("op") == "test" for op in patch.ops):
-        return error
-    return PatchTestFailed(error.message, code=error.code, reason=error.reason, details=error.details)
 
 
 def _whose(manifest: Mapping[str, Any]) -> tuple[str, str, str, str | None]:

@@ -90,7 +90,9 @@ class TooLarge(Invalid):
 
 
 class PatchTestFailed(Invalid):
-    """422 for a JSON Patch with `test` operations: most likely one of them failed; the server does not say which."""
+    """422 for a JSON Patch that does not fit the object: a `test` failed, or a path does not exist; the server does not
+    say which. What a webhook, a policy or the schema refuses is another error, also if its code is 422.
+    """
 
 
 class Forbidden(ApiError):
