@@ -199,3 +199,13 @@ def test_rings_of_one_name_in_two_namespaces_are_told_to_work_on_each_object_sev
     assert "several times" not in problem("uid/1024:")
     told = "the shards in each of the namespaces one, two share out all objects by ranges"
     assert told in problem("uid/1024:0-1023@1/1")
+
+
+@pytest.mark.parametrize(("declared", "advised"), [(False, True), (True, False)])
+def test_who_has_no_controllerring_is_not_told_to_annotate_it(declared: bool, advised: bool) -> None:
+    states = ShardStates()
+    states.observe(lease("a", namespace="one"), 0.0)
+    states.observe(lease("b", namespace="two"), 0.0)
+    (found,) = shard_problems(list(states.shards("ring", 0.0)), 10, declared=declared)
+    assert "somebody has created Leases" in found
+    assert ("annotation" in found) is advised

@@ -314,6 +314,7 @@ async def test_what_belongs_to_an_object_is_where_it_is_and_what_follows_nothing
             place = "default" if name in ("far", "lost") else "team"
             where = await placement_of(client, ring, ConfigMap.KIND, name, place)
             assert (where.shard, where.reason) == (shard, reason)
+        assert f"{NOTED_OWNER} names Secret team/gone, which does not exist" in where.message
         found = {str(each.resource): each async for each in count(client, ring)}["configmaps"]
         assert (found.shards, found.unassigned.count, found.beyond) == ({"a": 1, "b": 2}, 0, 3)
         watcher = RingWatcher(client, ring)
@@ -497,7 +498,8 @@ async def test_it_is_a_trouble_if_nobody_coordinates(cluster: Written) -> None:
     found = (await cluster.status()).troubles
     (said,) = [each for each in found if "the ControllerRing does not say so" in each.problem]
     assert (said.command, said.fixes) == (
-        "kubectl annotate controllerring r alpha.sharding.timebertt.dev/delivery=Ranges",
+        f"kubectl annotate --overwrite controllerring r '{DELIVERY_ANNOTATION}=Ranges {BUCKETS}'"
+        f" {SHARD_NAMESPACES_ANNOTATION}=team",
         True,
     )
 

@@ -136,7 +136,8 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--webhook-url",
     metavar="URL",
-    help="Have the cluster call the webhooks at this URL, which leads here, until the command ends.",
+    help="Have the cluster call the webhooks at this URL, which leads here, until the command ends. Meanwhile their "
+    "failure policy is Ignore, so that nobody's request fails because this machine cannot be reached.",
 )
 @click.option(
     "--webhook-cert-dir",

@@ -40,7 +40,7 @@ from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import ObjectMeta, metadata_only
-from kubeshard.core.owners import controller_of, group_kind_of
+from kubeshard.core.owners import NOTED_OWNER, controller_of, group_kind_of
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.inspection.counts import held_by
 from kubeshard.inspection.errors import Unanswerable, needing
@@ -63,7 +63,7 @@ from kubeshard.sharding.names import (
     UNRELEASED_ANNOTATION,
 )
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision
-from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.ring_resources import RingEntry, noted_main
 from kubeshard.sharding.shard_states import MAX_DURATION
 
 CLUSTER, CLUSTERS = "cluster", "clusters"
@@ -427,7 +427,7 @@ def _why(
     if source == target:
         return _Why("Placed", f"{source} is the shard that the hash ring assigns it to")
     if not source:
-        remedy = blocked or "the sharder does that within seconds; if not, a condition of the ring says why"
+        remedy = blocked or "the sharder does that within seconds; if not, see the problems of the ring"
         return _Why("Unassigned", f"it has no shard, and {target} should get it", remedy, status)
     if source not in ring.available:
         gone = state_of(ring, source)
@@ -493,12 +493,22 @@ def _in_namespace(namespace: str) -> str:
 def _without_key(ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> _Why:
     reference, shard = controller_of(meta), meta.label(ring.view.shard_label)
     owners = " or ".join(sorted(str(owner) for owner in entry.owners))
-    label = f"; its label, {shard}, says nothing: any shard may write it" if shard else ""
+    label = f"; its label, {shard}, says nothing: any shard may write it" if shard and not ring.ranges else ""
+    if reference is None and (named := meta.annotation(NOTED_OWNER)):
+        gone = noted_main(ring.view.owner_kinds.get(entry.resource), meta) is not None
+        return _Why(
+            "NoController",
+            f"its annotation {NOTED_OWNER} names {named}, which "
+            f"{'does not exist' if gone else f'is none of the {owners} that the ring shards'}{label}",
+            "correct the annotation, or delete the object if nobody needs it",
+            _get(ring.kinds[entry.resource], meta),
+        )
     if reference is None:
         return _Why(
             "NoController",
             f"it is sharded with its controller, but has none ({owners}){label}",
-            "nothing, unless it should have an owner reference with controller: true",
+            "nothing, unless it should have an owner reference with controller: true, or where that is not legal the "
+            f"annotation {NOTED_OWNER}",
         )
     kind = group_kind_of(reference)
     if kind in ring.view.owner_kinds.get(entry.resource, {}):

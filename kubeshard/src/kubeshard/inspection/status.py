@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from shlex import quote
 from typing import Literal
 
 import msgspec
@@ -312,7 +313,7 @@ def troubles(
         *_specification(ring, counted, do),
         *_shard_troubles(ring, do),
         *_both_deliveries(ring, do),
-        *(_uncoordinated(ring) if ring.ranges and not sharder.inside else ()),
+        *(_uncoordinated(ring, ring.ranges, do) if ring.ranges and not sharder.inside else ()),
         *(_range_troubles(ring, ring.ranges, oldest_drain, do) if ring.ranges else ()),
         *(() if sharder.inside or ring.ranges or ring.resource.by_ranges else _webhook(ring, do)),
         *_objects(ring, counted, oldest_drain, do),
@@ -329,10 +330,16 @@ class _Commands:
         self.leases = f"kubectl get leases --all-namespaces -l {RING_LABEL}={ring.name}"
         who = sharder.leader if sharder.inside else "deployment/sharder"
         self.log = f"kubectl --namespace {namespace} logs {who}" if who else self.leases
+        declared = ring.cluster.is_declared(ring.name)
+        selector = "" if ring.ranges else ", or DeclaredRing(namespace_selector=)"
         self.edit = (
-            "# in the operator's program: change its watches with sharded=True, or DeclaredRing(namespace_selector=)"
-            if ring.cluster.is_declared(ring.name)
+            f"# in the operator's program: change its watches with sharded=True{selector}"
+            if declared
             else f"kubectl edit controllerring {ring.name}"
+        )
+        self.where_listed = "the operator's watches with sharded=True" if declared else "spec.resources"
+        self.why_not = (
+            "the leader's log says why" if sharder.inside else "a condition says why within a minute"
         )
         self.grant = (
             f"kubectl get controllerring {ring.name} -o yaml | kubeshard manifests ring - --sharder {namespace}:sharder"
@@ -431,7 +438,7 @@ def _is_wrong(condition: Condition) -> bool:
 def _specification(ring: SeenRing, counted: Sequence[Counts], do: _Commands) -> Iterator[Trouble]:
     edit = do.edit
     if not ring.resource.spec.resources and not (ring.ranges and ring.ranges.by_cluster):
-        yield Trouble("the ring lists no resources", "name them in its spec.resources", edit, "error")
+        yield Trouble("the ring lists no resources", f"name them in {do.where_listed}", edit, "error")
     for problem in ring.problems:
         yield Trouble(problem, _EDIT, edit, "error")
     for counts in counted:
@@ -454,7 +461,7 @@ def _shard_troubles(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
             leases,
             "error",
         )
-    for problem in shard_problems(shards, MAX_SHARDS):
+    for problem in shard_problems(shards, MAX_SHARDS, declared=ring.cluster.is_declared(ring.name)):
         yield Trouble(problem, _SHARDS, leases)
     for member in ring.members:
         if member.held and member.state is not ShardState.READY:
@@ -490,15 +497,23 @@ def _both_deliveries(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
     )
 
 
-def _uncoordinated(ring: SeenRing) -> Iterator[Trouble]:
-    if not ring.resource.by_ranges:
+def _uncoordinated(ring: SeenRing, ranges: SeenRanges, do: _Commands) -> Iterator[Trouble]:
+    if ranges.by_cluster:
+        yield Trouble(
+            "its shards share out clusters, which no sharder service does: nobody gives them anything",
+            'run some of them with mode="both"',
+            do.leases,
+            "error",
+        )
+    elif not ring.resource.by_ranges:
+        stated = quote(f"{DELIVERY_ANNOTATION}=Ranges {ranges.buckets}")
+        place = f"{SHARD_NAMESPACES_ANNOTATION}={ranges.place.namespace}"
         yield Trouble(
             "its shards are by ranges, but the ControllerRing does not say so: no sharder gives them anything",
-            f"have the sharder coordinate them, and name the namespace of the shards in {SHARD_NAMESPACES_ANNOTATION}; "
-            'or run some of them with mode="both"',
-            f"kubectl annotate controllerring {ring.name} {DELIVERY_ANNOTATION}=Ranges",
+            'have the sharder coordinate them, or run some of them with mode="both"',
+            f"kubectl annotate --overwrite controllerring {ring.name} {stated} {place}",
             "error",
-            fixes=bool(ring.resource.shard_namespaces),
+            fixes=True,
         )
 
 
@@ -587,7 +602,7 @@ def _objects(
             yield Trouble(
                 f"none of the {counts.resource} is sharded, because the ring does not list what controls them: "
                 f"{_some(counts.foreign)}",
-                "list what controls them as a main resource with these, or remove the resource from the ring",
+                f"list what controls them, too, in {do.where_listed}, or remove the resource there",
                 _why(counts.resource, counts.foreign),
             )
         if counts.held.count:
@@ -601,7 +616,7 @@ def _objects(
         if counts.unassigned.count and ring.available:
             yield Trouble(
                 f"{counts.resource} without a shard: {_some(counts.unassigned)}",
-                "the sharder assigns them within seconds; if they remain, a condition says why within a minute",
+                f"the sharder assigns them within seconds; if they remain, {do.why_not}",
                 log,
                 "error",
             )

@@ -245,8 +245,10 @@ def with_findings(conditions: tuple[Condition, ...], found: list[Condition]) -> 
     )
 
 
-def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
-    """Why some Leases of a ring are not members, or not separate members."""
+def shard_problems(shards: list[Shard], max_shards: int, *, declared: bool = False) -> list[str]:
+    """Why some Leases of a ring are not members, or not separate members. `declared`: it has no ControllerRing, which
+    would say where shards may be.
+    """
     problems = [
         f"shard {name!r} has Leases in several namespaces ({', '.join(key.namespace for key in keys)})"
         for name, keys in sorted(duplicates(shards).items())
@@ -267,9 +269,10 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
             " is worked on several times: stop all but one, or give each another ring, and other namespaces to work in"
         )
     elif len(namespaces) > 1:
+        stated = "" if declared else f"; say which in the ring's annotation {SHARD_NAMESPACES_ANNOTATION}"
         problems.append(
             f"the shards are in several namespaces ({', '.join(namespaces)}): if not all of these are meant, somebody"
-            f" has created Leases to get objects; say which in the ring's annotation {SHARD_NAMESPACES_ANNOTATION}"
+            f" has created Leases to get objects{stated}"
         )
     problems += [
         f"{shard.key} asks for {shard.excess:.0f} s without renewal; it is given {MAX_DURATION:.0f} s"
