@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kubeshard.core.errors import KubeshardError
+from kubeshard.core.errors import KubeshardError, ungrouped
 from kubeshard.inspection.errors import Unanswerable
 from kubeshard.runtime.logs import one_line
 
@@ -17,7 +17,7 @@ from kubeshard.runtime.logs import one_line
 def run_program(command: click.Command, name: str, **options: Any) -> None:
     """Runs the command, or of a group the one that the process's arguments name, and exits the process if it fails."""
     try:
-        command.main(prog_name=name, standalone_mode=False, **options)
+        _run(command, name, options)
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
@@ -40,3 +40,12 @@ def run_program(command: click.Command, name: str, **options: Any) -> None:
         click.echo(f"Error: cannot write: {error.strerror}", err=True)
         # Not sys.exit: on exit the interpreter would try to flush the rest again, and report that error as well.
         os._exit(1)
+
+
+def _run(command: click.Command, name: str, options: dict[str, Any]) -> None:
+    try:
+        command.main(prog_name=name, standalone_mode=False, **options)
+    except ExceptionGroup as group:
+        if isinstance(error := ungrouped(group), KubeshardError):
+            raise error from None
+        raise

@@ -152,3 +152,10 @@ class Unprepared(KubeshardError):
 
 class ConfigurationError(KubeshardError):
     """A user's mistake in a file, flag, environment variable or set-up. Commands end with exit code 2."""
+
+
+def ungrouped(error: BaseException) -> BaseException:
+    """The error itself, without the groups that task groups put around it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

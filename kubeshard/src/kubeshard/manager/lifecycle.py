@@ -52,7 +52,7 @@ from kubeshard.client.kubeconfig import load_config
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
 from kubeshard.core.clusters import HOME_CLUSTER
-from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.errors import ConfigurationError, ungrouped
 from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.controllers import Controllers
@@ -165,8 +165,8 @@ class Process:
         finally:
             reporting.cancel()
         failure = None if task.cancelled() else task.exception()
-        if failure or self.stopping.error:
-            raise _single(failure or self.stopping.error)
+        if error := failure or self.stopping.error:
+            raise ungrouped(error)
 
     def elect(self, wanted: bool) -> None:
         """Whether to compete for the declared Lease, before `run`. Raises ConfigurationError if none is declared."""
@@ -341,11 +341,3 @@ async def _end_of(task: asyncio.Task[None]) -> None:
         await asyncio.wait([task])
         if not task.cancelled() and (error := task.exception()):
             _log.error("Failed while stopping", error=error)
-
-
-def _single(error: BaseException | None) -> BaseException:
-    """The error itself, without the groups that task groups put around it."""
-    assert error is not None
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
