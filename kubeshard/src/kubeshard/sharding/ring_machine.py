@@ -25,7 +25,7 @@ decided which objects are looked at, and when:
 Whoever drives a machine knows no rule: it sleeps until `wake_at`, does what is due, one step after the other, and tells
 what became of it. It is woken by `notify` and `attend`, which its subclass of ResourceMachine overrides.
 
-There are two rules for the order of scans (`_before`). A normal scan of a controlled resource follows one of the
+There are two rules for the order of scans (`_follows`). A normal scan of a controlled resource follows one of the
 resources that control it: what it finds being drained, or not readable, needs no read for each object that it controls
 (`waiting.PendingDrains`). It waits for that scan to end, not to succeed. An urgent scan of a main resource follows
 those of the resources that it controls, for `CONTROLLED_FIRST` seconds at most: nobody works on the objects of a dead
@@ -139,6 +139,7 @@ class RingMachine(Generic[S]):
         self.resources: dict[GroupResource, S] = {}
         self.available_until = -math.inf
         """When the ring loses a shard without an event."""
+        self.scans_ended = 0
         self.webhook: WebhookSeries[Job] | None = WebhookSeries() if probes else None
         self._failures = Notices(ring.clock, every=LOGGED_EVERY)
         ring.led_by(self)
@@ -316,9 +317,10 @@ class ResourceMachine:
         """The priorities whose scan was `due`, and has not ended."""
         self.began: dict[ScanPriority, float] = {}
         """When the scan of each priority began that is under way."""
-        self._ahead: dict[ScanPriority, tuple[Iterator[float], float]] = {}
-        """What a scan waits for that is to be done (`_before`), and until when at most."""
         self._ended = dict.fromkeys(ScanPriority, 0)
+        """By `RingMachine.scans_ended`, when the last scan of each priority ended."""
+        self._held: dict[ScanPriority, tuple[int, float]] = {}
+        """Scans that wait for others: since when, by `scans_ended` and by the clock."""
         of.resources[entry.resource] = self
 
     def __str__(self) -> str:
@@ -627,22 +629,22 @@ class ResourceMachine:
     # Scans
 
     def _may_scan(self, priority: ScanPriority, now: float) -> bool:
-        """Whether a scan is to be done, and those that it waits for have ended."""
-        known = self._ahead.pop(priority, None)
+        """Whether a scan is to be done, and those that it follows have ended."""
         if priority in self.scanning or self.schedule.due(priority, now) is None:
+            self._held.pop(priority, None)
             return False
-        ahead = self._before(priority) if known is None else known[0]
-        for until in ahead:
-            self._ahead[priority] = ahead, until
+        since, began = self._held.setdefault(priority, (self.of.scans_ended, now))
+        if self._follows(priority, since, now - began):
             return False
+        del self._held[priority]
         return True
 
     def _scan_at(self, priority: ScanPriority) -> float:
         """When one may be due of which is not known yet that it is."""
         if priority in self.scanning:
             return math.inf
-        if priority in self._ahead:
-            return self._ahead[priority][1]
+        if priority in self._held:
+            return math.inf if priority is ScanPriority.NORMAL else self._held[priority][1] + CONTROLLED_FIRST
         now = self.ring.clock.monotonic()
         return now + self.schedule.wait(priority, now)
 
@@ -670,7 +672,8 @@ class ResourceMachine:
         """The scan of this priority has ended; `work` is what `begin` has returned."""
         self.scanning.discard(priority)
         if (began := self.began.pop(priority, None)) is not None:
-            self._ended[priority] += 1
+            self.of.scans_ended += 1
+            self._ended[priority] = self.of.scans_ended
             if work is not None:
                 self.schedule.done(priority, work, result, began, self.ring.clock.monotonic())
         self.of.notify()
@@ -679,29 +682,22 @@ class ResourceMachine:
         """Whether a scan of the priority is running, or about to start."""
         return self.open and (priority in self.began or self.schedule.due(priority, now) is not None)
 
-    def _before(self, priority: ScanPriority) -> Iterator[float]:
-        """Yields as long as a scan that is due has to wait for others: until when, if nothing changes."""
-        now, clock = self.ring.clock.monotonic(), self.ring.clock
-        if priority is ScanPriority.NORMAL:
-            yield from self._end_of_scan(ScanPriority.URGENT)
-            for owner in self.owners:
-                if not owner.schedule.failing(ScanPriority.NORMAL):
-                    now = clock.monotonic()
-                    if not owner.due_soon(ScanPriority.NORMAL, now):
-                        owner.request(ScanScope.CONTROLLED, now)
-                    yield from owner._end_of_scan(ScanPriority.NORMAL)
-        elif self.entry.main:
-            for controlled in self.controlled:
-                yield from controlled._end_of_scan(ScanPriority.URGENT, now + CONTROLLED_FIRST)
+    def _follows(self, priority: ScanPriority, since: int, held: float) -> bool:
+        """Whether a scan that is due, and `held` since then, has to wait for another one to end."""
+        now = self.ring.clock.monotonic()
+        if priority is ScanPriority.URGENT:
+            waits = self.entry.main and held < CONTROLLED_FIRST
+            return waits and any(each._comes(priority, since, now) for each in self.controlled)
+        for owner in self.owners:
+            if not owner.schedule.failing(priority) and owner._ended[priority] <= since:
+                if not owner.due_soon(priority, now):
+                    owner.request(ScanScope.CONTROLLED, now)
+                return True
+        return self._comes(ScanPriority.URGENT, since, now)
 
-    def _end_of_scan(self, priority: ScanPriority, until: float = math.inf) -> Iterator[float]:
-        """Until a scan has ended that is running or about to start, if any."""
-        ended = self._ended[priority]
-        while self._ended[priority] == ended:
-            now = self.ring.clock.monotonic()
-            if now >= until or not self.due_soon(priority, now):
-                break
-            yield until
+    def _comes(self, priority: ScanPriority, since: int, now: float) -> bool:
+        """Whether a scan is running or about to start, and none has ended since then."""
+        return self._ended[priority] <= since and self.due_soon(priority, now)
 
     @property
     def draining_owners(self) -> Container[str]:
