@@ -22,8 +22,9 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.lease_controller import LABEL_PATIENCE, ShardLeases
 from kubeshard.sharder.lease_observer import PROBE_INTERVAL, DeadShardProofs, LeaseObserver
 from kubeshard.sharder.rings import Topic
-from kubeshard.sharding.lease_machine import HELD_BACK, RELABEL, RELABEL_CHANGED, LeasesOfRing
+from kubeshard.sharding.lease_machine import HELD_BACK, RELABEL, RELABEL_CHANGED
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
+from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.sharding.take_overs import BreakerState, CircuitBreaker
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
@@ -611,7 +612,7 @@ async def test_others_have_their_turn_while_it_is_looked_whether_the_shards_of_m
         machine._breakers[small.ring].state = BreakerState.WAITING
         machine._judged_again[small.ring] = HELD_BACK
 
-    def judge(ring: LeasesOfRing) -> CircuitBreaker:
+    def judge(ring: Ring) -> CircuitBreaker:
         turns.append(others)
         del machine._judged_again[ring]
         return machine._breakers[ring]

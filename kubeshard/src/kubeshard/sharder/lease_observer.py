@@ -79,9 +79,9 @@ from kubeshard.sharding.proofs import (
     Proof,
     Proofs,
     ReadLeases,
-    RingOfShards,
     Tell,
 )
+from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import MAX_SHARDS, Shard, ShardChange, ShardStates
 
 _LABELS = (RING_LABEL, STATE_LABEL)
@@ -422,7 +422,7 @@ class DeadShardProofs:
         self._proofs = Proofs(observer.states, clock)
         self._reading: dict[Proof, asyncio.Task[None]] = {}
 
-    async def proven(self, ring: RingOfShards, shard: str, since: float) -> Proof | None:
+    async def proven(self, ring: Ring, shard: str, since: float) -> Proof | None:
         """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
         The proof says later whether it still `stands`. Raises ApiError if the read fails: it does not
         wait or retry, so the caller has to back off from a server that throttles.

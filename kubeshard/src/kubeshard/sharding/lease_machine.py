@@ -50,11 +50,11 @@ is labelled, does not matter here. No event loop is needed, and no time passes b
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heapify, heappop, heappush
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -75,8 +75,8 @@ from kubeshard.sharding.names import (
     SHARDER_IDENTITY,
     STATE_LABEL,
 )
+from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import (
-    Confirmations,
     Confirmed,
     Shard,
     ShardChange,
@@ -85,7 +85,7 @@ from kubeshard.sharding.shard_states import (
     confirmation,
     is_confirmed,
 )
-from kubeshard.sharding.take_overs import CircuitBreaker, Evictions
+from kubeshard.sharding.take_overs import CircuitBreaker
 from kubeshard.sharding.waiting import Refusals
 
 _MAX_INT32 = 2**31 - 1
@@ -115,45 +115,6 @@ SHORTEST_WAIT = 0.01
 """A shorter one may not advance the clock at all."""
 AT_ONCE = 100
 """Leases that are due in one turn."""
-
-
-class LeaseReport(Protocol):
-    """What people are told about the Leases of a ring."""
-
-    failing_together: str
-
-    def lease(self, lease: str, refused: str = "") -> None: ...
-
-
-class LeaseCounts(Protocol):
-    def add(self, name: str, /) -> None: ...
-
-    def set(self, name: str, value: float, /) -> None: ...
-
-
-class LeasesOfRing(Protocol):
-    """A ring as far as its Leases are concerned: the `Ring`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def ended(self) -> bool: ...
-    @property
-    def available(self) -> tuple[str, ...]: ...
-    @property
-    def evictions(self) -> Evictions: ...
-    @property
-    def confirmations(self) -> Confirmations | None: ...
-    @property
-    def report(self) -> LeaseReport: ...
-    @property
-    def metrics(self) -> LeaseCounts: ...
-
-
-class RingsOfLeases(Protocol):
-    """The existing ones by name: the `Rings`."""
-
-    def get(self, name: str, /) -> LeasesOfRing | None: ...
 
 
 class Why(Enum):
@@ -244,17 +205,17 @@ Steps = Generator[Command, Any, None]
 
 
 class LeaseMachine:
-    """See the module. `states`: what is seen of the Leases. Not thread-safe."""
+    """See the module. `states`: what is seen of the Leases. `ring`: the one of this name. Not thread-safe."""
 
     def __init__(
         self,
         states: ShardStates,
-        rings: RingsOfLeases,
+        ring: Callable[[str], Ring | None],
         clock: Clock,
         mass_failure_grace: float = 0.0,
     ) -> None:
         self.states = states
-        self.rings = rings
+        self._ring = ring
         self._clock = clock
         self._grace = mass_failure_grace
         self._looks: dict[Key, float] = {}
@@ -265,12 +226,12 @@ class LeaseMachine:
         """When it is looked for silent shards."""
         self._polling = False
         """Whether there were some when it was looked last."""
-        self._breakers = WeakKeyDictionary[LeasesOfRing, CircuitBreaker]()
-        self._judged_again = dict[LeasesOfRing, float]()
+        self._breakers = WeakKeyDictionary[Ring, CircuitBreaker]()
+        self._judged_again = dict[Ring, float]()
         """When it is looked again whether many shards of a ring fail, ascending: there may be no Lease left to tend."""
         self._reported: dict[Key, tuple[float, float]] = {}
         """Shards that have ended according to the kubelet: when it said so first and last."""
-        self._next_report = WeakKeyDictionary[LeasesOfRing, float]()
+        self._next_report = WeakKeyDictionary[Ring, float]()
         """From when the next shard of a ring may be taken over for that."""
         self._unlabelled: dict[Key, tuple[ShardState, float]] = {}
         """Leases whose label could not be written: the state that was told, and the seconds until the next try."""
@@ -279,7 +240,7 @@ class LeaseMachine:
         self._repairs = Repairs(clock)
         """Of these labels."""
         self._refusals = Refusals()
-        self._told: dict[Key, LeasesOfRing] = {}
+        self._told: dict[Key, Ring] = {}
         """The rings whose reports have them."""
 
     # When
@@ -365,7 +326,7 @@ class LeaseMachine:
         are no part of that.
         """
         shard = self._shard(key)
-        ring = None if shard is None else self.rings.get(shard.ring)
+        ring = None if shard is None else self._ring(shard.ring)
         if shard is None or shard.deleted or ring is None:
             self._unlabelled.pop(key, None)
             self._labels.pop(key, None)
@@ -435,7 +396,7 @@ class LeaseMachine:
         except (ApiError, TimeoutError) as error:
             changed = isinstance(error, Conflict)
             self._unlabelled[key] = shard.state, RELABEL_CHANGED if changed else RELABEL
-            if not changed and (ring := self.rings.get(shard.ring)) is not None:
+            if not changed and (ring := self._ring(shard.ring)) is not None:
                 self._rejected(ring, shard, error)
         else:
             self._unlabelled.pop(key, None)
@@ -457,7 +418,7 @@ class LeaseMachine:
         if first < now - silence:  # it was about a process before the last renewal
             first = now
         self._reported[shard.key] = first, now
-        ring = self.rings.get(shard.ring)
+        ring = self._ring(shard.ring)
         if ring is None or now - first < CONFIRMED or now < self._next_report.get(ring, now):
             return False
         self._next_report[ring] = now + SPACED
@@ -473,18 +434,18 @@ class LeaseMachine:
 
     def _returned(self, shard: Shard) -> None:
         """With this shard, it may no longer be true that many fail."""
-        ring = self.rings.get(shard.ring)
+        ring = self._ring(shard.ring)
         if ring is not None and self._is_open(ring):
             self._judge(ring)
 
-    def _is_open(self, ring: LeasesOfRing) -> bool:
+    def _is_open(self, ring: Ring) -> bool:
         return ring in self._breakers and self._breakers[ring].is_open
 
     def _held_back(self, shard: Shard) -> Generator[Command, Any, bool]:
         """Whether the Lease must not be taken over yet, because nothing was heard, or it is one of many. All are read
         again first: the view that makes them look dead may be this process's own problem.
         """
-        ring = self.rings.get(shard.ring)
+        ring = self._ring(shard.ring)
         if ring is None:
             return True  # it was deleted a moment ago
         if not self.states.sees(self._clock.monotonic()):
@@ -496,7 +457,7 @@ class LeaseMachine:
             breaker = self._judge(ring)
         return not breaker.may_take(shard, self._clock.monotonic())
 
-    def _judge(self, ring: LeasesOfRing) -> CircuitBreaker:
+    def _judge(self, ring: Ring) -> CircuitBreaker:
         breaker = self._breakers.setdefault(ring, CircuitBreaker(self._grace))
         self._judged_again.pop(ring, None)
         if ring.ended:
@@ -536,7 +497,7 @@ class LeaseMachine:
         else:
             return current.times.to_expired
         yield Take(current, self._taken(current, whole, why), why)
-        if (ring := self.rings.get(shard.ring)) is not None:
+        if (ring := self._ring(shard.ring)) is not None:
             self._judge(ring).taken(current, self._clock.monotonic())
             ring.metrics.add("takeovers")
         return duration
@@ -545,7 +506,7 @@ class LeaseMachine:
         """Takes the Lease of a shard that does not release what it has, if it has to be evicted. Returns the seconds
         until it counts as dead; 0 if it was not evicted.
         """
-        ring = self.rings.get(shard.ring)
+        ring = self._ring(shard.ring)
         if ring is None or not self._is_overdue(ring, shard):
             return 0.0
         whole = yield Read(shard.key)
@@ -558,7 +519,7 @@ class LeaseMachine:
         ring.metrics.add("evictions")
         return 2 * shard.times.duration
 
-    def _is_overdue(self, ring: LeasesOfRing, shard: Shard) -> bool:
+    def _is_overdue(self, ring: Ring, shard: Shard) -> bool:
         if ring.evictions.timeout == math.inf:
             return False
         available = set(ring.available)
@@ -582,7 +543,7 @@ class LeaseMachine:
         )
         number = str(spec.lease_transitions)
         annotations = dict(metadata.annotations or {})
-        ring = self.rings.get(shard.ring)
+        ring = self._ring(shard.ring)
         match why:
             case Why.EVICTED:
                 annotations[EVICTED_ANNOTATION] = number
@@ -600,7 +561,7 @@ class LeaseMachine:
         """Confirms that a shard has ended whose Lease was taken, if its ring wants that and it can be said. Returns the
         seconds until the next look; 0 if there is nothing to wait for.
         """
-        ring = self.rings.get(shard.ring)
+        ring = self._ring(shard.ring)
         if ring is None or ring.confirmations is None:
             return 0.0
         if is_confirmed(shard.lease):
@@ -642,7 +603,7 @@ class LeaseMachine:
 
     # Refusals
 
-    def _rejected(self, ring: LeasesOfRing, shard: Shard, error: Exception) -> None:
+    def _rejected(self, ring: Ring, shard: Shard, error: Exception) -> None:
         """The API server refused a request for a Lease: people are told if that lasts."""
         if self._refusals.refused(shard.lease.metadata, error, self._clock.monotonic()):
             ring.report.lease(str(shard.key), self._refusals.why(shard.key))

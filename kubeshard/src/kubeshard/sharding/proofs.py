@@ -24,11 +24,12 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from kubeshard.core.builtin import Lease
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.notices import Notices
+from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.shard_states import ShardStates
 
 SHARED_FOR = 2.0
@@ -41,15 +42,6 @@ ABSENT_FOR = 4.0
 """Seconds between the two reads of an unknown Lease: longer than a shard needs to notice at its next renewal that
 its Lease was deleted, and to re-create it.
 """
-
-
-class RingOfShards(Protocol):
-    """A ring as far as the deaths of its shards are concerned: the `Ring`."""
-
-    @property
-    def name(self) -> str: ...
-
-    def has_ended(self, shard: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +87,7 @@ class Proofs:
         self.clock = clock
         self._rings = defaultdict[str, _Known](_Known)
 
-    def asked(self, ring: RingOfShards, shard: str, since: float) -> Proof:
+    def asked(self, ring: Ring, shard: str, since: float) -> Proof:
         """Whether objects read before `since` (monotonic) may be taken from the shard: says the proof, once its steps
         are carried out. It may be one that others have asked for.
         """
@@ -114,9 +106,7 @@ class Proofs:
 class Proof:
     """One read of a shard's Leases, or two. `before`: the one that has to end first."""
 
-    def __init__(
-        self, of: Proofs, known: _Known, ring: RingOfShards, shard: str, before: Proof | None
-    ) -> None:
+    def __init__(self, of: Proofs, known: _Known, ring: Ring, shard: str, before: Proof | None) -> None:
         self.ring = ring
         self.shard = shard
         self.before = before
