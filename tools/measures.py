@@ -42,7 +42,15 @@ from kubeshard.sharder import (
     unassigned,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import coordinator, object_job, planner, shard_states, take_overs, waiting
+from kubeshard.sharding import (
+    coordinator,
+    object_job,
+    planner,
+    ring_machine,
+    shard_states,
+    take_overs,
+    waiting,
+)
 from kubeshard.sharding.assignment import Assignment
 from kubeshard.sharding.object_job import Job
 from kubeshard.sharding.planner import RingView
@@ -394,7 +402,7 @@ MEASURES = (
         "an object that lost its shard gets another one after a pause, in which its shard can take it back",
         "hasty",
         ("put_without_labels", "scale"),
-        ((waiting.Delays, "waits", lambda *_: False),),
+        ((ring_machine, "may_be_wanted", lambda *_: False),),
         sharder="in-manager",
     ),
     Measure(

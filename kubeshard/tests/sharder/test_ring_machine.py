@@ -108,8 +108,8 @@ class Story:
         )
 
     def seen(self, name: str, **labels: str) -> Job | None:
-        """A list of unassigned Secrets shows one."""
-        return self.secrets.seen(SECRET, self.secret(name, **labels), changed=False)
+        """What is to be done about a Secret that is not on an available shard."""
+        return self.secrets._unassigned(SECRET, self.secret(name, **labels))
 
     def job(self, meta: ObjectMeta) -> Job:
         """What a ring decides about a Secret, whatever that is."""
@@ -119,7 +119,7 @@ class Story:
 
     def released(self, name: str) -> None:
         """The watch shows that a Secret has lost its shard."""
-        assert self.secrets.seen(SECRET, self.secret(name), changed=True) is None
+        self.secrets.seen(SECRET, self.secret(name), changed=True)
 
     def listed(self, *objects: ObjectMeta, scope: ScanScope = ScanScope.ALL) -> list[Job]:
         """A scan shows these Secrets."""
@@ -232,7 +232,7 @@ def test_an_object_that_its_shard_has_taken_back_is_not_given_away() -> None:
     job = story.seen("x")
     assert job is not None
     story.released("x")
-    assert story.seen("x", shard="a") is None
+    story.secrets.seen(SECRET, story.secret("x", shard="a"), changed=True)
     story.passes(ASSIGNMENT_DELAY)
     assert story.secrets.due() == []
 
@@ -241,8 +241,8 @@ def test_with_one_shard_nothing_waits_because_nobody_else_can_want_it() -> None:
     story = Story("a")
     job = story.seen("x")
     assert job is not None
-    assert story.secrets.seen(SECRET, job.meta, changed=True) == job
-    assert story.secrets.wake_at == math.inf
+    story.released("x")
+    assert story.secrets.due() == [(Do.ASSIGN, job)]
 
 
 def test_what_is_refused_is_tried_again_and_told_if_it_lasts_and_rights_are_asked_for() -> None:
@@ -330,7 +330,7 @@ def test_an_object_whose_shard_may_live_stays_and_is_looked_at_again_after_five_
     story.scanned(story.secrets, ScanPriority.NORMAL)
     job = story.seen("x", shard="silent")
     assert job is not None
-    (question,), result = story.does(story.secrets.assign(job), None)
+    (question,), result = story.does(story.secrets.steps(Do.ASSIGN, job), None)
     assert (type(question), result) == (ProveDead, MoveResult.WAITING)
     story.passes(LOOKED_AT_AGAIN)
     assert story.scanned(story.secrets, ScanPriority.URGENT).scope is ScanScope.MISPLACED
@@ -461,7 +461,7 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(steps: list[tuple[int,
         if what == "released":
             story.released(f"x{number}")
         elif what == "taken back":
-            story.secrets.delays.forget(key)
+            story.secrets.found.forget(key)
         elif what == "refused":
             story.secrets.failed(job, Unavailable("a brownout"))
         elif what == "due":
@@ -469,7 +469,7 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(steps: list[tuple[int,
         elif key in under_way:
             do, done = under_way.pop(key)
             if do is not Do.TRY_AGAIN:
-                pass
+                story.secrets.found.ended(key)
             elif what == "failed":
                 story.secrets.failed(done, Unavailable("a brownout"))
                 story.secrets.tried(done, MoveResult.FAILED)
@@ -484,7 +484,9 @@ def test_whatever_happens_nothing_that_waits_is_forgotten(steps: list[tuple[int,
         for do, done in story.secrets.due():
             if isinstance(done, Job) and do is Do.TRY_AGAIN:
                 story.secrets.tried(done, MoveResult.MOVED)
-    assert (len(story.secrets.delays), len(story.secrets.retries)) == (0, 0)
+            elif isinstance(done, Job):
+                story.secrets.found.ended(done.key)
+    assert (len(story.secrets.found), len(story.secrets.retries)) == (0, 0)
 
 
 OUTCOMES = ("written", "conflict", "overtaken", "throttled", "credentials", "no", "gone", "crash", "given up")
@@ -708,20 +710,17 @@ ROWS = [
 ]
 
 
-def test_an_object_whose_assignment_never_began_is_scanned_again_after_a_crash() -> None:
+def test_an_object_whose_assignment_never_began_is_assigned_after_a_crash() -> None:
     story = Story("a", "b")
-    story.scanned(story.secrets, ScanPriority.NORMAL)
     job = story.seen("x")
     assert job is not None
     story.released("x")
     story.passes(ASSIGNMENT_DELAY)
     assert story.secrets.due() == [(Do.ASSIGN, job)]
-    assert story.secrets.handled.since(job.key, story.now)
     story.secrets.resume()
+    assert story.secrets.due()[0] == (Do.ASSIGN, job)
+    story.does(story.secrets.steps(Do.ASSIGN, job), NotFound("gone"))
     assert not story.secrets.handled.since(job.key, story.now)
-    work = story.secrets.schedule.due(ScanPriority.URGENT, story.now)
-    assert work is not None
-    assert work.scope is ScanScope.MISPLACED
 
 
 def test_a_dry_run_that_nobody_answers_is_done_again_after_a_crash() -> None:

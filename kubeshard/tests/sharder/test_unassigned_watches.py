@@ -22,6 +22,7 @@ from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
 from kubeshard.sharder.tasks import DrivenResource, carried_out
 from kubeshard.sharder.unassigned import APART, MACHINES_A_TURN, UnassignedWatches
+from kubeshard.sharding import ring_machine as ring_machine_room
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.object_job import Job, MoveResult, Step
@@ -31,19 +32,9 @@ from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import virtual_world
 
 
-def unassigned_watches(
-    client: Any, kinds: Any, mover: Any, permissions: Any, rings: Rings, *, concurrent_moves: int
-) -> UnassignedWatches:
-    return UnassignedWatches(
-        client,
-        kinds,
-        mover,
-        NamespaceScans(client, kinds, mover, concurrent_moves=concurrent_moves),
-        permissions,
-        rings,
-        concurrent_moves=concurrent_moves,
-        clock=VirtualClock(),
-    )
+def unassigned_watches(client: Any, kinds: Any, permissions: Any, rings: Rings) -> UnassignedWatches:
+    namespaces = NamespaceScans(client, kinds)
+    return UnassignedWatches(client, kinds, namespaces, permissions, rings, clock=VirtualClock())
 
 
 class Nothing:
@@ -106,7 +97,7 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_scan(
     small = SmallRing("a", clock=VirtualClock())
     sync = small.sync("secrets")
     sync.began[ScanPriority.NORMAL] = 0.0  # the scan of the start is past what the watch may miss
-    watches = unassigned_watches(client, kinds, None, permissions, small.rings, concurrent_moves=10)
+    watches = unassigned_watches(client, kinds, permissions, small.rings)
     missed: list[ScanScope] = []
     sync.request = lambda scope, now: missed.append(scope)  # type: ignore[method-assign]
     running = asyncio.create_task(watches.keep_watching(sync))
@@ -132,15 +123,16 @@ async def test_an_object_is_left_to_a_scan_which_reads_the_leases_if_they_may_ha
     sync.began[ScanPriority.NORMAL] = 0.0  # no scan of all is due
     sync.request = lambda scope, now: scans.append(scope)  # type: ignore[method-assign]
     meta = ObjectMeta(name="token", namespace="default", uid="uid", resource_version="1")
-    job = sync.seen(Kind("", "v1", "Secret", "secrets"), meta, changed=True)
-    assert job is not None
+    sync.seen(Kind("", "v1", "Secret", "secrets"), meta, changed=True)
+    (what, job), *_ = sync.due()
+    assert isinstance(job, Job)
     steps = list[Step]()
 
     async def do(step: Step) -> ObjectMeta:
         steps.append(step)
         return ObjectMeta(labels={small.view.shard_label: "a"})
 
-    assert await carried_out(sync.assign(job), do) is (MoveResult.MOVED if fresh else MoveResult.WAITING)
+    assert await carried_out(sync.steps(what, job), do) is (MoveResult.MOVED if fresh else MoveResult.WAITING)
     assert len(steps) == fresh
     assert scans == ([] if fresh else [ScanScope.MISPLACED])
 
@@ -190,11 +182,18 @@ class Many:
         )
         client.with_retry = lambda _: client
         kinds: Any = SimpleNamespace(kind=kind)
-        mover: Any = SimpleNamespace(do=self._do)
         permissions: Any = SimpleNamespace(granted=lambda *_: None)
-        self.watches = unassigned_watches(
-            client, kinds, mover, permissions, self.small.rings, concurrent_moves=5
-        )
+        self.watches = unassigned_watches(client, kinds, permissions, self.small.rings)
+
+    async def watched(self, sync: DrivenResource) -> None:
+        """Its watch, and whoever does what that finds."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.watches.keep_watching(sync))
+            while True:
+                for what, job in sync.due():
+                    if isinstance(job, Job):
+                        group.create_task(carried_out(sync.steps(what, job), self._do))
+                await sync.attended()
 
     @asynccontextmanager
     async def _watch(
@@ -235,7 +234,7 @@ SECRETS = GroupResource("", "secrets")
 async def test_up_to_a_few_rings_each_watch_only_what_is_unassigned() -> None:
     many = Many(APART)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
+        tasks = [group.create_task(many.watched(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         assert many.selectors == [f"{shard_label(ring.name)}!=a" for ring in many.small.rings]
         for task in tasks:
@@ -248,7 +247,7 @@ async def test_the_watch_of_a_ring_follows_its_shards_as_far_as_a_selector_can_n
     (sync,) = many.syncs
     label = shard_label(sync.ring.name)
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(many.watches.keep_watching(sync))
+        task = group.create_task(many.watched(sync))
         many_names = tuple(f"operator-{number}" for number in range(1000))
         for shards, selector in (
             (("a", "b"), f"{label} notin (a,b)"),
@@ -279,7 +278,7 @@ async def test_the_watch_of_a_ring_follows_its_shards_as_far_as_a_selector_can_n
 async def test_a_thousand_rings_have_one_watch_on_a_resource_and_each_gets_its_objects() -> None:
     many = Many(1000)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
+        tasks = [group.create_task(many.watched(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         assert many.selectors == [""]
         many.appears("ring-7", "x")
@@ -303,7 +302,7 @@ async def test_a_shared_watch_that_begins_again_reads_what_it_missed_once_for_al
     for sync in many.syncs:
         sync.request = lambda scope, now, sync=sync: asked.append(sync)  # type: ignore[method-assign, misc]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
+        tasks = [group.create_task(many.watched(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         assert many.lists == [""]
         assert asked == []
@@ -315,20 +314,39 @@ async def test_a_shared_watch_that_begins_again_reads_what_it_missed_once_for_al
 async def test_moves_of_one_ring_that_hang_do_not_delay_the_shared_watch_of_others() -> None:
     many = Many(50)
     many.hang = {"ring-7"}
-    asked: list[tuple[str, ScanScope]] = []
-    many.syncs[7].request = lambda scope, now: asked.append(("ring-7", scope))  # type: ignore[method-assign]
-    many.syncs[8].request = lambda scope, now: asked.append(("ring-8", scope))  # type: ignore[method-assign]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
+        tasks = [group.create_task(many.watched(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
-        for number in range(20):
+        for number in range(200):
             many.appears("ring-7", f"x-{number}")
         many.appears("ring-8", "y")
         await asyncio.sleep(0.1)
-        assert ("ring-8", "y") in many.moved or ("ring-8", ScanScope.MISPLACED) in asked
-        assert ("ring-7", ScanScope.MISPLACED) in asked, "its own scans go on"
+        assert many.moved == [("ring-8", "y")]
         for task in tasks:
             task.cancel()
+
+
+@virtual_time
+async def test_where_too_many_objects_wait_for_a_shard_a_scan_gives_them_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ring_machine_room, "MANY", 3)
+    many = Many(1)
+    (sync,), many.hang = many.syncs, {"ring-0"}
+    asked: list[ScanScope] = []
+    sync.request = lambda scope, now: asked.append(scope)  # type: ignore[method-assign]
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(many.watched(sync))
+        await asyncio.sleep(1.0)
+        asked.clear()
+        for number in range(3):
+            many.appears("ring-0", f"x-{number}")
+        await asyncio.sleep(0.1)
+        assert asked == []
+        many.appears("ring-0", "y")
+        await asyncio.sleep(0.1)
+        assert asked == [ScanScope.MISPLACED]
+        task.cancel()
 
 
 @virtual_time
@@ -337,14 +355,14 @@ async def test_a_ring_on_which_decisions_crash_costs_the_other_rings_of_a_shared
 ) -> None:
     many, decide = Many(50), DrivenResource.seen
 
-    def crashes(sync: DrivenResource, kind: Kind, meta: ObjectMeta, *, changed: bool) -> Job | None:
+    def crashes(sync: DrivenResource, kind: Kind, meta: ObjectMeta, *, changed: bool) -> None:
         if sync is many.syncs[7]:
             raise ZeroDivisionError
-        return decide(sync, kind, meta, changed=changed)
+        decide(sync, kind, meta, changed=changed)
 
     monkeypatch.setattr(DrivenResource, "seen", crashes)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
+        tasks = [group.create_task(many.watched(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         many.appears("ring-7", "x")
         many.appears("ring-8", "y")
@@ -376,7 +394,7 @@ async def test_an_object_that_concerns_a_thousand_rings_leaves_the_loop_to_other
 
     monkeypatch.setattr(DrivenResource, "seen", note)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
+        tasks = [group.create_task(many.watched(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         other = asyncio.create_task(others())
         many.appears("ring-0", "x")
@@ -397,7 +415,7 @@ async def test_what_is_known_of_the_rings_of_a_namespace_outlasts_a_status_and_o
         return selects(view, namespace)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
+        tasks = [group.create_task(many.watched(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(RingView, "selects", note)

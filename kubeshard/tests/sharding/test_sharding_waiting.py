@@ -13,21 +13,19 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.sharding import waiting
 from kubeshard.sharding.scans import ScanScope
 from kubeshard.sharding.waiting import (
-    ASSIGNMENT_DELAY,
     AT_ONCE,
     LATER,
     LONGEST_RETRY_AFTER,
     MORE_AFTER,
     SOON,
     TOGETHER,
-    Delays,
+    Jobs,
     Retries,
     WebhookSeries,
+    may_be_wanted,
 )
 from kubeshard.workqueue.limits import ItemExponential, MaxOf, OverallRate
 from kubeshard_lab.virtual_world import SeededRng
-
-OLD = ObjectMeta(name="x", namespace="default", creation_timestamp="2020-01-01T00:00:00Z")
 
 
 def key(number: int) -> Key:
@@ -48,7 +46,7 @@ def test_what_is_refused_again_and_again_is_due_after_1_2_4_8_and_then_every_10_
         assert tried.take(now - 0.01) == []
         assert tried.take(now) == [1]
         tried.failed(key(1), 1, now)
-        tried.ended(key(1), now, done=False)
+        tried.tried(key(1), now, done=False)
     assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
@@ -66,7 +64,7 @@ def test_what_is_done_is_forgotten_and_begins_anew() -> None:
     tried.failed(key(1), 1, 0.0)
     tried.failed(key(1), 1, 0.0)
     assert tried.take(5.0) == [1]
-    tried.ended(key(1), 5.0, done=True)
+    tried.tried(key(1), 5.0, done=True)
     assert (len(tried), tried.wake_at) == (0, math.inf)
     tried.failed(key(1), 1, 6.0)
     assert tried.wake_at == 7.0
@@ -78,14 +76,14 @@ def test_a_few_are_tried_at_a_time_and_a_crash_of_whoever_tries_them_loses_none(
         tried.failed(key(number), number, 0.0)
     first = tried.take(1.0)
     assert (len(first), tried.wake_at) == (AT_ONCE, math.inf)
-    tried.ended(key(first[0]), 1.0, done=True)
+    tried.tried(key(first[0]), 1.0, done=True)
     assert len(tried.take(1.0)) == 1
     tried.resume(1.0)
     left = list[int]()
     for now in (3.0, 3.0):
         left += (taken := tried.take(now))
         for number in taken:
-            tried.ended(key(number), now, done=True)
+            tried.tried(key(number), now, done=True)
     assert sorted([first[0], *left]) == list(range(2 * AT_ONCE))
 
 
@@ -99,12 +97,12 @@ def test_when_one_succeeds_all_are_due_and_what_was_not_remembered_is_scanned(mo
     )
     assert tried.take(1.0) == [0, 1]
     tried.failed(key(1), 1, 1.0)
-    tried.ended(key(1), 1.0, done=False)
-    tried.ended(key(0), 1.0, done=True)
+    tried.tried(key(1), 1.0, done=False)
+    tried.tried(key(0), 1.0, done=True)
     assert tried.succeeded(1.0) == [(ScanScope.MISPLACED, 1.0), (ScanScope.ALL, 1.0)]
     assert tried.take(1.0) == [1]
     tried.failed(key(1), 1, 1.0)
-    tried.ended(key(1), 1.0, done=False)
+    tried.tried(key(1), 1.0, done=False)
     tried.more(ScanScope.ALL, 1.0)
     assert tried.succeeded(2.0) == [(ScanScope.ALL, 1.0 + TOGETHER)], "soon again, not at once"
     assert tried.take(2.0) == []
@@ -124,7 +122,7 @@ def test_retries_that_fail_are_a_hundred_per_second_at_most_over_all_resources()
             for number in of.take(now):
                 tries.append(now)
                 of.failed(key(number), number, now)
-                of.ended(key(number), now, done=False)
+                of.tried(key(number), now, done=False)
     assert 20.0 * 90.0 < sum(30.0 <= at < 50.0 for at in tries) <= 20.0 * 110.0
 
 
@@ -147,45 +145,55 @@ def test_whatever_happens_each_refused_write_is_under_way_or_due(steps: list[tup
             tried.succeeded(now)
         elif number in under_way:
             under_way.discard(number)
-            tried.ended(key(number), now, done=what == "done")
+            tried.tried(key(number), now, done=what == "done")
             known -= {number} if what == "done" else set()
         assert len(tried) == len(known)
         assert len(under_way) <= AT_ONCE
         if len(under_way) < AT_ONCE and known - under_way:
             assert tried.wake_at <= now + 10.0
     for number in tuple(under_way):
-        tried.ended(key(number), now, done=True)
+        tried.tried(key(number), now, done=True)
     left, now = known - under_way, now + 11.0
     while taken := tried.take(now):
         for number in taken:
-            tried.ended(key(number), now, done=True)
+            tried.tried(key(number), now, done=True)
         left -= set(taken)
     assert left == set()
 
 
-def test_an_object_that_lost_its_shard_waits_a_second_however_often_it_changes_meanwhile() -> None:
-    delays = Delays[str](100)
-    assert delays.waits(Key("default", "x"), OLD, 2e9)
-    delays.put(Key("default", "x"), "first", 0.0)
-    delays.put(Key("default", "y"), "other", 0.5)
-    delays.put(Key("default", "x"), "second", 0.9)
-    assert (delays.wake_at, delays.take(0.99)) == (ASSIGNMENT_DELAY, [])
-    assert delays.take(1.2) == ["second"]
-    assert delays.take(1.5) == ["other"]
-    assert delays.wake_at == math.inf
+def test_a_job_waits_no_longer_however_often_another_one_takes_its_place() -> None:
+    jobs = Jobs[str](100, 100)
+    jobs.put(key(1), "first", 1.0)
+    jobs.put(key(2), "other", 1.5)
+    jobs.put(key(1), "second", 1.9)
+    assert (jobs.wake_at, jobs.take(0.99)) == (1.0, [])
+    assert jobs.take(1.2) == ["second"]
+    assert jobs.take(1.5) == ["other"]
+    assert jobs.wake_at == math.inf
 
 
-def test_an_object_that_has_a_shard_again_does_not_wait_any_more() -> None:
-    delays = Delays[str](100)
-    delays.put(Key("default", "x"), "job", 0.0)
-    delays.forget(Key("default", "x"))
-    assert (delays.take(1.0), len(delays)) == ([], 0)
+def test_nothing_is_done_about_an_object_that_has_a_shard_again() -> None:
+    jobs = Jobs[str](100, 100)
+    jobs.put(key(1), "job", 0.0)
+    jobs.forget(key(1))
+    assert (jobs.take(1.0), len(jobs)) == ([], 0)
 
 
-def test_a_new_object_does_not_wait() -> None:
+def test_of_one_object_two_jobs_are_not_under_way_together_and_there_is_room_for_the_next() -> None:
+    jobs = Jobs[str](100, 1)
+    jobs.put(key(1), "first", 0.0)
+    assert jobs.take(0.0) == ["first"]
+    assert [jobs.takes(key(number)) for number in (1, 2)] == [True, False]
+    assert not jobs.put(key(1), "second", 0.0)
+    assert jobs.take(1.0) == []
+    assert jobs.ended(key(1))
+    assert jobs.take(1.0) == ["second"]
+
+
+def test_only_the_shard_of_an_object_that_is_not_new_may_want_it_back() -> None:
     created = ObjectMeta(name="x", namespace="default", creation_timestamp="1970-01-01T00:01:40Z")
-    assert not Delays[str](100).waits(Key("default", "x"), created, 102.0)
-    assert Delays[str](100).waits(Key("default", "x"), created, 103.0)
+    assert [may_be_wanted(created, wall) for wall in (102.0, 103.0)] == [False, True]
+    assert not may_be_wanted(ObjectMeta(name="x"), 103.0)
 
 
 def test_two_dry_runs_have_to_agree_and_further_ones_follow_until_the_webhook_is_called() -> None:

@@ -176,10 +176,8 @@ class Assignments:
         self._proofs = DeadShardProofs(leases, observer, clock)
         self._mover = mover = Mover(objects, kinds, self._proofs, clock=clock, rng=rng)
         self._scanner = Scanner(objects, kinds, mover, permissions, concurrent_moves=at_once, clock=clock)
-        self._namespaces = namespaces = NamespaceScans(objects, kinds, mover, concurrent_moves=at_once)
-        self._unassigned = UnassignedWatches(
-            objects, kinds, mover, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock
-        )
+        self._namespaces = namespaces = NamespaceScans(objects, kinds)
+        self._unassigned = UnassignedWatches(objects, kinds, namespaces, permissions, rings, clock=clock)
         self._failures = OverallRate(FAILURES, burst=round(FAILURES), clock=clock)
         self._machines: dict[str, RingMachine[DrivenResource]] = {}
         self._coordinated: dict[str, _Coordinated] = {}

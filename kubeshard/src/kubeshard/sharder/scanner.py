@@ -211,11 +211,9 @@ RINGS_AT_ONCE, RINGS_PATIENCE = 5, 0.5
 class NamespaceScans:
     """See the module."""
 
-    def __init__(self, client: Client, kinds: ResourceKinds, mover: Mover, *, concurrent_moves: int) -> None:
+    def __init__(self, client: Client, kinds: ResourceKinds) -> None:
         self._client = client
         self._kinds = kinds
-        self._mover = mover
-        self._concurrent_moves = concurrent_moves
         self._starting = StartLimit(RINGS_AT_ONCE, RINGS_PATIENCE)
         self._new = WeakKeyDictionary[DrivenResource, set[str]]()
         """The namespaces that are left to scan, while a task does that."""
@@ -262,7 +260,5 @@ class NamespaceScans:
             label_selector=Selector.absent(shard_label(machine.ring.name)),
             on_restart=lambda: None,  # deciding twice on an object is harmless
         )
-        async with BoundedTaskGroup(self._concurrent_moves) as tasks:
-            async for obj in objects:
-                if (job := machine.seen(kind, obj.metadata, changed=False)) is not None:
-                    await tasks.start(carried_out(machine.assign(job), self._mover.do))
+        async for obj in objects:
+            machine.seen(kind, obj.metadata, changed=False)

@@ -1,7 +1,8 @@
 """The watch on unassigned objects: assigns objects that the webhook and scans missed when they appear. An object counts
 as unassigned, too, if its label names a shard that is not available.
 
-Metadata only, and nothing is stored: events go directly to the planner and the mover. A watch is a connection, so
+Metadata only, and nothing is stored: an object that the planner wants to assign becomes a job of its resource's machine
+(`ResourceMachine.seen`). A watch is a connection, so
 rings share them:
 
 | rings with the resource | watches | each change of the resource costs the sharder |
@@ -26,8 +27,8 @@ unassigned objects, as soon as the namespace appears.
 
 Guaranteed: an unassigned object that a ring wants is assigned as soon as the watch shows it and its namespace
 is known, in either order, without the webhook; a watch that fails, or ends immediately, is restarted with
-back-off, like an informer's; moves of one ring that hang do not delay the shared watch of others. Not guaranteed:
-anything without permission to watch; then the ring relies on periodic scans and reports that in a condition.
+back-off, like an informer's. Not guaranteed: anything without permission to watch; then the ring relies on periodic
+scans and reports that in a condition.
 RBAC: list, watch on every main and controlled resource.
 """
 
@@ -49,10 +50,9 @@ from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
-from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
-from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, DrivenResource, carried_out, supervised
+from kubeshard.sharder.tasks import Crashes, DrivenResource, supervised
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.scans import ScanScope
 from kubeshard.sharding.waiting import SkippedNamespaces
@@ -74,20 +74,16 @@ class UnassignedWatches:
         self,
         client: Client,
         kinds: ResourceKinds,
-        mover: Mover,
         namespaces: NamespaceScans,
         permissions: Permissions,
         rings: Rings,
         *,
-        concurrent_moves: int,
         clock: Clock,
     ) -> None:
         self.client = client
         self.kinds = kinds
-        self.mover = mover
         self.permissions = permissions
         self.rings = rings
-        self.concurrent_moves = concurrent_moves
         self.clock = clock
         self._namespaces = namespaces
         self._resources: dict[GroupResource, _Resource] = {}
@@ -244,8 +240,6 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
         self._place = place
         self._kind: Kind | None = None
         """The resource's, as of the last request."""
-        self._tasks: BoundedTaskGroup | None = None
-        """The moves, while it runs."""
         self._late: Sequence[DrivenResource] = ()
         """For which nothing else reads what the watch may have missed."""
         self._listing = False
@@ -267,11 +261,10 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
             self._kind = await of.kinds.kind(self._resource.name)
             return metadata_only(self._kind)
 
-        async with BoundedTaskGroup(of.concurrent_moves) as self._tasks:
-            while True:
-                async with _until_told(self._reselected):
-                    source = Source(of.client, form, self._place, labels=self._selector)
-                    await Reflector(source, self, forbidden=ONCE_A_MINUTE, log=self._log_of).run()
+        while True:
+            async with _until_told(self._reselected):
+                source = Source(of.client, form, self._place, labels=self._selector)
+                await Reflector(source, self, forbidden=ONCE_A_MINUTE, log=self._log_of).run()
 
     def select(self, selector: Selector) -> None:
         """The objects without an available shard are those that this selects."""
@@ -311,28 +304,17 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
         """Considers an object for every machine."""
         if isinstance(entry, UndecodableObject):
             return
-        meta, changed, mover = entry.metadata, not self._listing, self._of.mover
-        kind, tasks = self._kind, self._tasks
+        meta, changed, kind = entry.metadata, not self._listing, self._kind
         assert kind is not None
-        assert tasks is not None
-        if self._selector is not None:
-            for machine in self.machines:
-                if (job := machine.seen(kind, meta, changed=changed)) is not None:
-                    await tasks.start(carried_out(machine.assign(job), mover.do))
-            return
-        for machine in self._selecting(meta.namespace):
+        shared = self._selector is None
+        for machine in self._selecting(meta.namespace) if shared else self.machines:
             self._worked += 1
             if self._worked >= MACHINES_A_TURN:
                 self._worked = 0
                 await asyncio.sleep(0)
             try:
-                if (job := machine.seen(kind, meta, changed=changed) if machine.open else None) is None:
-                    continue
-                if tasks.full or machine.scans_all_soon:
-                    # Its scans have task groups of their own. The watch must not wait for the moves of one ring.
-                    machine.missed()
-                else:
-                    await tasks.start(carried_out(machine.assign(job), mover.do))
+                if machine.open and not (shared and machine.scans_all_soon):
+                    machine.seen(kind, meta, changed=changed)
             except Exception as error:  # of this ring; the others depend on the watch too
                 machine.crashes.tell("watch", error)
                 machine.missed()
@@ -340,7 +322,7 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
     def drop(self, entry: PartialObject | UndecodableObject, part: str, /) -> None:
         if self._selector is not None and entry.key is not None:
             for machine in self.machines:
-                machine.delays.forget(entry.key)
+                machine.found.forget(entry.key)
 
     async def interrupted(self, interruption: Interrupted, part: str, /, *, quiet: bool) -> None:
         error, self._scanned = interruption.error, False

@@ -25,7 +25,7 @@ is looked at again:
 | an object whose write was refused | the end of the refusal | after 1, 2, 4, 8, 10, 10 ... s, or Retry-After; when \
 another one of its resource succeeds | `waiting.Retries` |
 | more of them than are remembered | the same | when one succeeds; without a shard, after 30 s | a scan |
-| an object that lost its shard a moment ago | its shard, which may take it back | after 1 s | `waiting.Delays` |
+| an object that lost its shard a moment ago | its shard, which may take it back | after 1 s | `ResourceMachine.found` |
 | an object that is being drained | its shard: for ever, unless the ring evicts shards (`drainTimeout`) | when the \
 watch shows it without a shard; after 8, 10 ... s | a scan |
 | a controlled object | its owner, which has to be where it goes | after 1, 2, 4 ... 30 s; when a drain has ended | a \

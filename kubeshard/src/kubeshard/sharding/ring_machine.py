@@ -80,10 +80,12 @@ from kubeshard.sharding.scans import (
 )
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.sharding.waiting import (
+    ASSIGNMENT_DELAY,
+    MANY,
     Asked,
     Backoff,
-    Delays,
     HandledObjects,
+    Jobs,
     PendingDrains,
     Refusals,
     Retries,
@@ -91,6 +93,7 @@ from kubeshard.sharding.waiting import (
     WaitingObjects,
     WebhookSeries,
     grouped,
+    may_be_wanted,
 )
 
 LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
@@ -300,8 +303,8 @@ class ResourceMachine:
         """When the server was asked whether a verb is allowed."""
         self.skipped_namespaces = SkippedNamespaces()
         """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
-        self.delays: Delays[Job] = Delays(of.at_once)
-        """Objects that have just lost their shard."""
+        self.found: Jobs[Job] = Jobs(of.at_once, MANY)
+        """Objects without an available shard that a watch or a list has shown."""
         self.retries: Retries[Job] = Retries(of.backoff())
         """Objects whose writes were refused."""
         self._doubted = False
@@ -383,14 +386,17 @@ class ResourceMachine:
             return Selector.absent(shard_label(self.ring.name))
         return view.unplaced or Selector.absent(view.shard_label)
 
-    def seen(self, kind: Kind, meta: ObjectMeta, *, changed: bool) -> Job | None:
-        """A watch, or a list of unassigned objects, shows an object. Returns how it is to be assigned now (`assign`);
-        None if that is not necessary, or comes later. `changed`: it has just changed, so its shard may want it back.
+    def seen(self, kind: Kind, meta: ObjectMeta, *, changed: bool) -> None:
+        """A watch, or a list of unassigned objects, shows an object: it is assigned when that is due, or by a scan if
+        too many are. `changed`: it has just changed, so its shard may want it back.
         """
-        job = self._unassigned(kind, meta)
+        key, job = Key(meta.namespace, meta.name), self._unassigned(kind, meta)
         if job is None:
-            self.delays.forget(Key(meta.namespace, meta.name))
-        return None if job is not None and changed and self._delayed(job) else job
+            self.found.forget(key)
+        elif not self.found.takes(key):
+            self.missed()
+        else:
+            self._put(job, ASSIGNMENT_DELAY if changed and self._may_be_wanted(job) else 0.0)
 
     def _unassigned(self, kind: Kind, meta: ObjectMeta) -> Job | None:
         """The assignment of an object that a watch or a list shows, if the ring wants it and it has no available shard:
@@ -409,26 +415,25 @@ class ResourceMachine:
             return Job(ring, entry, kind, meta, decision, ring.clock.monotonic(), view)
         return None
 
-    def _delayed(self, job: Job) -> bool:
-        """The object has just changed, or was found without a shard. Returns whether its shard may still want it back:
-        then it is assigned later. Where only one shard is available, nothing waits: no other one can want the object.
-        """
-        delays, clock = self.delays, self.ring.clock
-        if not self.entry.main:
-            return False
-        key = job.key
-        if len(job.view.available) == 1 or not delays.waits(key, job.meta, clock.wall()):
-            delays.forget(key)
-            return False
-        if delays.put(key, job, clock.monotonic()):  # else an earlier one is waited for
+    def _put(self, job: Job, wait: float) -> None:
+        if self.found.put(job.key, job, self.ring.clock.monotonic() + wait):
             self.attend()
-        return True
+
+    def _may_be_wanted(self, job: Job) -> bool:
+        """Whether the object, which is found without a shard, may be wanted back by that. Where only one shard is
+        available, no other one can want it.
+        """
+        return (
+            self.entry.main
+            and len(job.view.available) > 1
+            and may_be_wanted(job.meta, self.ring.clock.wall())
+        )
 
     def steps(self, what: Do, job: Job) -> Steps:
         """Does what is due."""
         match what:
             case Do.ASSIGN:
-                return self._assign_delayed(job)
+                return self._assign(job)
             case Do.PROBE:
                 return self._probe(job)
             case _:
@@ -457,13 +462,21 @@ class ResourceMachine:
                 self._assigned_late(job)
         return result
 
-    def assign(self, job: Job) -> Steps:
+    def _assign(self, job: Job) -> Steps:
+        key = job.key
+        try:
+            return (yield from self._assigned(job))
+        finally:
+            self.handled.left(key)
+            if self.found.ended(key):
+                self.attend()
+
+    def _assigned(self, job: Job) -> Steps:
         """Assigns an object that was seen without an available shard. Where the view of the Leases may be out of date,
         a scan does, since it reads them first. If a shard cannot be proven dead, its objects are looked at again a
         moment later.
         """
         if not self.ring.fresh:
-            self.handled.ends(job.key, self.ring.clock.monotonic(), done=False)
             self.missed()
             return MoveResult.WAITING
         if job.decision.action is Action.LOOK_UP:
@@ -480,13 +493,6 @@ class ResourceMachine:
         if result is MoveResult.WAITING and job.decision.action is Action.MOVE:
             self.request(ScanScope.MISPLACED, self.ring.clock.monotonic() + LOOKED_AT_AGAIN)
         return result
-
-    def _assign_delayed(self, job: Job) -> Steps:
-        try:
-            return (yield from self.assign(job))
-        finally:
-            if self.delays.ended(job.key):
-                self.attend()
 
     def _assigned_late(self, job: Job) -> None:
         """An unassigned object got its first shard by a patch."""
@@ -542,7 +548,7 @@ class ResourceMachine:
     def tried(self, job: Job, result: MoveResult | None) -> None:
         """A refused write was tried again; None: that crashed. A failure was told before (`failed`)."""
         now, done = self.ring.clock.monotonic(), result is not None and result is not MoveResult.FAILED
-        self.retries.ended(job.key, now, done=done)
+        self.retries.tried(job.key, now, done=done)
         if done and self.refusals.ended(job.key):
             self._tell_at = min(self._tell_at, now + TOLD_TOGETHER)
         if done and job.decision.action is Action.DRAIN:
@@ -560,13 +566,10 @@ class ResourceMachine:
         """Nobody does what was `due` before: whoever did crashed, or begins."""
         now = self.ring.clock.monotonic()
         self.scanning.clear()
-        self.delays.resume()
+        self.found.resume(now)
         self.retries.resume(now)
         if self.of.webhook is not None and self._is_probed:
             self.of.webhook.resume(now)
-        if self.handled:  # perhaps jobs that never began, of which nobody tells the end
-            self.handled = HandledObjects()
-            self.missed()
 
     def probed(self, *, called: bool) -> None:
         """The end of a dry run. `called`: the webhook was called, or nobody can know."""
@@ -581,7 +584,7 @@ class ResourceMachine:
         if self._tell_at <= now:  # before anything is taken: what this raises loses nothing
             self._tell_at = math.inf
             self.of.tell_waiting()
-        assigned = self.delays.take(now)
+        assigned = self.found.take(now)
         for job in assigned:
             self.handled.begins(job.key)
         commands: list[Command] = [(Do.ASSIGN, job) for job in assigned]
@@ -606,7 +609,7 @@ class ResourceMachine:
         dry_run = self.of.webhook.wake_at if self.of.webhook is not None and self._is_probed else math.inf
         scans = map(self._scan_at, ScanPriority)
         return min(
-            self.delays.wake_at, self.retries.wake_at, dry_run, self._tell_at, self.of.available_until, *scans
+            self.found.wake_at, self.retries.wake_at, dry_run, self._tell_at, self.of.available_until, *scans
         )
 
     def notify(self) -> None:
@@ -922,7 +925,7 @@ class Reading:
             scan.holders,
             self._left_out,
         )
-        delays, handled, type_ = of.delays, of.handled, TypeMeta(kind.api_version, kind.kind)
+        found, handled, type_ = of.found, of.handled, TypeMeta(kind.api_version, kind.kind)
         if self._read is None:
             self._read = read_at
         view: RingView | None = None
@@ -965,11 +968,14 @@ class Reading:
             ended = handled.since(key, began)
             if ended is not None and ended < math.inf:
                 continue
-            if ended or (action is Action.ASSIGN and ((delays and key in delays) or of._delayed(job))):
-                if decision.source not in view.available:
-                    scan.lost(meta, decision)
-                continue
-            yield job
+            waits = bool(ended) or (found and key in found)
+            if not waits and action is Action.ASSIGN and of._may_be_wanted(job) and found.takes(key):
+                of._put(job, ASSIGNMENT_DELAY)
+                waits = True
+            if not waits:
+                yield job
+            elif decision.source not in view.available:
+                scan.lost(meta, decision)
 
 
 class _DrainingOwners:

@@ -45,7 +45,7 @@ ASSIGNMENT_DELAY = 1.0
 NEW = 3.0
 """Younger objects (seconds) count as ones that have had no shard. Creation times are rounded down to seconds."""
 MANY = 5000
-"""Objects of a resource whose assignment is delayed at the same time."""
+"""Objects of a resource that are to be assigned, as a watch shows them."""
 
 AT_ONCE = 5
 """Writes of a resource that are tried again at the same time."""
@@ -209,9 +209,6 @@ class HandledObjects:
         self._ended: dict[Key, float] = {}
         """When, in this order; infinite for those that are under way."""
 
-    def __len__(self) -> int:
-        return len(self._ended)
-
     def begins(self, key: Key) -> None:
         self._ended[key] = math.inf
         if len(self._ended) > MANY:
@@ -223,6 +220,11 @@ class HandledObjects:
         if done:
             self._ended[key] = now
 
+    def left(self, key: Key) -> None:
+        """No job deals with the object any more, if one did."""
+        if self._ended.get(key) == math.inf:
+            del self._ended[key]
+
     def since(self, key: Key, began: float) -> float | None:
         """When the job ended, if it runs (infinite), or ended after a scan began that shows the object."""
         ended = self._ended.get(key)
@@ -233,69 +235,99 @@ class HandledObjects:
         self._ended = {key: ended for key, ended in self._ended.items() if ended > began}
 
 
-class Delays(Generic[J]):
-    """Objects of one resource that lost their shard a moment ago, and what to do with each when it is due.
-
-    The object does not show whether its shard released it or a user removed the label while the shard works on it. In
-    the second case the shard takes it back (`kubeshard.shard.label_restorer`), which takes it a fraction of a second.
-    So an object that is not new is assigned only after a pause, and `at_once` of them at the same time: whoever does
-    what is due has room for other work beside them.
-
-    Not guaranteed: the pause for objects beyond `MANY`, which the caller assigns at once; for new ones that lose their
-    first shard; and, if this machine's clock is behind the API server's, for those hardly older than the difference.
+class Jobs(Generic[J]):
+    """What is to be done about objects of one resource, one job for each: at its time, and `at_once` of them, so that
+    whoever does it has room for other work beside them. `most` are known.
     """
 
-    def __init__(self, at_once: int) -> None:
+    def __init__(self, at_once: int, most: int) -> None:
         self._at_once = at_once
+        self._most = most
         self._jobs: dict[Key, tuple[float, J]] = {}
-        """When each is due, the earliest first."""
-        self._under_way: set[Key] = set()
+        """Those to do, and when."""
+        self._order: list[tuple[float, Key]] = []
+        """The same as a heap, with entries that do not count any more."""
+        self._under_way: dict[Key, J] = {}
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._jobs.keys() | self._under_way.keys())
 
     def __contains__(self, key: Key) -> bool:
+        """Whether there is something to do about the object that is not under way."""
         return key in self._jobs
 
-    def waits(self, key: Key, meta: ObjectMeta, wall: float) -> bool:
-        """Whether an unassigned object has to wait. `wall`: the time, in seconds since the epoch."""
-        created = parse_time(meta.creation_timestamp)
-        new = created is None or wall - created < NEW
-        return not new and (key in self._jobs or len(self._jobs) < MANY)
+    def takes(self, key: Key) -> bool:
+        """Whether there is room for a job about the object."""
+        return key in self._jobs or key in self._under_way or len(self) < self._most
 
-    def put(self, key: Key, job: J, now: float) -> bool:
-        """Later states of an object do not make it wait longer. Returns whether it is the only one that waits."""
+    def put(self, key: Key, job: J, at: float) -> bool:
+        """Takes the place of an earlier one, but makes the object wait no longer. Returns whether `wake_at` may be
+        earlier now.
+        """
         known = self._jobs.get(key)
-        self._jobs[key] = now + ASSIGNMENT_DELAY if known is None else known[0], job
-        return len(self._jobs) == 1
+        if known is not None and known[0] <= at:
+            self._jobs[key] = known[0], job
+            return False
+        self._jobs[key] = at, job
+        if key in self._under_way:
+            return False
+        heappush(self._order, (at, key))
+        return self._order[0] == (at, key)
 
     def forget(self, key: Key) -> None:
-        """The object has a shard again, is gone, or waits no longer."""
+        """Nothing is to be done about the object any more."""
         self._jobs.pop(key, None)
 
     def take(self, now: float) -> list[J]:
-        """Removes some that are due: no more than `at_once` are under way. Call `ended` for each."""
-        room = max(0, self._at_once - len(self._under_way))
-        due = [key for key, (at, _) in islice(self._jobs.items(), room) if at <= now]
-        self._under_way.update(due)
-        return [self._jobs.pop(key)[1] for key in due]
+        """Those to do now. Call `ended` for each."""
+        taken = list[J]()
+        while self.wake_at <= now:
+            _, key = heappop(self._order)
+            _, job = self._jobs.pop(key)
+            self._under_way[key] = job
+            taken.append(job)
+        return taken
 
     def ended(self, key: Key) -> bool:
         """Returns whether others have waited for that."""
-        full = len(self._under_way) >= self._at_once
-        self._under_way.discard(key)
-        return full and bool(self._jobs)
+        waited = bool(self._jobs) and len(self._under_way) >= self._at_once
+        self._under_way.pop(key, None)
+        if key in self._jobs:
+            heappush(self._order, (self._jobs[key][0], key))
+            return True
+        return waited
 
-    def resume(self) -> None:
-        """What was taken was not done."""
-        self._under_way.clear()
+    def resume(self, now: float) -> None:
+        """What was taken was not done to its end."""
+        for key, job in tuple(self._under_way.items()):
+            self.ended(key)
+            self.put(key, job, now)
 
     @property
     def wake_at(self) -> float:
-        """When to `take` the next one; infinite if there is none, or no room."""
-        if not self._jobs or len(self._under_way) >= self._at_once:
+        """When to `take` the next ones; infinite if there are none, or no room."""
+        if len(self._under_way) >= self._at_once:
             return math.inf
-        return next(iter(self._jobs.values()))[0]
+        while self._order:
+            at, key = self._order[0]
+            known = self._jobs.get(key)
+            if known is not None and known[0] == at and key not in self._under_way:
+                return at
+            heappop(self._order)  # `ended` adds it again
+        return math.inf
+
+
+def may_be_wanted(meta: ObjectMeta, wall: float) -> bool:
+    """Whether the shard of an object that has just lost it may want it back. `wall`: seconds since the epoch.
+
+    The object does not show whether its shard released it or a user removed the label while the shard works on it. In
+    the second case the shard takes it back (`kubeshard.shard.label_restorer`), which takes it a fraction of a second.
+    So an object that is not new is assigned only after `ASSIGNMENT_DELAY`. Not guaranteed: the pause for new ones that
+    lose their first shard; and, if this machine's clock is behind the API server's, for those hardly older than the
+    difference.
+    """
+    created = parse_time(meta.creation_timestamp)
+    return created is not None and wall - created >= NEW
 
 
 class Backoff(Protocol):
@@ -306,7 +338,7 @@ class Backoff(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
-class Retries(Generic[J]):
+class Retries(Jobs[J]):
     """Writes of one resource that were refused, and when each is tried again: on its own, without affecting others.
 
     Guaranteed: after a refused write (an admission policy, another webhook, a brownout) the object is due as `backoff`
@@ -316,27 +348,18 @@ class Retries(Generic[J]):
     """
 
     def __init__(self, backoff: Backoff) -> None:
+        super().__init__(AT_ONCE, REMEMBERED)
         self._backoff = backoff
-        self._jobs: dict[Key, J] = {}
-        self._due: dict[Key, float] = {}
-        """When each is due that is not under way, or has failed again."""
-        self._order: list[tuple[float, Key]] = []
-        """The same as a heap, with entries that do not count any more."""
-        self._under_way: set[Key] = set()
         self._more: dict[ScanScope, float] = {}
         """When the scans were requested for that will find the objects that were not remembered."""
         self._woken = -math.inf
 
-    def __len__(self) -> int:
-        return len(self._jobs)
-
     def failed(self, key: Key, job: J, now: float, retry_after: float = 0.0) -> bool:
         """A write was refused. Returns whether it is remembered."""
-        if key not in self._jobs and len(self._jobs) >= REMEMBERED:
-            return False
-        self._jobs[key] = job
-        self._schedule(key, now + max(self._backoff.when(key), min(retry_after, LONGEST_RETRY_AFTER)))
-        return True
+        if self.takes(key):
+            self.put(key, job, now + max(self._backoff.when(key), min(retry_after, LONGEST_RETRY_AFTER)))
+            return True
+        return False
 
     def more(self, scope: ScanScope, now: float) -> list[Asked]:
         """One is not remembered, which a scan of this scope will find. Returns the scans to request."""
@@ -345,31 +368,15 @@ class Retries(Generic[J]):
         self._more[scope] = at = now + MORE_AFTER if scope is ScanScope.MISPLACED else math.inf
         return [(scope, at)] if at < math.inf else []  # a scan of all is too expensive to be tried in vain
 
-    def take(self, now: float) -> list[J]:
-        """Those to try now. Call `ended` for each."""
-        taken = list[J]()
-        while self.wake_at <= now:
-            _, key = heappop(self._order)
-            del self._due[key]
-            self._under_way.add(key)
-            taken.append(self._jobs[key])
-        return taken
-
-    def ended(self, key: Key, now: float, *, done: bool) -> None:
+    def tried(self, key: Key, now: float, *, done: bool) -> None:
         """The try has ended. `done`: nothing is left to try again; else it `failed` before, or crashed."""
-        self._under_way.discard(key)
+        job = self._under_way.get(key)
         if done:
-            self._jobs.pop(key, None)
-            self._due.pop(key, None)
+            self.forget(key)
             self._backoff.forget(key)
-        elif key in self._jobs:
-            at = self._due[key] = self._due[key] if key in self._due else now + self._backoff.when(key)
-            heappush(self._order, (at, key))
-
-    def resume(self, now: float) -> None:
-        """What was taken was not tried to its end."""
-        for key in tuple(self._under_way):
-            self.ended(key, now, done=False)
+        elif job is not None and key not in self:
+            self.failed(key, job, now)
+        self.ended(key)
 
     def succeeded(self, now: float) -> list[Asked]:
         """A try has succeeded. Returns the scans to request."""
@@ -378,27 +385,9 @@ class Retries(Generic[J]):
         self._more.clear()
         if now >= may:
             self._woken = now
-            for key in self._jobs:
-                self._schedule(key, now)
+            for key, (_, job) in tuple(self._jobs.items()):
+                self.put(key, job, now)
         return asked
-
-    @property
-    def wake_at(self) -> float:
-        """When to `take` the next ones; infinite if there are none."""
-        if len(self._under_way) >= AT_ONCE:
-            return math.inf
-        while self._order:
-            at, key = self._order[0]
-            if self._due.get(key) == at and key not in self._under_way:
-                return at
-            heappop(self._order)  # `ended` adds it again
-        return math.inf
-
-    def _schedule(self, key: Key, at: float) -> None:
-        before = self._due.get(key, math.inf)
-        self._due[key] = min(at, before)
-        if at < before and key not in self._under_way:
-            heappush(self._order, (at, key))
 
 
 class WebhookSeries(Generic[J]):
