@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, TypedDict
 
 import msgspec
@@ -58,21 +58,31 @@ class WriteLedger(Protocol):
         ...
 
 
-@contextmanager
-def entered(ledgers: Sequence[WriteLedger], server_seconds: float) -> Iterator[None]:
+class entered:  # noqa: N801 - used as a function
     """Surrounds the sending of a write, for which the server takes `server_seconds` at most."""
-    done = list[Callable[[bool], None]]()
-    known = True  # nothing is sent before all have entered it
-    try:
-        for ledger in ledgers:
-            done.append(ledger.sending(UNDELIVERED + server_seconds))
+
+    __slots__ = ("_done", "_late", "_ledgers")
+
+    def __init__(self, ledgers: Sequence[WriteLedger], server_seconds: float) -> None:
+        self._ledgers = ledgers
+        self._late = UNDELIVERED + server_seconds
+        self._done: list[Callable[[bool], None]] = []
+
+    def __enter__(self) -> None:
         try:
-            yield
-        except BaseException as error:
-            known = is_known(error)
+            for ledger in self._ledgers:
+                self._done.append(ledger.sending(self._late))
+        except BaseException:
+            self._end(known=True)  # nothing is sent before all have entered it
             raise
-    finally:
-        for each in done:
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(known=error is None or is_known(error))
+
+    def _end(self, *, known: bool) -> None:
+        for each in self._done:
             each(known)
 
 

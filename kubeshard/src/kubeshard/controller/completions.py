@@ -36,6 +36,8 @@ LONGEST_NAME = 200
 
 def may_be_completed(patch: Any) -> bool:
     """Whether a merge patch would remove something, or replace a list."""
+    if isinstance(patch, str):
+        return False  # most are text, of which an abstract class need not be asked
     if isinstance(patch, Mapping):
         return any(map(may_be_completed, patch.values()))
     return patch is None or isinstance(patch, list | tuple)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from hashlib import blake2b
 from typing import Any, TypeVar
 
 import msgspec
@@ -105,7 +104,7 @@ _Path = tuple[str, ...]
 K = TypeVar("K", bound=Hashable)
 
 
-class _Memory(OrderedDict[K, bytes]):
+class _Memory(OrderedDict[K, int]):
     """At most REMEMBERED values. Objects are visited in turn, so if there are more, the oldest value is needed next.
     Therefore a new value replaces the newest one three times out of four, and the oldest one the fourth time: most
     values stay useful, and those of deleted objects disappear in the end.
@@ -113,7 +112,7 @@ class _Memory(OrderedDict[K, bytes]):
 
     evicted = 0
 
-    def remember(self, key: K, value: bytes) -> None:
+    def remember(self, key: K, value: int) -> None:
         self.pop(key, None)
         if len(self) >= REMEMBERED:
             self.evicted += 1
@@ -246,10 +245,10 @@ def _is_extension(value: Any, stored: Any) -> bool:
     return value is None
 
 
-def digest(said: Any) -> bytes:
-    """Equal for equal values."""
+def digest(said: Any) -> int:
+    """Equal for equal values, and almost certainly different for others; in this process only."""
     try:
         said = msgspec.json.encode(said, order="deterministic")
     except (TypeError, ValueError, OverflowError):  # refused when it is sent
         said = repr(said).encode("utf-8", "replace")
-    return blake2b(said, digest_size=16).digest()
+    return hash(said)

@@ -24,6 +24,10 @@ __all__ = [
 ]
 
 
+_MAPS, _LISTS = (dict, Mapping), (list, tuple)
+"""A dict first: an abstract class has to be asked in Python."""
+
+
 @dataclass(frozen=True, slots=True)
 class MergePatch:
     """RFC 7386: maps are merged, None removes, everything else (lists too) replaces."""
@@ -52,10 +56,12 @@ def merge_patch(base: Any, desired: Any) -> dict[str, Any]:
         if key not in base:
             if value is not None:
                 patch[key] = value
-        elif isinstance(value, Mapping) and isinstance(base[key], Mapping):
-            if inner := merge_patch(base[key], value):
+        elif value is (have := base[key]):
+            continue  # most values have not been touched
+        elif isinstance(value, _MAPS) and isinstance(have, _MAPS):
+            if inner := merge_patch(have, value):
                 patch[key] = inner
-        elif not json_equal(value, base[key]):
+        elif not json_equal(value, have):
             patch[key] = value
     return patch
 
@@ -115,14 +121,20 @@ test.__test__ = False  # type: ignore[attr-defined] # the operation's name is th
 
 def json_equal(a: Any, b: Any) -> bool:
     """JSON equality: in Python, True equals 1."""
+    if a is b:
+        return True
     if isinstance(a, str):
         return bool(a == b)  # most values are text
     if isinstance(a, bool) or isinstance(b, bool):
-        return a is b
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(json_equal(value, b[key]) for key, value in a.items())
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(json_equal, a, b))
+        return False
+    if isinstance(a, _LISTS):
+        return isinstance(b, _LISTS) and len(a) == len(b) and all(map(json_equal, a, b))
+    if isinstance(a, _MAPS):
+        return (
+            isinstance(b, _MAPS)
+            and a.keys() == b.keys()
+            and all(json_equal(value, b[key]) for key, value in a.items())
+        )
     return bool(a == b)
 
 

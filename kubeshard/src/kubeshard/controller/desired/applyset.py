@@ -97,14 +97,11 @@ class ApplySet:
     owner: KubeObject
     recorded: Memory
     """Where the owner records that members may be found."""
+    index_value: str
 
     @property
     def labels(self) -> dict[str, str]:
         return {PART_OF: self.id, SET: self.name}
-
-    @property
-    def index_value(self) -> str:
-        return f"{self.id}/{self.name}"
 
     def marks(self, obj: KubeObject) -> bool:
         """Whether the object has the labels of the set."""
@@ -167,9 +164,8 @@ def applyset(owner: KubeObject, controller: str, name: str) -> ApplySet:
             f"give it up, or remove its label {ID}"
         )
     kind, meta = owner.KIND, owner.metadata
-    return ApplySet(
-        _id(meta.name, meta.namespace, kind.kind, kind.group), full, owner, remembered(meta, full)
-    )
+    id = _id(meta.name, meta.namespace, kind.kind, kind.group)
+    return ApplySet(id, full, owner, remembered(meta, full), f"{id}/{full}")
 
 
 def index_values(obj: KubeObject) -> tuple[str, ...]:
@@ -206,6 +202,7 @@ def digest_of(body: bytes) -> str:
     return _digest(body)[:16]
 
 
+@lru_cache(maxsize=4096)
 def _own(address: Address) -> str:
     kind, key = address
     return _digest(f"{kind.group}/{kind.kind}/{key.namespace}/{key.name}".encode())[:8]

@@ -64,6 +64,8 @@ _encode = msgspec.json.Encoder().encode
 
 T = TypeVar("T", bound=KubeObject)
 
+_UNOWNED, _IMMUTABLE = get_args(Unowned), get_args(Immutable)
+
 Whose = tuple[GroupKind, Key, str] | str
 """Owner and name of a set; the name alone of a set of the reconciled object."""
 
@@ -85,9 +87,12 @@ class ApplyRequest(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Raises ValueError for an unknown policy, so that a misspelt one does not mean the default."""
-        for name, policy in (("unowned", Unowned), ("immutable", Immutable)):
-            if (given := getattr(self, name)) not in get_args(policy):
-                raise ValueError(f"{name}={given!r}: one of {', '.join(get_args(policy))}")
+        for name, given, policies in (
+            ("unowned", self.unowned, _UNOWNED),
+            ("immutable", self.immutable, _IMMUTABLE),
+        ):
+            if given not in policies:
+                raise ValueError(f"{name}={given!r}: one of {', '.join(policies)}")
 
     @property
     def whose(self) -> Whose:
@@ -410,7 +415,9 @@ class Observer:
         """The marked objects of all declared kinds, from the API server only of the wanted ones; those that no longer
         fit their class, which can still be deleted, come last.
         """
-        run, cached, asked = self._run, list[Store[Any]](), list[Store[Any]]()
+        run = self._run
+        cached: list[Store[Any]] = []
+        asked: list[Store[Any]] = []
         found: list[KubeObject] = []
         for form in run.reader.declared:
             informer = run.reader.informer(form)
