@@ -32,7 +32,7 @@ sent with `raw`, and about writes marked `unfenced`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -83,7 +83,7 @@ class VersionFence:
             check()
             before()
 
-        return replace(self, check=both, working_on=working_on)
+        return VersionFence(self.covers, self.owns, both, self.label, self.due, working_on)
 
 
 class VersionProof(NamedTuple):

@@ -358,17 +358,18 @@ class Writes(View):
             await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT), self._guards(unfenced))
 
     def _enter_fence(self, kind: Kind, unfenced: bool) -> Proof | None:
-        """What writes of the kind have to prove. Raises NotOurs if this process may no longer write."""
+        """What writes of the kind have to prove."""
         if self._fence is None:
             return None
         if unfenced:
             self._counts.unfenced[str(kind)] += 1
             return None
-        self._fence.check()
         return self._fence.proof(kind)
 
     def _guards(self, unfenced: bool) -> Sequence[Guard]:
-        """Before each attempt: a write that waited for credentials or a throttling server may be too late."""
+        """Whether this process may still write, just before each attempt: a write that waited for credentials or a
+        throttling server may be too late.
+        """
         if self._fence is None or unfenced:
             return self._checks
         return self._fence.check, *self._checks

@@ -59,16 +59,24 @@ class Activity:
         self.object = object
         self.seals = seals
         self.stop = stop
-        in_flight._begun(self)
+        in_flight._activities.setdefault(object, []).append(self)
+        if in_flight._waiters and (object in in_flight._waiters or owner in in_flight._waiters):
+            _stop([self])
 
     def end(self) -> None:
-        self._in_flight._ended(self)
+        in_flight, object = self._in_flight, self.object
+        activities = in_flight._activities[object]
+        activities.remove(self)
+        if not activities:
+            del in_flight._activities[object]
+        if in_flight._waiters:
+            in_flight._ended(self)
 
     def __enter__(self) -> Activity:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._in_flight._ended(self)
+        self.end()
 
 
 class InFlight:
@@ -77,8 +85,6 @@ class InFlight:
     def __init__(self) -> None:
         self._activities: dict[Object, list[Activity]] = {}
         """The activities by object, without empty lists."""
-        self._owners: dict[str, int] = {}
-        """The number of activities of each; never zero."""
         self._waiters: dict[Object | str, dict[asyncio.Future[None], None]] = {}
 
     def count(self, kind: GroupKind, key: Key) -> int:
@@ -86,7 +92,10 @@ class InFlight:
 
     def sealed(self, kind: GroupKind, key: Key) -> bool:
         """Whether no run may start at the moment."""
-        return any(activity.seals for activity in self._activities.get((kind, key), ()))
+        for activity in self._activities.get((kind, key), ()):  # noqa: SIM110 - called for each write
+            if activity.seals:
+                return True
+        return False
 
     def objects(self, owner: str) -> list[Object]:
         """The objects for which something acts on behalf of the controller."""
@@ -105,25 +114,18 @@ class InFlight:
 
     async def ended(self, owner: str) -> None:
         """Asks activities to end, and returns as soon as nothing acts for any object on behalf of the controller."""
-        while owner in self._owners:
-            _stop([each for some in self._activities.values() for each in some if each.owner == owner])
+        while acting := self._acting_for(owner):
+            _stop(acting)
             await self._change(owner)
 
-    def _begun(self, activity: Activity) -> None:
-        self._activities.setdefault(activity.object, []).append(activity)
-        self._owners[activity.owner] = self._owners.get(activity.owner, 0) + 1
-        if activity.object in self._waiters or activity.owner in self._waiters:
-            _stop([activity])
+    def _acting_for(self, owner: str) -> list[Activity]:
+        return [each for some in self._activities.values() for each in some if each.owner == owner]
 
     def _ended(self, activity: Activity) -> None:
-        activities = self._activities[activity.object]
-        activities.remove(activity)
-        if not activities:
-            del self._activities[activity.object]
+        """Called while somebody waits."""
+        if activity.object not in self._activities:
             self._wake(activity.object)
-        self._owners[activity.owner] -= 1
-        if not self._owners[activity.owner]:
-            del self._owners[activity.owner]
+        if activity.owner in self._waiters and not self._acting_for(activity.owner):
             self._wake(activity.owner)
 
     async def _change(self, what: Object | str) -> None:
@@ -132,7 +134,10 @@ class InFlight:
         try:
             await waiter
         finally:
-            self._waiters.get(what, {}).pop(waiter, None)
+            waiting = self._waiters.get(what, {})
+            waiting.pop(waiter, None)
+            if not waiting:
+                self._waiters.pop(what, None)
 
     def _wake(self, what: Object | str) -> None:
         for waiter in self._waiters.pop(what, ()):
@@ -165,7 +170,7 @@ class Activities:
         self.threads: set[Call[Any]] = set()
         """Those that have not ended."""
         self._waits: set[asyncio.Task[Any]] = set()
-        self._refusal: Callable[[], str | None] = _no_refusal
+        self._refusal: Callable[[], str | None] | None = None
 
     def __enter__(self) -> Activities:
         self._reset = _current.set(self)
@@ -201,7 +206,7 @@ class Activities:
 
     def sending(self, late: float) -> Callable[[bool], None]:
         """See `WriteLedger.sending`. Raises NotOurs for a task that outlived the right to write for the object."""
-        problem = self._refusal()
+        problem = None if self._refusal is None else self._refusal()
         if problem is None and not self._seals and self.in_flight.sealed(*self.object):
             problem = "it is being handed over"
         if problem is not None:
@@ -305,10 +310,6 @@ def _stop(activities: Sequence[Activity]) -> None:
     for activity in activities:
         if activity.stop is not None:
             activity.stop()
-
-
-def _no_refusal() -> str | None:
-    return None
 
 
 def _nothing(_: bool) -> None:

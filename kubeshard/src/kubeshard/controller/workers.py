@@ -258,7 +258,10 @@ class Workers:
         pace = Pace(self._clock, sharers=self.controller.workers)
 
         def closed() -> Awaitable[None] | None:
-            return next((gate.passed() for gate in gates if not gate.is_open), None)
+            for gate in gates:
+                if not gate.is_open:
+                    return gate.passed()
+            return None
 
         while True:
             try:
@@ -288,7 +291,8 @@ class Workers:
         self._deadlines.begin(timed)
         try:
             with context(fields):
-                last_try, written = self.patience.is_last(key), set[tuple[str, str, str]]()
+                last_try = self.patience.is_last(key)
+                written: set[tuple[str, str, str]] = set()
                 outcome = await self._outcome(key, timed, last_try, written)
                 if me.cancelling() and not self._cancelled(me):
                     forget_cancellations()

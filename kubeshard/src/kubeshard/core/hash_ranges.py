@@ -25,6 +25,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -101,6 +102,11 @@ class HashRanges:
 
     field: HashedField | LabelledHash
     ranges: tuple[HashRange, ...] = ()
+    _edges: tuple[int, ...] = dataclass_field(init=False, compare=False, repr=False)
+    """Where they start and end, in turn: a hash is in one of them if an odd number of these is not above it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_edges", tuple(edge for each in self.ranges for edge in each))
 
     @classmethod
     def of(cls, field: HashedField | LabelledHash, ranges: Iterable[tuple[int, int]]) -> HashRanges:
@@ -123,8 +129,7 @@ class HashRanges:
         return bool(self.ranges)
 
     def __contains__(self, hashed: int) -> bool:
-        at = bisect_right(self.ranges, (hashed, HASHES)) - 1
-        return at >= 0 and hashed < self.ranges[at].end
+        return bisect_right(self._edges, hashed) % 2 == 1
 
     def __or__(self, other: HashRanges) -> HashRanges:
         """The hashes in either. Both have to be of the same field."""
@@ -172,14 +177,14 @@ class HashRanges:
 
     def may_select(self, metadata: ObjectMeta) -> bool:
         """False if the object is certainly not in the share: metadata may lack what is hashed."""
-        return (
-            self.hash_of(metadata) in self or not metadata.name or (self.field == "uid" and not metadata.uid)
-        )
+        if self.field == "uid" and metadata.uid:  # each event comes here: without another call
+            return bisect_right(self._edges, fnv1a(metadata.uid)) % 2 == 1 or not metadata.name
+        return self.hash_of(metadata) in self or not metadata.name or self.field == "uid"
 
     def may_have(self, namespace: str, uid: str) -> bool:
         """False if no object with this uid, "" for any, is in the share whose other metadata are not known."""
         if self.field == "uid":
-            return not uid or fnv1a(uid) in self
+            return not uid or bisect_right(self._edges, fnv1a(uid)) % 2 == 1
         return self.field != "namespace" or fnv1a(namespace) in self
 
     def hash_of(self, metadata: ObjectMeta) -> int:

@@ -27,17 +27,16 @@ class Gate:
     """
 
     def __init__(self) -> None:
+        self.is_open = True
         self._open = asyncio.Event()
         self._open.set()
 
-    @property
-    def is_open(self) -> bool:
-        return self._open.is_set()
-
     def close(self) -> None:
+        self.is_open = False
         self._open.clear()
 
     def open(self) -> None:
+        self.is_open = True
         self._open.set()
 
     async def passed(self) -> None:
@@ -87,7 +86,7 @@ class HeldLease:
 
     def check(self) -> None:
         """Raises NotOurs if this process may no longer start a write. Thread-safe."""
-        if not self.holds():
+        if self._over or self._clock.boottime() >= self._work_until:
             raise NotOurs(self._message)
 
     def margin(self) -> float:

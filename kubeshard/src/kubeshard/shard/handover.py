@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from kubeshard.cache.deltas import Delta, Updated, current
@@ -177,29 +177,27 @@ class _Sharded:
         self._first_runs = FirstRuns()
         self._following = False
 
-    async def __call__(self, run: Run, obj: KubeObject | None) -> Result | None:
+    def __call__(self, run: Run, obj: KubeObject | None) -> Awaitable[Result | None]:
         self._follow(run)
         handovers, kind = self._handovers, run.form.kind.group_kind
-        if obj is None or not (handovers.ours(obj.metadata) and handovers.draining(obj.metadata)):
+        ours = obj is not None and handovers.ours(obj.metadata)
+        draining = ours and obj is not None and handovers.draining(obj.metadata)
+        if not draining:
             handovers.not_asked_for(run.form.kind, run.key)
         if obj is None:
-            return await self._work(run, None)
+            return self._work(run, None)
         if not handovers.stale_guard.admits(kind, run.key, obj.metadata.resource_version):
             if not self._undone(run):
-                return None
+                return _ended(None)
             handovers.stale_guard.forget(kind, run.key)
-        if not handovers.ours(obj.metadata):
-            return None
+        if not ours:
+            return _ended(None)
         if run.activities.in_flight.sealed(kind, run.key):
-            return Result(requeue_after=COME_BACK)
-        if handovers.draining(obj.metadata):
-            try:
-                return await self._acknowledge(run, obj)
-            except ApiError as error:
-                handovers.refused(run.form.kind, obj.metadata, error.__cause__ or error)
-                raise
+            return _ended(Result(requeue_after=COME_BACK))
+        if draining:
+            return self._released(run, obj)
         handovers.losses.kept(kind, run.key)
-        return await self._work(run, obj)
+        return self._work(run, obj)
 
     def _undone(self, run: Run) -> bool:
         """Whether a copy that is older than the floor is valid nevertheless: everything was listed since."""
@@ -243,6 +241,13 @@ class _Sharded:
         if not reading.cache_lacks(live):  # children follow later: until then, only live reads show them
             self._first_runs.settle(run.key, arrival)
         return result
+
+    async def _released(self, run: Run, obj: KubeObject) -> Result | None:
+        try:
+            return await self._acknowledge(run, obj)
+        except ApiError as error:
+            self._handovers.refused(run.form.kind, obj.metadata, error.__cause__ or error)
+            raise
 
     async def _acknowledge(self, run: Run, obj: KubeObject) -> Result | None:
         handovers, kind, key = self._handovers, run.form.kind, run.key
@@ -306,6 +311,11 @@ class _Sharded:
         for informer in run.cache.informers_of(run.form.kind):
             if informer.form == run.form:
                 self._handovers.losses.follow(informer, run.key.cluster, self._first_runs)
+
+
+async def _ended(result: Result | None) -> Result | None:
+    """A run that has nothing to do."""
+    return result
 
 
 def _explained(what: str, error: ApiError) -> ApiError:

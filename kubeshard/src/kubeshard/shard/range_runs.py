@@ -30,9 +30,8 @@ its cancellation.
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -83,17 +82,16 @@ class BucketRuns:
         run is bound with.
         """
 
-        async def run_of(run: Run, obj: KubeObject | None) -> Result | None:
+        def run_of(run: Run, obj: KubeObject | None) -> Awaitable[Result | None]:
             if (bucket := bucket_of(run, obj)) is None:
-                return await inner(run, None) if obj is None else None
-            term = self._ownership.term(bucket)
-            if term is None:
-                if obj is None and self._ownership.state(bucket) is State.FOREIGN:
-                    return await inner(run, None)
-                if (awaited := self._ownership.awaited(bucket)) is not None:
-                    return Result(requeue_after=self._pause(bucket, awaited))
-                return Result(requeue_after=POSTPONED) if obj is None else None
-            return await self._work(fence, inner, run, obj, bucket, term)
+                return inner(run, None) if obj is None else _ended(None)
+            if (term := self._ownership.term(bucket)) is not None:
+                return self._work(fence, inner, run, obj, bucket, term)
+            if obj is None and self._ownership.state(bucket) is State.FOREIGN:
+                return inner(run, None)
+            if (awaited := self._ownership.awaited(bucket)) is not None:
+                return _ended(Result(requeue_after=self._pause(bucket, awaited)))
+            return _ended(Result(requeue_after=POSTPONED) if obj is None else None)
 
         return run_of
 
@@ -132,7 +130,10 @@ class BucketRuns:
 
     def _sending(self, which: Object, bucket: int, late: float) -> Callable[[bool], None]:
         if self._ownership.term(bucket) is None and current_object() not in self._acting.get(bucket, ()):
-            raise NotOurs(f"cluster {which[1].cluster} is not, or not for long, this shard's: not written")
+            whose = (
+                "not for long this shard's" if self._ownership.may_write(bucket) else "another shard's by now"
+            )
+            raise NotOurs(f"cluster {which[1].cluster} is {whose}: not written")
         self._acting[bucket][which] = self._writes
         return Activities(self._writes, "", *which).sending(late)
 
@@ -146,8 +147,8 @@ class BucketRuns:
         term: int,
     ) -> Result | None:
         which, activities = (run.form.kind.group_kind, run.key), run.activities
-        bound, check = copy.copy(run), partial(self._require, bucket, term)
-        bound.client = run.client.fenced(fence.bound(check, str(bucket)))
+        check = partial(self._require, bucket, term)
+        bound = run.writing_with(run.client.fenced(fence.bound(check, str(bucket))))
         self._acting[bucket][which] = activities.in_flight
         scope = asyncio.timeout(None)
         try:
@@ -181,3 +182,8 @@ class BucketRuns:
     def _require(self, bucket: int, term: int) -> None:
         if not self._ownership.may_write(bucket, term):
             raise NotOurs(f"bucket {bucket} has been handed over since this run began: not written")
+
+
+async def _ended(result: Result | None) -> Result | None:
+    """A run that has nothing to do."""
+    return result

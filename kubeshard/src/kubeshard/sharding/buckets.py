@@ -103,7 +103,8 @@ class Buckets:
 
     def of(self, metadata: ObjectMeta) -> int:
         """The object's bucket, in a ring by a field of objects."""
-        return self.of_hash(self.hash_of(self.key_of(metadata)))
+        assert self.by != "cluster", "objects do not say in which cluster they are"
+        return fnv1a(metadata.uid if self.by == "uid" else metadata.namespace) * self.count // HASHES
 
     def of_key(self, key: str) -> int:
         """The bucket of what has this uid, or is in the namespace or the cluster of this name."""

@@ -43,10 +43,15 @@ class RingBuckets:
         self._owners = owner_kinds(resources, {kind.group_resource: kind for kind in kinds})
         self._labels: dict[Kind, bool] = {}
         """The answers of `by_label`, which each event and each write asks for."""
+        self._covered: dict[Kind, bool] = {}
+        """Those of `covers`."""
 
     def covers(self, kind: Kind) -> bool:
         """Whether objects of the kind are shared out."""
-        return kind.group_resource in self._resources
+        covered = self._covered.get(kind)
+        if covered is None:
+            covered = self._covered[kind] = kind.group_resource in self._resources
+        return covered
 
     def by_label(self, kind: Kind) -> bool:
         """Whether objects of the kind have the label."""
