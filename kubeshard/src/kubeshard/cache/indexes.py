@@ -85,6 +85,8 @@ class Index(Generic[T]):
 
     def move(self, key: Key, old: T, new: T, part: str) -> None:
         files, values = self.parts[part], self._checked_values(key, new)
+        if values == () and not files.unfiled and not files.by_value:
+            return
         self._drop(key, old, files, kept=values or ())
         for value in self._put(key, new, values, files):
             self._changed(value)

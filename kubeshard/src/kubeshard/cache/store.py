@@ -252,7 +252,7 @@ class Store(Generic[T]):
     def apply(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
         """Stores an object that was added or modified. An entry that is already stored, or older, changes nothing."""
         metadata = entry.metadata
-        self.advance(metadata.resource_version, part)
+        self._versions[part] = newest(metadata.resource_version, self._versions[part])
         if isinstance(entry, UndecodableObject):
             return self._withhold(entry, part)
         namespace, name = metadata.namespace, metadata.name

@@ -55,7 +55,8 @@ def arriving(form: Form[T], transform: Transform[T] | None) -> Callable[[T], T |
     """The function that a reflector applies to each object. None: it is not to be stored."""
 
     def arrive(obj: T) -> T | UndecodableObject | None:
-        obj = without_last_applied(obj)
+        if (annotations := obj.metadata.annotations) and LAST_APPLIED in annotations:
+            obj = without_last_applied(obj)
         if transform is not None:
             try:
                 obj = _same(transform(obj), obj)

@@ -22,7 +22,7 @@ anyway. Nothing that a server sends raises anything else.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from types import TracebackType
@@ -155,8 +155,13 @@ class EventDecoder(Generic[T]):
         self._partial: list[bytes] = []
         self._held = 0
 
-    def feed(self, chunk: bytes) -> Iterator[WatchEvent[T]]:
+    def feed(self, chunk: bytes) -> Iterable[WatchEvent[T]]:
         """Complete events. Raises ApiError (ERROR), UnexpectedResponse; unusable afterwards."""
+        if not self._held and chunk.startswith(b"{") and chunk.find(b"\n") == len(chunk) - 1:
+            return (self._event(chunk),)  # as nearly all arrive that are not part of a list
+        return self._completed(chunk)
+
+    def _completed(self, chunk: bytes) -> Iterator[WatchEvent[T]]:
         first, *more = chunk.split(b"\n")
         self._partial.append(first)
         self._held += len(first)

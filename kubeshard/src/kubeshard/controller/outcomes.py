@@ -120,12 +120,11 @@ class Outcome:
         return self.failed and self.ending not in (Ending.TERMINAL, Ending.GAVE_UP)
 
 
-_FAILURES = frozenset(
-    (
-        *(Ending.TERMINAL, Ending.RETRY_AFTER, Ending.FAILED),
-        *(Ending.TIMED_OUT, Ending.CRASHED, Ending.GAVE_UP),
-    )
+_FAILURES = (
+    *(Ending.TERMINAL, Ending.RETRY_AFTER, Ending.FAILED),
+    *(Ending.TIMED_OUT, Ending.CRASHED, Ending.GAVE_UP),
 )
+"""No set: the hash of a member is computed in Python."""
 
 
 SUCCEEDED = Outcome(Ending.SUCCESS)

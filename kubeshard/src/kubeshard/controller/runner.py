@@ -64,6 +64,7 @@ class ControllerRunner:
             controller, cluster, self._inputs, self.reader, self._metrics, queue_metrics, self._log
         )
         self.queue = self._workers.queue
+        self._add = self.queue.add if controller.debounce is None else self.queue.add_debounced
         self.trigger = partial(
             Trigger,
             enqueue=self._enqueue,
@@ -227,7 +228,7 @@ class ControllerRunner:
         if after > 0:
             self.queue.add_after(key, after, reason, priority=priority)
         else:
-            self.queue.add_debounced(key, reason, priority=priority)
+            self._add(key, reason, priority=priority)
 
 
 def _ignore(_: UndecodableObject | Key) -> None:

@@ -135,20 +135,21 @@ class Trigger:
         if type(delta) is Deleted:
             self._left(about)
         if self._passes(delta, about):
-            what, priority = _what(delta)
+            what, priority, renewed = _what(delta)
         elif (
             isinstance(delta, Updated)
             and delta.relisted
             and self._passes(Added(delta.new, initial=True), about)
         ):
-            what, priority = LISTED, LOW
+            what, priority, renewed = LISTED, LOW, True
         else:
             return
-        if _is_renewal(delta):
+        if renewed:
             self._renewed(about)
-        # For objects that trigger themselves, both states have the same key.
-        seen = (obj,) if self._keys_of is to_itself else states(delta)
-        self._map(about, seen, what, priority)
+        if self._keys_of is to_itself:  # both states have the same key, which needs no function of an author
+            self._enqueue(about, self._own(what), priority=priority)
+        else:
+            self._map(about, states(delta), what, priority)
 
     async def run(self) -> None:
         """Retries failed mappings and runs resyncs, until cancelled."""
@@ -189,9 +190,6 @@ class Trigger:
         self, about: Key, seen: tuple[KubeObject, ...], what: str, priority: int
     ) -> tuple[KubeObject, ...]:
         """Adds the keys of each state, each key once. Returns the states that could not be mapped."""
-        if self._keys_of is to_itself:
-            self._enqueue(about, self._own(what), priority=priority)
-            return ()
         added: set[Key] = set()
         failed = []
         for state in seen:
@@ -289,29 +287,17 @@ def _check_key(key: object) -> None:
         raise TypeError(f"map functions return Key(namespace, name), not {key!r}")
 
 
-def _what(delta: Delta[Any]) -> tuple[str, int]:
-    """What happened, and its priority."""
-    match delta:
-        case Added(initial=True):
-            return LISTED, LOW
-        case Added():
-            return ADDED, NORMAL
-        case Updated():
-            return CHANGED, NORMAL
-        case Deleted():
-            return LEFT, NORMAL
-
-
-def _is_renewal(delta: Delta[Any]) -> bool:
-    """Whether there is a new spec to try. Kinds without a generation never count."""
+def _what(delta: Delta[Any]) -> tuple[str, int, bool]:
+    """What happened, its priority, and whether there is a new spec to try. Kinds without a generation have none."""
     match delta:
         case Updated(old, new, relisted):
-            changed: bool = relisted or new.metadata.generation != old.metadata.generation
-            return changed
-        case Added(initial=initial):
-            return not initial
-        case _:
-            return False
+            return CHANGED, NORMAL, relisted or new.metadata.generation != old.metadata.generation
+        case Added(initial=True):
+            return LISTED, LOW, False
+        case Added():
+            return ADDED, NORMAL, True
+        case Deleted():
+            return LEFT, NORMAL, False
 
 
 def mapped_watches(

@@ -430,7 +430,7 @@ class Reflector(Generic[T]):
             if machine.event(version, now) and isinstance(machine.state, Watching):
                 room = self._sink.advance(version, self._part)
         else:
-            if self.narrowed and not self._is_selected(event):
+            if self._asked_for is not self._source.hashes and not self._is_selected(event):
                 event = left(event)
             entry: T | UndecodableObject | None
             gone = event.type == "DELETED"

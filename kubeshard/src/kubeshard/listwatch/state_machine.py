@@ -444,7 +444,7 @@ class ListWatch:
                 problem = f"the watch went back from version {state.version} to {version}"
                 self._pause_and_ask(UnexpectedResponse(problem), now, state.version, now)
             return False
-        if self._outdated:
+        if self._rewrites < self._shared.rewrites:  # `_outdated`, which each event would call
             self._pause(UnexpectedResponse(_REWRITTEN), now, self._beginning(state.version))
             return False
         if version != state.version:

@@ -280,8 +280,8 @@ class ControllerObserver:
         self._results[outcome.label].value += 1
         if outcome.failed:
             self._errors.value += 1
-        if special := self._special.get(outcome.ending):
-            special.value += 1
+            if special := self._special.get(outcome.ending):
+                special.value += 1
 
     def overdue(self, change: int) -> None:
         self._overdue.value += change

@@ -98,7 +98,7 @@ class Causes:
     def count(self, run: Wanted) -> None:
         counts = self._counts
         for given, _ in run.given:
-            reason = as_reason(given)
+            reason = given if isinstance(given, Reason) else as_reason(given)
             cause = (reason.what, reason.kind)
             known = counts.get(cause)
             if known is None and len(counts) >= MAX_CLASSES:

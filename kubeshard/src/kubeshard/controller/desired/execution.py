@@ -127,7 +127,7 @@ class Execution:
         problems = {**plan.refused, **await self._apply_all(plan)}
         leaving = Leaving((*plan.terminating, *plan.deletes))
         if not problems and not self._waiting and not self._held:
-            problems = {**await self._delete_all(leaving), **plan.unseen}
+            problems = {**(await self._delete_all(leaving) if leaving.objects else {}), **plan.unseen}
             if not problems and not leaving.objects:
                 await self._remember(wanted)
         if problems:

@@ -298,7 +298,7 @@ def plan_of(
         else:
             unchanged.append(live)
     leaving = _leaving(set_, members, observed.strays)
-    deletes = in_order(obj for obj in leaving if not obj.metadata.deleting)
+    deletes = in_order(obj for obj in leaving if not obj.metadata.deleting) if leaving else ()
     held: dict[Address, str] = {}
     if order:
         done = {address_of(obj): obj for obj in unchanged}
@@ -343,4 +343,4 @@ def _leaving(
     unwanted = [
         obj for obj in strays if address_of(obj) not in members and set_.ownership(obj) is Ownership.MEMBER
     ]
-    return sorted(unwanted, key=lambda obj: -rank(obj.KIND.group_kind))
+    return sorted(unwanted, key=lambda obj: -rank(obj.KIND.group_kind)) if unwanted else []
