@@ -60,8 +60,8 @@ _SETTINGS = {
     ),
     "processes": (
         "N",
-        "Run so many processes, each a shard with its own share, to use several processors; auto: the container's CPU "
-        "limit, rounded up, or without a container what the machine has (default: what the manager says, or 1).",
+        "Run this many processes, each a shard with its own share, to use several processors; auto: the container's "
+        "CPU limit, rounded up, or without a container what the machine has (default: what the manager says, or 1).",
     ),
     "webhooks": (
         None,

@@ -52,7 +52,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
 
 @click.command(
     cls=Command,
-    short_help="Measure how much a set-up of operator and sharder carries.",
+    short_help="Measure how much load operator and sharder can carry.",
     environment={
         "KUBESHARD_GO_SHARDER": "the Go project's sharder, for --program go",
         "KUBESHARD_GO_OPERATOR": "the Go project's operator, for --program go",

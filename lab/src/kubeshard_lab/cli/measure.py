@@ -81,7 +81,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 @click.command(
     cls=Command,
-    short_help="Ask a Prometheus for figures, and check service levels.",
+    short_help="Query a Prometheus for figures, and check service levels.",
     examples=(
         "kubeshard measure queries.yaml -o results/ --start -20m --end -5m",
         "kubeshard measure queries.yaml --prometheus-url https://prometheus.example.com --bearer-token-file token",
@@ -132,7 +132,7 @@ def measure(
     end: str,
     token: Path | None,
 ) -> None:
-    """Ask a Prometheus the queries of a file, and write a CSV file for each.
+    """Send the queries in a file to a Prometheus, and write a CSV file for each.
 
     A query with an `slo` is a service level, which no value may exceed. The exit code is 1 if one is not kept, or if a
     query that is not `optional` has no answer. A query may take 10 seconds.
