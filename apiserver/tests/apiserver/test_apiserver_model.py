@@ -8,11 +8,11 @@ import pytest
 
 from kubeshard import ALL
 from kubeshard.client import Bookmark, Client, ClusterConfig
-from kubeshard.core import ConfigMap, Gone, ObjectMeta, Unavailable
+from kubeshard.core import ConfigMap, Gone, Invalid, ObjectMeta, Unavailable
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
-from kubeshard_apiserver.model import Target
+from kubeshard_apiserver.model import Target, WriteOptions
 from kubeshard_apiserver.patching import MergePatch
 from kubeshard_apiserver.states import DecodedCache
 from kubeshard_apiserver.verbs.reading import ListOptions
@@ -47,6 +47,27 @@ def fill(server, *names):
 
 def client_of(server, **options):
     return Client(ClusterConfig("http://in-memory"), transport=InMemoryTransport(server), **options)
+
+
+def test_an_owner_that_is_named_twice_is_stored_once_and_the_client_is_warned():
+    server, warnings = ApiServer(), []
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"}
+    options = WriteOptions(warnings=warnings)
+    body = {"metadata": {"name": "a", "ownerReferences": [owner, {**owner, "name": "p"}, {**owner}]}}
+    made = server.create(maps(server), body, options)
+    assert [each["name"] for each in made.object["metadata"]["ownerReferences"]] == ["o", "p"]
+    patch = MergePatch({"metadata": {"ownerReferences": [owner, owner]}})
+    left = server.patch(replace(maps(server), name="a"), patch, options)
+    assert left.object["metadata"]["ownerReferences"] == [owner]
+    assert all("contains duplicate entries" in each for each in warnings)
+    assert len(warnings) == 2
+
+
+def test_the_last_two_characters_of_a_prefix_of_names_may_be_anything_before_a_hyphen():
+    server = ApiServer()
+    with pytest.raises(Invalid) as refused:
+        server.create(maps(server), {"metadata": {"generateName": "A-"}})
+    assert [cause["field"] for cause in refused.value.causes] == ["metadata.name"]
 
 
 def test_a_page_of_a_forgotten_snapshot_is_gone_and_offers_an_inconsistent_rest():

@@ -128,6 +128,15 @@ async def test_an_apply_that_does_not_fit_the_schema_is_no_outage(server, client
     assert "\n" not in str(caught.value)
 
 
+async def test_an_apply_of_a_value_that_does_not_fit_its_type_is_no_outage(server, client, status):
+    head = "failed to convert new object (n/s; v1, Kind=Secret) to proper version: "
+    problem = "unable to convert unstructured object to v1, Kind=Secret: illegal base64 data at input byte 6"
+    server.answer(status(500, "", message=head + problem))
+    with pytest.raises(SchemaMismatch, match="illegal base64 data") as caught:
+        await client.apply(ConfigMap(metadata=ObjectMeta(name="a", namespace="n")))
+    assert caught.value.causes == [{"field": "", "message": problem}]
+
+
 @pytest.mark.parametrize(
     ("code", "reason", "message"),
     [

@@ -28,7 +28,16 @@ from kubeshard_apiserver.apply.managed_fields import (
     without,
     written,
 )
-from kubeshard_apiserver.apply.shape import UNTYPED, Part, Path, Shape, item_element, parts, readable
+from kubeshard_apiserver.apply.shape import (
+    UNTYPED,
+    Part,
+    Path,
+    Repeated,
+    Shape,
+    item_element,
+    parts,
+    readable,
+)
 from kubeshard_apiserver.apply.validation import validation_errors
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.status import escaped, internal
@@ -58,7 +67,7 @@ def _merged_items(live: Mapping[str, Part], applied: Mapping[str, Part]) -> list
     shared = deque(element for element in applied if element in live)
     for element, part in live.items():
         if element not in applied:
-            merged.append(part.value)
+            merged += part.value if isinstance(part.value, Repeated) else [part.value]
         elif element == shared[0]:
             shared.popleft()
             for name, own in pending:
@@ -121,7 +130,15 @@ def _assembled(shape: Shape, value: Any, left: Mapping[str, Any]) -> Any:
         return None
     if isinstance(value, dict):
         return {element[2:]: rest for element, rest in left.items()}
-    return [left[element] for item in value if (element := item_element(shape, item)) in left]
+    rests = [left.get(item_element(shape, item), _GONE) for item in value]
+    return [
+        item if isinstance(rest, Repeated) else rest
+        for item, rest in zip(value, rests, strict=True)
+        if rest is not _GONE
+    ]
+
+
+_GONE = object()
 
 
 def _owns_nothing(part: Part) -> bool:

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kubeshard_apiserver.apply.shape import UNTYPED, Path, Shape, field_element, is_granular_map, parts
+from kubeshard_apiserver.apply.shape import (
+    UNTYPED,
+    Path,
+    Repeated,
+    Shape,
+    field_element,
+    is_granular_map,
+    parts,
+)
 
 FieldSet = frozenset[Path]
 EMPTY: FieldSet = frozenset()
@@ -152,6 +160,8 @@ def _compare(
         modified.add(path)
     for element in {**(old or {}), **(new or {})}:
         part = (new or {}).get(element) or (old or {})[element]
+        if old and element in old and isinstance(old[element].value, Repeated):
+            part = old[element]
         _compare(
             part.shape,
             old[element].value if old and element in old else _ABSENT,

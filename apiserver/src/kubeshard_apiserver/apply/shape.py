@@ -59,7 +59,12 @@ class Part(NamedTuple):
     declared: bool
 
 
+class Repeated(list[Any]):
+    """The items of a list that have the same key, which only an apply refuses. They are owned as a whole."""
+
+
 UNTYPED = Shape()
+_AS_A_WHOLE = Shape(atomic=True)
 SCALAR = Shape("scalar")
 STRING, BOOLEAN, NUMERIC, ANY_SCALAR = (
     Shape("scalar", scalar=scalar) for scalar in ("string", "boolean", "numeric", "any scalar")
@@ -86,12 +91,23 @@ def parts(shape: Shape, value: Any) -> dict[str, Part] | None:
         return found
     if isinstance(value, list) and shape.kind == "list" and shape.list_type in ("set", "map"):
         item_shape = shape.items or UNTYPED
-        return {
+        found = {
             element: Part(element, item_shape, item, False)
             for item in value
             for element in [item_element(shape, item)]
         }
+        return found if len(found) == len(value) else _with_repeated(shape, value, found)
     return None
+
+
+def _with_repeated(shape: Shape, items: list[Any], found: dict[str, Part]) -> dict[str, Part]:
+    same: dict[str, Repeated] = {element: Repeated() for element in found}
+    for item in items:
+        same[item_element(shape, item)].append(item)
+    return {
+        element: Part(element, _AS_A_WHOLE, same[element], False) if len(same[element]) > 1 else part
+        for element, part in found.items()
+    }
 
 
 _LONGEST_SHARED = 256

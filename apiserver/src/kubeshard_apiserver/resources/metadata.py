@@ -77,7 +77,7 @@ def validate_metadata(
     meta = obj["metadata"]
     errors: list[FieldError] = []
     name, prefix = meta.get("name") or "", meta.get("generateName") or ""
-    if prefix and (problem := name_rule(f"{prefix[:-1]}a" if prefix.endswith("-") else prefix)):
+    if prefix and (problem := name_rule(f"{prefix[:-2]}a" if prefix[1:].endswith("-") else prefix)):
         errors.append(invalid_value("metadata.generateName", prefix, problem))
     if not name:
         errors.append(required("metadata.name", "name or generateName is required"))

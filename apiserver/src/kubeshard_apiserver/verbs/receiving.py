@@ -11,7 +11,7 @@ from typing import Any
 from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import GroupKind
 from kubeshard_apiserver.model import Duplicates, Target, WriteOptions
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.schema.validation import type_name
 from kubeshard_apiserver.status import bad_request, invalid, invalid_value, missing_in_object, shown
 
@@ -26,7 +26,7 @@ def decoded(
         raise bad_request(
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {refused}'
         )
-    return obj, unknown
+    return _with_owners_once(obj, options, "contains duplicate entries"), unknown
 
 
 def _read(
@@ -75,7 +75,26 @@ def decoded_patch(target: Target, result: Object, options: WriteOptions) -> tupl
         raise invalid(GroupKind("", ""), "", [invalid_value("patch", given, refused)]) from None
     if not result.get("metadata"):
         raise _other_name("", target)
-    return obj, warnings
+    problem = "contains duplicate entries after mutating admission happens"
+    return _with_owners_once(obj, options, problem), warnings
+
+
+def _with_owners_once(obj: Object, options: WriteOptions, problem: str) -> Object:
+    owners = obj["metadata"].get("ownerReferences") or ()
+    once = [owner for index, owner in enumerate(owners) if owner not in owners[:index]]
+    if len(once) == len(owners):
+        return obj
+    uids = dict.fromkeys(
+        owner.get("uid", "") for index, owner in enumerate(owners) if owner in owners[:index]
+    )
+    warn(options, [f".metadata.ownerReferences {problem}{_OWNERS_ONCE}{', '.join(uids)}"])
+    return with_metadata(obj, ownerReferences=once)
+
+
+_OWNERS_ONCE = (
+    "; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; "
+    "please fix your requests; duplicate UID(s) observed: "
+)
 
 
 def _check_custom_type(result: Object, target: Target) -> None:

@@ -96,6 +96,9 @@ def from_status(where: str, status: Status, code: int = 0, retry_after: float | 
         problems = _problems(message)
         cause, message = SchemaMismatch, "; ".join(problems)
         details = {**details, "causes": [_cause(problem) for problem in problems]}
+    elif code == 500 and message.startswith(_UNCONVERTED):
+        cause, message = SchemaMismatch, message.partition(" to proper version: ")[2] or message
+        details = {**details, "causes": [{"field": "", "message": message}]}
     elif code == 500 and any(words in message for words in _REFUSED_BY_ETCD):
         cause = TooLarge
     return cause(
@@ -119,6 +122,8 @@ def _owned_fields(details: Mapping[str, Any]) -> str:
 
 _MISMATCH = "failed to create typed patch object ("
 """The API server has neither code nor reason for such an apply: it answers as if it had failed itself."""
+_UNCONVERTED = "failed to convert new object ("
+"""The schema allows the value, the type does not: a number that is too large, data of a Secret that is no base64."""
 
 
 _REFUSED_BY_ETCD = ("etcdserver: request is too large", "trying to send message larger than max")
