@@ -105,6 +105,19 @@ async def test_an_object_whose_owner_is_of_an_unknown_kind_is_left_alone(api: Cl
     assert await api.get("configmaps/dependent")
 
 
+async def test_a_reference_with_the_uid_of_a_removed_owner_but_an_unknown_kind_leaves_the_object_alone(
+    api: ClusterApi,
+) -> None:
+    reference = owned_by(await owner(api))
+    unknown = {**reference, "apiVersion": "nowhere.kubeshard.test/v1", "kind": "Nothing"}
+    await api.create("configmaps", config_map("dependent", reference))
+    await api.create("configmaps", config_map("mistaken", unknown))
+    await api.delete("configmaps/owner")
+    await api.until_gone("configmaps/dependent")
+    await collector_has_passed(api)
+    assert await api.get("configmaps/mistaken")
+
+
 async def test_a_cluster_scoped_object_with_a_namespaced_owner_is_left_alone(api: ClusterApi) -> None:
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     reference = owned_by(await owner(api))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from typing import NamedTuple
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
@@ -35,12 +36,20 @@ class Owner(Enum):
     UNKNOWN = "cannot be told"
 
 
+class _Removed(NamedTuple):
+    """What a reference has to say of an owner that is gone, besides its uid, to be about it."""
+
+    api_version: str
+    kind: str
+    namespace: str
+
+
 class GarbageCollector(Controller[Node]):
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("generic-garbage-collector"))
         # Removed objects that still have dependents, by uid. Looking them up would not work if their kind is gone too.
-        self._removed: dict[str, Node] = {}
+        self._removed: dict[str, _Removed] = {}
         self._waiting: dict[str, Node] = {}
         self._undecided: dict[Node, None] = {}
 
@@ -78,10 +87,12 @@ class GarbageCollector(Controller[Node]):
         return None
 
     def _without_owner(self, node: Node, old: Object | None) -> Iterator[Node]:
-        uid = old["metadata"]["uid"] if old else ""
+        if old is None:
+            return
+        uid = old["metadata"]["uid"]
         self._waiting.pop(uid, None)
         if dependents := self.cluster.ownership.dependents(uid):
-            self._removed[uid] = node
+            self._removed[uid] = _Removed(old["apiVersion"], old["kind"], node.key.namespace)
             yield from dependents
 
     def _of_deleting(self, node: Node, obj: Object) -> Iterator[Node]:
@@ -118,8 +129,10 @@ class GarbageCollector(Controller[Node]):
             yield from self._account.delete(obj, node.resource, policy)
 
     def _owner(self, reference: Reference, dependent: Node) -> Owner:
-        removed = self._removed.get(reference["uid"])
-        if removed is not None and removed.key.namespace in ("", dependent.key.namespace):
+        kind = reference["apiVersion"], reference["kind"]
+        if self._removed.get(reference["uid"]) in {
+            _Removed(*kind, namespace) for namespace in ("", dependent.key.namespace)
+        }:
             return Owner.ABSENT
         group, _, version = reference["apiVersion"].rpartition("/")
         of = self.cluster.server.registry.of(group, version)
