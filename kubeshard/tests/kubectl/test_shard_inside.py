@@ -180,6 +180,8 @@ def test_an_operator_that_is_stopped_is_said_to_be_and_misses_no_service(
             assert "#" not in finding.command, "the comment that it fixes nothing comes behind it"
             _print_status([], ["r"], cluster.orphans(), cluster.unled())
             assert "r: its operator is stopped" in capsys.readouterr().out
+            with pytest.raises(Unanswerable, match="r: its operator is stopped"):
+                await placements(("thing/t1",), None, family=False)(world.admin())
 
     simulate(scene)
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from ring_cluster import RING, SECRETS, RingCluster, name_on, owner_of
 
-from kubeshard.cli.kubectl.questions import facts_of
+from kubeshard.cli.kubectl.questions import facts_of, placements
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, MergePatch, Namespace, ObjectMeta, OwnerReference
 from kubeshard.core.errors import ConfigurationError, Forbidden, Unavailable
@@ -246,8 +246,9 @@ async def test_a_kind_that_no_ring_shards(cluster: RingCluster) -> None:
 
 
 async def test_without_any_ring_that_is_what_is_said(cluster: RingCluster) -> None:
-    with pytest.raises(Unanswerable, match="no ring shards secret; there is no ControllerRing"):
-        await rings_of(cluster.client, [], "secret")
+    await cluster.client.delete(ControllerRing, RING)
+    with pytest.raises(Unanswerable, match="there is no ring: neither a ControllerRing, nor an operator"):
+        await placements(("secret/x",), None, family=False)(cluster.client)
 
 
 async def test_a_kind_that_a_ring_shards_but_the_server_does_not_serve(cluster: RingCluster) -> None:

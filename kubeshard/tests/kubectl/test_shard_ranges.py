@@ -512,3 +512,5 @@ async def test_it_is_a_trouble_if_no_shard_has_a_weight(cluster: Written) -> Non
     (trouble,) = [each for each in found if "no shard gets anything" in each.problem]
     assert trouble.command.endswith(f" annotate lease a {WEIGHT_ANNOTATION}-")
     assert trouble.fixes
+    why = await cluster.why(await secret_in(cluster, 0))
+    assert (why.reason, why.command, why.fixes) == ("NoShardAvailable", trouble.command, True)

@@ -120,6 +120,10 @@ class ClusterSnapshot:
             raise (unknown("ring", name, self.rings) if self.rings else self.no_rings()) from None
 
     def no_rings(self) -> Unanswerable:
+        """Why there are none. What is known of rings that have Leases is said first."""
+        known = [f"{name}: {each.problem}; {each.remedy}" for name, each in self.unled().items()]
+        if known := [*known, *(f"{name}: {SILENT}" for name in self.silent())]:
+            return Unanswerable("; ".join(known))
         why = (
             ""
             if self.defined

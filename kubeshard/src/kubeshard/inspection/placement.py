@@ -47,7 +47,7 @@ from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.field_times import Written, WrittenMeta, with_writers
 from kubeshard.inspection.ranges import SeenRanges
 from kubeshard.inspection.ring import SeenRing
-from kubeshard.inspection.status import EXAMINE, MARKED, log_of, restart
+from kubeshard.inspection.status import EXAMINE, MARKED, log_of, restart, weighted
 from kubeshard.sharding.conditions import (
     ASSIGNMENT_STUCK,
     DRAIN_STUCK,
@@ -297,13 +297,16 @@ def _why_by_ranges(ring: SeenRing, ranges: SeenRanges, bucket: BucketPlace, deci
     if ranges.problem:
         kept = f"; {source} says that it works on it, and keeps it" if source and bucket.reported else ""
         return _Why("AssignmentUnusable", f"{ranges.problem}{kept}", "see the problems of the ring", status)
-    if not target:
+    if not target and ranges.weights:
         return _Why(
             "NoShardAvailable",
-            "no shard of the ring is available that gets anything",
-            "start one; those with the weight 0 get nothing",
-            status,
+            "the shards that are available have the weight 0, so none gets anything",
+            "give one of them another weight",
+            weighted(ranges),
+            fixes=True,
         )
+    if not target:
+        return _Why("NoShardAvailable", "no shard of the ring is available", "start one", status)
     if not source:
         return _Why("Unassigned", f"nobody has had its bucket yet, and {target} should get it", soon, status)
     if source not in ring.available:
@@ -639,10 +642,7 @@ async def rings_of(client: Client, rings: Iterable[SeenRing], word: str) -> list
         served = {str(resource) for ring in rings for resource in ring.kinds}
         unserved = {f"{resource} (not served)" for ring in rings for resource in ring.unresolved}
         sharded = ", ".join(sorted(served | unserved))
-        if not rings:
-            shown = "there is no ControllerRing"
-        else:
-            shown = f"the rings shard {sharded}" if sharded else "the rings list no resources"
+        shown = f"the rings shard {sharded}" if sharded else "the rings list no resources"
         raise Unanswerable(f"no ring shards {word}; {shown}")
     resources = {kind.group_resource for _, kind in found}
     if len(resources) > 1:

@@ -520,7 +520,6 @@ def _uncoordinated(ring: SeenRing, ranges: SeenRanges, do: _Commands) -> Iterato
 def _range_troubles(
     ring: SeenRing, ranges: SeenRanges, oldest_drain: float | None, do: _Commands
 ) -> Iterator[Trouble]:
-    place = f"kubectl --namespace {ranges.place.namespace}"
     if ranges.problem:
         yield Trouble(
             ranges.problem,
@@ -545,7 +544,7 @@ def _range_troubles(
         yield Trouble(
             "no shard gets anything: those that are available have the weight 0",
             "give one of them another weight",
-            f"{place} annotate lease {min(ranges.weights)} {WEIGHT_ANNOTATION}-",
+            weighted(ranges),
             "error",
             fixes=True,
         )
@@ -687,6 +686,12 @@ def _release(ring: SeenRing) -> str:
 def log_of(shard: str, ring: SeenRing) -> str:
     """Shards are named after their pods."""
     return f"{_in_namespace_of(shard, ring)} logs {shard}"
+
+
+def weighted(ranges: SeenRanges) -> str:
+    """Has one of the shards that are available get something again."""
+    shard, place = min(ranges.weights), ranges.place.namespace
+    return f"kubectl --namespace {place} annotate lease {shard} {WEIGHT_ANNOTATION}-"
 
 
 MARKED = "restart it: it takes the mark away when it begins"
