@@ -37,7 +37,8 @@ def test_links_lead_somewhere() -> None:
                 continue
             path, _, anchor = target.partition("#")
             file = document.parent / path if path else document
-            if not file.exists() or (anchor and anchor not in _anchors(file)):
+            leads_here = not anchor and file.resolve() == document.resolve()
+            if leads_here or not file.exists() or (anchor and anchor not in _anchors(file)):
                 yield target
 
     in_none(broken)
