@@ -89,6 +89,45 @@ async def test_content_with_finalizers_is_waited_for_and_named(api: ClusterApi) 
     await api.until_gone(itself(api))
 
 
+async def test_what_cannot_be_deleted_is_named_and_does_not_keep_the_rest(api: ClusterApi) -> None:
+    policies, name = (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+        f"keep-{api.namespace}",
+    )
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["secrets"]}
+    of_others = {"expression": f"request.namespace != '{api.namespace}'", "message": "kept"}
+    await api.create(
+        policies,
+        {
+            "metadata": {"name": name},
+            "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [of_others]},
+        },
+    )
+    binding = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}}
+    await api.create(policies.replace("policies", "policybindings"), binding)
+    await api.create("secrets", config_map("kept"))
+    await api.create("services", {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}})
+
+    async def is_refused() -> bool:
+        code, _ = await api.attempt("DELETE", "secrets/kept?dryRun=All", None)
+        return code == 422
+
+    await api.until(is_refused, "the policy is in force")
+    await api.delete(itself(api))
+
+    async def says_so() -> Any:
+        failure = condition(await api.get(itself(api)), "NamespaceDeletionContentFailure")
+        return failure if failure and failure["status"] == "True" else None
+
+    failure = await api.until(says_so, "the namespace says what cannot be deleted")
+    assert failure["reason"] == "ContentDeletionFailed"
+    assert failure["message"].startswith("Failed to delete all resource types, 1 remaining: ")
+    assert failure["message"].endswith("denied request: kept")
+    await api.until_gone("services/a")
+    await api.delete(f"{policies}/{name}")
+    await api.until_gone(itself(api))
+
+
 async def test_pods_go_before_everything_else(api: ClusterApi) -> None:
     # kwok removes all finalizers of a running pod.
     spec = {**template()["spec"], "nodeSelector": {"no": "where"}}

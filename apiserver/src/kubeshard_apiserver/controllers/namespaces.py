@@ -1,17 +1,18 @@
 """Namespaces: the objects that each one gets, and their deletion.
 
 Guaranteed: a namespace has a default ServiceAccount and the API server's certificate authority. On deletion, pods are
-deleted first, and everything else once no pod is left (KEP-5080). Objects with finalizers are waited for. Once the pods
-are gone, the conditions report what remains, worded like those of the real controller. Source:
-pkg/controller/namespace/deletion, pkg/controller/serviceaccount, pkg/controller/certificates/rootcacertpublisher.
+deleted first, and everything else once no pod is left (KEP-5080). Objects with finalizers are waited for, and kinds of
+which an object cannot be deleted do not keep the others. Once the pods are gone, the conditions report what remains and
+what cannot be deleted, worded like those of the real controller. Source: pkg/controller/namespace/deletion,
+pkg/controller/serviceaccount, pkg/controller/certificates/rootcacertpublisher.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from kubeshard.core.errors import AlreadyExists
+from kubeshard.core.errors import AlreadyExists, ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
@@ -81,6 +82,7 @@ def _created(account: Account, resource: GroupResource, body: dict[str, object])
 
 
 _FINALIZER = "kubernetes"
+_AGAIN = 5.0
 _PODS = GroupResource("", "pods")
 
 
@@ -106,25 +108,32 @@ class NamespaceController(Controller[str]):
         namespace = self.cluster.get(node)
         if namespace is None or not is_deleting(namespace) or _FINALIZER not in _finalizers(namespace):
             return None
-        yield from self._empty(_PODS, key)
+        refused = yield from self._emptied([_PODS], key)
         pods_left = bool(self.cluster.in_namespace(_PODS, key))
         left: dict[GroupResource, list[Object]] = {}
         if not pods_left:
             others = [each.group_resource for each in self.cluster.resources() if each.kind.namespaced]
-            for resource in others:
-                yield from self._empty(resource, key)
+            refused |= yield from self._emptied(others, key)
             left = {resource: self.cluster.in_namespace(resource, key) for resource in others}
-        # While there are pods, nothing is counted, not even the pods.
-        status = {**namespace["status"], "conditions": _conditions(namespace, left, self.cluster.now())}
-        yield from self._account.set_status(node, status)
+        # While there are pods, nothing is counted, not even the pods; nor is what cannot be deleted.
+        counted = {resource: found for resource, found in left.items() if resource not in refused}
+        conditions = _conditions(namespace, counted, sorted(refused.values()), self.cluster.now())
+        yield from self._account.set_status(node, {**namespace["status"], "conditions": conditions})
         if not pods_left and not any(left.values()):
             yield from self._account.update(node, _finalized, "finalize")
-        return None
+        return _AGAIN if refused else None
 
-    def _empty(self, resource: GroupResource, namespace: str) -> Steps[None]:
-        for obj in self.cluster.in_namespace(resource, namespace):
-            if not is_deleting(obj):
-                yield from self._account.delete(obj, resource)
+    def _emptied(self, resources: Iterable[GroupResource], namespace: str) -> Steps[dict[GroupResource, str]]:
+        """Returns why objects are not deleted, by their resource: others are deleted nevertheless."""
+        refused = {}
+        for resource in resources:
+            try:
+                for obj in self.cluster.in_namespace(resource, namespace):
+                    if not is_deleting(obj):
+                        yield from self._account.delete(obj, resource)
+            except ApiError as error:
+                refused[resource] = error.message
+        return refused
 
 
 def _finalizers(namespace: Object) -> list[str]:
@@ -137,7 +146,7 @@ def _finalized(live: Object) -> Object:
 
 
 def _conditions(
-    namespace: Object, left: Mapping[GroupResource, list[Object]], now: str
+    namespace: Object, left: Mapping[GroupResource, list[Object]], refused: Sequence[str], now: str
 ) -> list[dict[str, str]]:
     """Return the conditions as the real controller words them. A transition time changes with the status only."""
     objects = sorted(
@@ -162,10 +171,19 @@ def _conditions(
             "All legacy kube types successfully parsed",
         ),
         (
-            "NamespaceDeletionContentFailure",
-            "",
-            "ContentDeleted",
-            "All content successfully deleted, may be waiting on finalization",
+            (
+                "NamespaceDeletionContentFailure",
+                "refused",
+                "ContentDeletionFailed",
+                f"Failed to delete all resource types, {len(refused)} remaining: {', '.join(refused)}",
+            )
+            if refused
+            else (
+                "NamespaceDeletionContentFailure",
+                "",
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization",
+            )
         ),
         (
             (
