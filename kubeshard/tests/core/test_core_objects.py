@@ -26,6 +26,7 @@ from kubeshard.core import (
     set_condition,
     to_dict,
 )
+from kubeshard.core.builtin import ConfigMap, Secret
 from kubeshard.core.names import is_dns_label, is_dns_subdomain, is_label_key, is_label_value
 from kubeshard.core.objects import form_of
 from kubeshard.core.owners import with_owner
@@ -185,3 +186,13 @@ def test_the_creation_timestamp_is_also_a_time() -> None:
     made = ObjectMeta(creation_timestamp="2026-01-02T03:04:05Z")
     assert made.created == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert b"created" not in encode(Gadget(metadata=made))
+
+
+def test_what_a_secret_contains_is_not_in_its_text():
+    class Part(KubeObject, version="v1", kind="Secret", plural="secrets"):
+        data: dict[str, str] | None = None
+
+    shown = f"{Secret(data={'a': 'hunter2'}, string_data={'b': 'hunter2'})!r} {Part(data={'c': 'hunter2'})}"
+    assert "hunter2" not in shown
+    assert all(f"{key!r}: '...'" in shown for key in "abc")
+    assert "'1'" in repr(ConfigMap(data={"a": "1"}))

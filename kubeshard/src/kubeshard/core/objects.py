@@ -344,6 +344,18 @@ class KubeObject(
     def key(self) -> Key:
         return Key(self.metadata.namespace, self.metadata.name)
 
+    def __repr__(self) -> str:
+        """Without the values of a Secret, since objects get into logs and messages of errors."""
+        kind = getattr(type(self), "KIND", None)
+        if kind is None or (kind.group, kind.kind) != ("", "Secret"):
+            return msgspec.Struct.__repr__(self)
+        hidden = {
+            name: dict.fromkeys(values, "...")
+            for name in ("data", "string_data")
+            if isinstance(values := getattr(self, name, None), Mapping)
+        }
+        return msgspec.Struct.__repr__(replace(self, **hidden))
+
 
 class PartialObject(KubeObject):
     """An object's metadata and nothing else.
