@@ -316,9 +316,11 @@ def _after_update(
     comparison = _heeded(compare(shape, _bare(live) if live else empty, after), writer)
     taken = comparison.modified | comparison.added
     lost = taken | comparison.removed
-    left = {manager: without(owned, lost) for manager, owned in managers.items()}
-    if ours := taken - _NEVER_OWNED:
-        manager = writer.manager_for("Update")
+    manager, ours = writer.manager_for("Update"), taken - _NEVER_OWNED
+    left = {
+        other: without(owned, lost) for other, owned in managers.items() if other != manager or not ours
+    }
+    if ours:
         before = managers.get(manager, ManagedFieldsEntry(EMPTY, ""))
         if before.has_all(ours) and not before.has_any(lost - ours):
             left[manager] = ManagedFieldsEntry(before.known, writer.api_version, writer.now, before.wire)
