@@ -35,6 +35,10 @@ class Controller(ABC, Generic[K]):
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[K]:
         """Return the keys to reconcile because of this change."""
 
+    def repeats(self, resource: GroupResource, event: Event) -> bool:
+        """Report whether a reconcile that made this change itself has to be repeated because of it."""
+        return True
+
     @abstractmethod
     def reconcile(self, key: K) -> Steps[float | None]:
         """Reconcile the key. Return the seconds after which to reconcile it again even without a change, or None.

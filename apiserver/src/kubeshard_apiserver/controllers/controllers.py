@@ -130,11 +130,12 @@ class Controllers:
 
     def _change(self, resource: GroupResource, event: Event) -> None:
         self._cluster.ownership.change(resource, event)
+        writer = asyncio.current_task()
         watching = self._watching.get(resource)
         if watching is None:
             watching = self._watching[resource] = [each for each in self._workers if each.watches(resource)]
         for worker in watching:
-            worker.tell(resource, event)
+            worker.tell(resource, event, writer)
 
 
 class _Worker:
@@ -148,17 +149,23 @@ class _Worker:
         self._agenda: Agenda[Hashable] = Agenda()
         self._failures: dict[Hashable, int] = {}
         self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._reconciling: Hashable = None
 
     def watches(self, resource: GroupResource) -> bool:
         watched = self._controller.watched
         return watched is None or resource in watched
 
-    def tell(self, resource: GroupResource, event: Event) -> None:
+    def tell(self, resource: GroupResource, event: Event, writer: object) -> None:
+        own = self._reconciling if writer is self._task else None
         for key in self._controller.concerned(resource, event):
+            if key == own and not self._controller.repeats(resource, event):
+                continue
             self._agenda.add(key)
             self._woken.set()
 
     async def run(self) -> None:
+        self._task = asyncio.current_task()
         while True:
             key = self._agenda.take(self._clock.monotonic())
             if key is None:
@@ -181,6 +188,7 @@ class _Worker:
         self._woken.clear()
 
     async def _reconcile(self, key: Hashable) -> float | None:
+        self._reconciling = key
         try:
             delay: float | None = await perform(self._controller.reconcile(key), self._caller)
         except Exception as error:

@@ -215,6 +215,10 @@ class DeploymentController(Controller[Key]):
             return (*owners_key(event, "Deployment"), *claimants(self.cluster, DEPLOYMENTS, event))
         return self._waiting_for(event) if resource == PODS and event.new is None else ()
 
+    def repeats(self, resource: GroupResource, event: Event) -> bool:
+        """What was scaled may leave room for others; the status tells of everything else."""
+        return resource == REPLICA_SETS and event.old is not None and event.new is not None
+
     def reconcile(self, key: Key) -> Steps[float | None]:
         node = Node(DEPLOYMENTS, key)
         deployment = self.cluster.get(node)
@@ -403,7 +407,7 @@ class DeploymentController(Controller[Key]):
 def _seen_of(replica_set: Object) -> tuple[Any, ...]:
     """Return what a Deployment depends on."""
     meta, status = replica_set["metadata"], replica_set.get("status") or {}
-    said = {name: value for name, value in status.items() if name != "observedGeneration"}
+    said = {name: value for name, value in status.items() if value and name != "observedGeneration"}
     whose = (meta.get("labels"), meta.get("ownerReferences"), meta.get("deletionTimestamp"))
     return said, meta.get("annotations"), whose, replica_set["spec"]
 

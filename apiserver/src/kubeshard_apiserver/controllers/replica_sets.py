@@ -43,6 +43,9 @@ class ReplicaSetController(Controller[Key]):
             return (event.key,)
         return (*owners_key(event, "ReplicaSet"), *claimants(self.cluster, REPLICA_SETS, event))
 
+    def repeats(self, resource: GroupResource, event: Event) -> bool:
+        return False  # the status tells of the pods that there are after everything else
+
     def reconcile(self, key: Key) -> Steps[float | None]:
         found = self.cluster.get(Node(REPLICA_SETS, key))
         if found is None:
