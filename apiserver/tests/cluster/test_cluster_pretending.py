@@ -443,6 +443,45 @@ async def test_each_part_can_be_left_out() -> None:
         assert cluster.items("v1/serviceaccounts") == []
 
 
+class Slow:
+    """Webhooks that do not answer, after a second."""
+
+    async def call(self, call: WebhookCall) -> WebhookReply:
+        await asyncio.sleep(1)
+        return WebhookReply(problem="late")
+
+
+@virtual_time
+async def test_a_change_made_while_a_controller_waits_for_a_webhook_is_not_taken_for_its_own() -> None:
+    cluster = Cluster()
+    hook = {
+        "name": "slow.test.dev",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [
+            {
+                "operations": ["CREATE"],
+                "apiGroups": ["apps"],
+                "apiVersions": ["v1"],
+                "resources": ["replicasets"],
+            }
+        ],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Ignore",
+    }
+    cluster.create(
+        "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+        {"metadata": {"name": "slow"}, "webhooks": [hook]},
+    )
+    async with Controllers(cluster.server, caller=Slow()):
+        cluster.create("apps/v1/deployments", workload("web", replicas=1))
+        await asyncio.sleep(0.5)
+        assert cluster.items("apps/v1/replicasets") == []
+        cluster.server.patch(cluster.at("apps/v1/deployments/web"), MergePatch({"spec": {"replicas": 2}}))
+        await asyncio.sleep(5)
+        assert cluster.get("apps/v1/deployments/web")["status"]["readyReplicas"] == 2
+
+
 def test_an_agenda_gives_keys_once_and_deadlines_in_order() -> None:
     agenda: Agenda[str] = Agenda()
     for key in ("a", "b", "a"):
