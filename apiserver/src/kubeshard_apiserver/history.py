@@ -71,9 +71,12 @@ class History:
         self._cut_at = since
         self._window = window
         self.bytes = 0
+        self.before_last = since
+        """The revision of the event before the last one."""
         self._events: list[StoredEvent] = []
 
     def append(self, event: StoredEvent) -> None:
+        self.before_last = self._events[-1].revision if self._events else self.since
         self._events.append(event)
         self.bytes += event.size
         # Dropped in blocks: removing the first event on every append would take time linear in the length of the list.

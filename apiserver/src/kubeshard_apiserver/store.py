@@ -29,7 +29,7 @@ EXPIRY = 300.0
 """The interval in seconds at which events are dropped that are older than it, as kube-apiserver compacts etcd."""
 
 Subscriber = Callable[[GroupResource], None]
-Watcher = Callable[[], None]
+Watcher = Callable[[StoredEvent | None], None]
 
 
 class Journal(Protocol):
@@ -111,7 +111,7 @@ class Store:
         if resource in self._histories:
             self._histories[resource].cut(self.revision)
             for watcher in tuple(self._watchers.get(resource, {}).values()):
-                watcher()
+                watcher(None)
 
     def resume(self, journal: Journal) -> None:
         """Continues where the journal ends, and records every further write in it. The history is lost: watches from
@@ -229,8 +229,8 @@ class Store:
         return lambda: self._subscribers.remove(subscriber)
 
     def watch(self, resource: GroupResource, watcher: Watcher) -> Callable[[], None]:
-        """Calls `watcher` after each write to this resource, and when the resource is removed. Returns a function that
-        ends the watch.
+        """Calls `watcher` with each change of this resource, and with None when the resource is removed. Returns a
+        function that ends the watch.
         """
         resource = self._kept_as.get(resource, resource)
         watchers = self._watchers.setdefault(resource, {})
@@ -255,7 +255,7 @@ class Store:
             subscriber(resource)
         if watchers := self._watchers.get(resource):
             for watcher in tuple(watchers.values()):
-                watcher()
+                watcher(event)
 
     def _shrink(self) -> None:
         """Drops the oldest events of the history that takes most memory."""

@@ -57,7 +57,10 @@ class LabelTerms(tuple[Term, ...]):
     __slots__ = ()
 
     def matches(self, labels: Labels) -> bool:
-        return all(term.matches(labels) for term in self)
+        for term in self:  # noqa: SIM110 - every watch asks this of every change
+            if not term.matches(labels):
+                return False
+        return True
 
 
 def _parse_label_selector(text: str) -> LabelTerms:

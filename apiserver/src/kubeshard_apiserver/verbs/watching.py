@@ -89,24 +89,22 @@ class WatchCursor:
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Calls `callback` whenever there may be something to take. Returns a function that stops the calls."""
 
-        def changed() -> None:
-            if not self._passed():
+        def changed(event: StoredEvent | None) -> None:
+            if event is None or not self._passes(event):
                 callback()
 
         return self._store.watch(self._resource.group_resource, changed)
 
-    def _passed(self) -> bool:
+    def _passes(self, event: StoredEvent) -> bool:
         """Moves past the latest change if it is the only new one and not selected, so that nobody is woken for it."""
         if self.ended or self._initial or self.needs_webhook or self._cuts != self._history.cuts:
             return False
-        try:
-            changes = self._history.after(self._revision)
-        except TooOld:
+        if not self._history.before_last <= self._revision < event.revision:
             return False
-        if len(changes) != 1:
+        selects = self._selection.selects
+        if event.new is not None and selects(event.new.value):
             return False
-        event, selects = changes[0].event, self._selection.selects
-        if any(obj is not None and selects(obj) for obj in (event.new, event.old)):
+        if event.old is not None and selects(event.old.value):
             return False
         self._revision = event.revision
         return True
