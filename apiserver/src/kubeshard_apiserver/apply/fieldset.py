@@ -174,9 +174,16 @@ def _compare(
 def _collect_all(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
     """Adds every level of a part that only one side has."""
     found.add(path)
-    if isinstance(value, (dict, list)):
+    if isinstance(value, list):
         for element, part in (parts(shape, value) or {}).items():
             _collect_all(part.shape, part.value, (*path, element), found)
+    elif isinstance(value, dict) and is_granular_map(shape):
+        for name, member in value.items():
+            here = (*path, field_element(name))
+            if isinstance(member, (dict, list)):
+                _collect_all(shape.fields.get(name) or shape.items or UNTYPED, member, here, found)
+            else:
+                found.add(here)
 
 
 def _is_identical(before: Any, after: Any) -> bool:

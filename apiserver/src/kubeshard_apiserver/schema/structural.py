@@ -30,10 +30,11 @@ def fill(schema: Mapping[str, Any], value: Any) -> None:
         return
     properties = schema.get("properties") or _NOTHING
     for name, inner in properties.items():
-        if inner.get("default") is not None and (name not in value or _lacks(inner, value[name])):
-            value[name] = deepcopy(inner["default"])
-        if name in value:
-            fill(inner, value[name])
+        member = value.get(name)
+        if member is None and inner.get("default") is not None and (name not in value or _lacks(inner, None)):
+            value[name] = member = deepcopy(inner["default"])
+        if isinstance(member, dict | list):
+            fill(inner, member)
     additional = schema.get("additionalProperties")
     if isinstance(additional, Mapping):
         for name in value.keys() - properties.keys():
@@ -55,14 +56,16 @@ def drop_nulls(schema: Mapping[str, Any], value: Any) -> None:
         return
     properties = schema.get("properties") or _NOTHING
     additional = schema.get("additionalProperties")
-    for name in list(value):
+    for name, member in list(value.items()):
+        if member is not None and not isinstance(member, dict | list):
+            continue
         inner = properties.get(name, additional)
         if not isinstance(inner, Mapping):
             continue
-        if _lacks(inner, value[name]) and inner.get("default") is None:
+        if member is not None:
+            drop_nulls(inner, member)
+        elif _lacks(inner, None) and inner.get("default") is None:
             del value[name]
-        else:
-            drop_nulls(inner, value[name])
 
 
 def prune(schema: Mapping[str, Any], value: Any, path: str = "") -> list[str]:
