@@ -19,7 +19,7 @@ from kubeshard_apiserver.access import ADMINISTRATOR, User
 from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.admission.chain import Admission
 from kubeshard_apiserver.model import EVERY_RIGHT, Answer, Model, Rights, Target, in_version
-from kubeshard_apiserver.objects import Object, is_deleting, key_of, private, with_metadata
+from kubeshard_apiserver.objects import Object, is_deleting, key_of, with_metadata
 from kubeshard_apiserver.resources.definitions import DEFINITIONS, terminating
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
 from kubeshard_apiserver.status import FieldError, conflict, invalid, success, unsupported
@@ -174,7 +174,7 @@ class Deletions:
         strategy = target.resource.strategy
         if target.group_resource == DEFINITIONS:
             return live if is_deleting(live) else terminating(live, self._model.now())
-        waiting = private(with_metadata(live, finalizers=_finalizers(target, live, options) or None))
+        waiting = with_metadata(live, finalizers=_finalizers(target, live, options) or None)
         meta = waiting["metadata"]
         grace = strategy.grace_period(live, options.grace)
         if is_deleting(live):
