@@ -95,13 +95,14 @@ def _operations(body: Any) -> list[Mapping[str, Any]]:
 def patched(
     live: Object, patch: MergePatch | JsonPatch | StrategicPatch, type_: Struct | None = None
 ) -> Object:
-    """Applies the patch. `type_` is the Go type of a built-in kind. Raises Invalid (422) for a JSON Patch that cannot
-    be applied, including one whose test fails; the server does not say why.
+    """Applies the patch. `type_` is the Go type of a built-in kind. The result has no part of `live`, but for that of a
+    strategic merge. Raises Invalid (422) for a JSON Patch that cannot be applied, including one whose test fails; the
+    server does not say why.
     """
     result: Any
     match patch:
         case MergePatch():
-            result = _merged(live, patch.body)
+            result = _merged(recoded(live), patch.body)
         case JsonPatch():
             result = _json_patched(live, patch)
         case StrategicPatch():

@@ -13,7 +13,7 @@ from kubeshard.runtime.transport import HttpRequest
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
 from kubeshard_apiserver.model import Target, WriteOptions
-from kubeshard_apiserver.patching import MergePatch
+from kubeshard_apiserver.patching import JsonPatch, MergePatch, StrategicPatch
 from kubeshard_apiserver.states import DecodedCache
 from kubeshard_apiserver.verbs.reading import ListOptions
 from kubeshard_lab.virtual_time import virtual_time
@@ -205,6 +205,24 @@ async def test_the_asgi_application_answers():
     start, body = connection.sent
     assert start["status"] == 201
     assert json.loads(body["body"])["metadata"]["name"] == "a"
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        MergePatch({"spec": {"type": "NodePort"}}),
+        StrategicPatch({"spec": {"type": "NodePort"}}),
+        JsonPatch([{"op": "replace", "path": "/spec/type", "value": "NodePort"}]),
+    ],
+    ids=["merge", "strategic", "json"],
+)
+def test_what_is_set_in_parts_that_a_patch_leaves_alone_does_not_reach_the_state_before(patch):
+    server = ApiServer()
+    services = Target(server.registry.find("", "v1", "services"), "default")
+    body = {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}
+    before = server.create(services, body).object
+    after = server.patch(replace(services, name="web"), patch).object
+    assert ["nodePort" in obj["spec"]["ports"][0] for obj in (before, after)] == [False, True]
 
 
 async def test_a_watch_ends_when_its_client_goes_away():

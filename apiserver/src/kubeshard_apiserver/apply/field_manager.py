@@ -317,9 +317,7 @@ def _after_update(
     taken = comparison.modified | comparison.added
     lost = taken | comparison.removed
     manager, ours = writer.manager_for("Update"), taken - _NEVER_OWNED
-    left = {
-        other: without(owned, lost) for other, owned in managers.items() if other != manager or not ours
-    }
+    left = {other: without(owned, lost) for other, owned in managers.items() if other != manager or not ours}
     if ours:
         before = managers.get(manager, ManagedFieldsEntry(EMPTY, ""))
         if before.has_all(ours) and not before.has_any(lost - ours):

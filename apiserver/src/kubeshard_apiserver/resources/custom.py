@@ -174,7 +174,7 @@ class CustomResources(Strategy):
         self.needs_webhook = webhook is not None
         self._others = others or {}
 
-    def decode(self, obj: Object) -> list[str]:
+    def decode(self, obj: Object, former: Object | None = None) -> list[str]:
         kind = self.kind
         if not obj.get("kind") or not obj.get("apiVersion"):
             missing = "Kind" if not obj.get("kind") else "apiVersion"
@@ -187,7 +187,7 @@ class CustomResources(Strategy):
                 f"the API version in the data ({obj['apiVersion']}) does not match the expected API version "
                 f"({kind.api_version})"
             )
-        dropped = self.decode_metadata(obj)
+        dropped = self.decode_metadata(obj, former)
         fields = _fields(obj)
         for name in fields:
             del obj[name]
@@ -200,7 +200,7 @@ class CustomResources(Strategy):
         return dropped
 
     def complete(self, obj: Object) -> list[str]:
-        self.decode_metadata(obj)
+        self.decode_metadata(obj, None)
         fill(self._root, obj)
         return []
 

@@ -85,9 +85,9 @@ class Strategy:
         """The shapes of other versions by `apiVersion`, where an object is converted by changing only that."""
         return {}
 
-    def decode(self, obj: Object) -> list[str]:
+    def decode(self, obj: Object, former: Object | None = None) -> list[str]:
         """Turn a body into an object of this kind, in place: check types, drop unknown fields and return their paths.
-        Raises Invalid (400).
+        What is the same in `former`, an object of this kind, need not be looked at. Raises Invalid (400).
         """
         raise NotImplementedError
 
@@ -95,12 +95,14 @@ class Strategy:
         """Turn the result of an apply into an object of this kind, as `decode` does for a body."""
         return self.decode(obj)
 
-    def decode_metadata(self, obj: Object) -> list[str]:
+    def decode_metadata(self, obj: Object, former: Object | None) -> list[str]:
         """Decode the metadata of a kind without a Go type."""
         kind, state = self.kind, DecodeState(self.kind.kind, self.kind.version)
         at = Field(Struct(kind.kind), "metadata", object_meta(), {})
         meta = obj.get("metadata")
-        obj["metadata"] = without_empty(object_meta().decode({} if meta is None else meta, (None, at), state))
+        was = None if former is None else former["metadata"]
+        decoded = object_meta().decode({} if meta is None else meta, (None, at), state, was)
+        obj["metadata"] = without_empty(decoded)
         if not self.kind.namespaced:
             obj["metadata"].pop("namespace", None)
         return state.dropped

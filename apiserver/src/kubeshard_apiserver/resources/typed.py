@@ -131,7 +131,7 @@ class Typed(Strategy):
         del zero["metadata"]
         return zero
 
-    def decode(self, obj: Object) -> list[str]:
+    def decode(self, obj: Object, former: Object | None = None) -> list[str]:
         kind = self.kind
         given = (obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind)
         if given != (kind.api_version, kind.kind):
@@ -140,7 +140,7 @@ class Typed(Strategy):
                 f"converting ({given[0]}.{given[1]}) to ({kind.kind}): unknown conversion"
             )
         state = DecodeState(kind.kind, kind.version)
-        decoded, body = self.type.decode(obj, None, state), obj.get("metadata")
+        decoded, body = self.type.decode(obj, None, state, former), obj.get("metadata")
         obj.clear()
         obj.update(decoded, apiVersion=kind.api_version, kind=kind.kind)
         obj["metadata"] = as_given(decoded["metadata"], body)

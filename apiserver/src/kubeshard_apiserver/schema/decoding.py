@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+import msgspec
+
 from kubeshard_apiserver.schema.numbers import in_digits
 from kubeshard_apiserver.schema.scalars import (
     MICROSECONDS,
@@ -213,7 +215,7 @@ class Field:
     properties: list type, keys, merge key, default.
     """
 
-    __slots__ = ("always", "exact", "go_name", "markers", "name", "omits", "struct", "type")
+    __slots__ = ("always", "exact", "go_name", "inner", "markers", "name", "omits", "struct", "type")
 
     def __init__(self, struct: Struct, name: str, type_: Type, markers: Mapping[str, Any]) -> None:
         self.struct = struct
@@ -224,6 +226,7 @@ class Field:
         self.always = bool(markers.get("always")) or isinstance(type_, Struct)
         self.exact = type_.python if type(type_) is Scalar else None
         """The Python type of which every value is decoded as it is."""
+        self.inner = type_.to if isinstance(type_, Pointer) else type_
         self.omits = type(type_).is_empty is not Type.is_empty
         """Whether an encoder omits some of its values."""
 
@@ -243,7 +246,10 @@ class Struct(Type):
         self.atomic = atomic
         self.fields: dict[str, Field] = {}
 
-    def decode(self, value: Any, at: At, state: DecodeState) -> dict[str, Any]:
+    def decode(
+        self, value: Any, at: At, state: DecodeState, former: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """`former` is what the value replaces, decoded: what is the same in both is not decoded again."""
         if type(value) is not dict:
             raise state.unfit(value, at, self)
         fields, decoded = self.fields, {}
@@ -255,6 +261,14 @@ class Struct(Type):
                 if member:
                     decoded[name] = member
             elif member is not None:
+                was = None if former is None else former.get(name)
+                if was and isinstance(was, dict | list):
+                    if member == was and msgspec.json.encode(member) == msgspec.json.encode(was):
+                        decoded[name] = member
+                        continue
+                    if isinstance(field.inner, Struct) and isinstance(was, dict):
+                        decoded[name] = field.inner.decode(member, (at, field), state, was)
+                        continue
                 taken = field.type.decode(member, (at, field), state)
                 if not (taken is None or (field.omits and field.type.is_empty(taken))):
                     decoded[name] = taken

@@ -30,13 +30,13 @@ def decoded(
 
 
 def _read(
-    target: Target, body: Any, options: WriteOptions, applied: bool = False
+    target: Target, body: Any, options: WriteOptions, applied: bool = False, live: Object | None = None
 ) -> tuple[Object, tuple[str, ...], str]:
     """Returns the object, the warnings, and the reason if the object is rejected."""
     obj = body if body.get("metadata") is not None else {**body, "metadata": {}}
     check_type_meta(obj, target.resource.kind.kind)
     strategy = target.resource.strategy
-    dropped = strategy.complete(obj) if applied else strategy.decode(obj)
+    dropped = strategy.complete(obj) if applied else strategy.decode(obj, live)
     unknown = tuple(f'unknown field "{path}"' for path in dropped)
     twice = options.duplicates
     if twice.warnings and dropped and not strategy.is_custom:
@@ -50,8 +50,12 @@ def _read(
     return obj, warnings, ""
 
 
-def decoded_patch(target: Target, result: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
-    """Decodes the result of a patch. Decoding errors are blamed on the patch, so they are a 422 rather than a 400."""
+def decoded_patch(
+    target: Target, result: Object, options: WriteOptions, live: Object | None = None
+) -> tuple[Object, tuple[str, ...]]:
+    """Decodes the result of a patch of `live`. Decoding errors are blamed on the patch, so they are a 422 rather than a
+    400.
+    """
     kind = target.resource.kind
     try:
         check_type_meta(result, kind.kind)
@@ -68,7 +72,7 @@ def decoded_patch(target: Target, result: Object, options: WriteOptions) -> tupl
         raise _other_name("", target)
     given = shown(result) if options.validation == "Strict" else ""
     try:
-        obj, warnings, refused = _read(target, result, options)
+        obj, warnings, refused = _read(target, result, options, live=live)
     except Invalid as error:
         given, refused = shown(result), error.message
     if refused:

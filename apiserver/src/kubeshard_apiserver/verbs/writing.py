@@ -11,14 +11,14 @@ from typing import Any
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.objects import Key
-from kubeshard.core.patches import ApplyPatch, JsonPatch
+from kubeshard.core.patches import ApplyPatch
 from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.admission.chain import Admission
 from kubeshard_apiserver.apply.field_manager import applied, updated
 from kubeshard_apiserver.apply.validation import check_fits, inconvertible
 from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, check_size, in_version
 from kubeshard_apiserver.objects import JsonObject, Object, in_order, is_deleting, private, with_metadata
-from kubeshard_apiserver.patching import Patch, patched
+from kubeshard_apiserver.patching import Patch, StrategicPatch, patched
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
 from kubeshard_apiserver.resources.metadata import (
     generated_name,
@@ -100,15 +100,14 @@ class Writes:
             found = options.duplicates.warnings if options.validation == "Warn" else ()
             return (yield from self._apply(target, patch.body, options))._replace(warnings=found)
         warnings: tuple[str, ...] = ()
+        fresh = not isinstance(patch, StrategicPatch)
 
         def mutate(live: Object) -> Object:
             nonlocal warnings
-            obj, warnings = decoded_patch(
-                target, patched(live, patch, target.resource.strategy.type), options
-            )
+            result = patched(live, patch, target.resource.strategy.type)
+            obj, warnings = decoded_patch(target, result, options, live if fresh else None)
             return obj
 
-        fresh = isinstance(patch, JsonPatch)
         return (yield from self.updating(target, mutate, options, fresh=fresh))._replace(warnings=warnings)
 
     def _apply(self, target: Target, body: JsonObject, options: WriteOptions) -> Steps[Answer]:
@@ -153,8 +152,8 @@ class Writes:
         return (yield from self.updating(target, mutate, options, managed=True, fresh=True))
 
     def _create(self, target: Target, obj: Object, options: WriteOptions) -> Steps[Answer]:
+        """`obj` is of this request alone, which changes it."""
         resource, strategy = target.group_resource, target.resource.strategy
-        obj = yield from done(lambda: private(obj), large=options.large)
         meta = obj["metadata"]
         version = meta.get("resourceVersion")
         if target.resource.is_ending:
