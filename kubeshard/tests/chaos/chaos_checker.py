@@ -8,6 +8,7 @@
 | overlap | two processes worked on one object at the same time: by their journals, or by their marks on the object |
 | interference | a sharder changed more than labels of an object |
 | orphan | an object had no living shard for longer than the bound, or has none in the end, unless just created |
+| neglected | nobody began to work on an object for longer than the bound, and the time after which shards do again |
 | unconfirmed | with strict hand-over: an object was taken from a shard of which no Lease says that it has ended |
 | parted | in the end a child is not on the shard of its owner |
 | failed request | a user's failed, though those about other objects succeeded around it, and no server died under it |
@@ -24,6 +25,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple
 
@@ -75,11 +77,17 @@ class Verdict:
 
 
 def check(
-    records: Iterable[Record], ring: str, bound: float, *, strict: bool = False, by_versions: bool = False
+    records: Iterable[Record],
+    ring: str,
+    bound: float,
+    *,
+    strict: bool = False,
+    by_versions: bool = False,
+    again: float = inf,
 ) -> Verdict:
     """Judges what happened since the first mark. `bound`: seconds that an object may be without a living shard.
     `strict`: whether the ring asks for strict hand-over. `by_versions`: writes prove no shard, but that nobody has
-    written since the object was read.
+    written since the object was read. `again`: seconds after which a shard begins with each of its objects again.
     """
     seen = sorted(records, key=lambda record: record.at)
     verdict = Verdict()
@@ -96,6 +104,7 @@ def check(
     end = max((each.at for each in seen), default=0.0)
     began = next((each.at for each in seen if isinstance(each, Marked)), 0.0)
     _ownership(verdict, changes, lives, labels, began, end, bound)
+    _neglected(verdict, changes, worked, began, end, bound + again)
     _requests(verdict, [each for each in seen if isinstance(each, Asked)], lives.of_servers)
     verdict.findings = sorted(each for each in verdict.findings if each.at >= began)
     return verdict
@@ -372,6 +381,32 @@ def _without(verdict: Verdict, name: str, since: float, until: float, bound: flo
         verdict.findings.append(
             Finding(until, "orphan", f"{name}: without a living shard for {seconds:.1f} s")
         )
+
+
+def _neglected(
+    verdict: Verdict,
+    changes: Sequence[Change],
+    worked: Sequence[Worked],
+    began: float,
+    end: float,
+    bound: float,
+) -> None:
+    """Of the objects that there are in the end."""
+    since: dict[str, float] = {}
+    for change in changes:
+        if change.kind == "main" and change.after is None:
+            since.pop(change.name, None)
+        elif change.kind == "main":
+            since.setdefault(change.name, max(began, change.at))
+    times = {name: [at] for name, at in since.items()}
+    for each in worked:
+        if each.what == "began" and each.at > since.get(each.name, inf):
+            times[each.name].append(each.at)
+    for name, found in times.items():
+        for at, until in pairwise([*found, end]):
+            if until - at > bound:
+                text = f"{name}: nobody began to work on it for {until - at:.1f} s"
+                verdict.findings.append(Finding(until, "neglected", text))
 
 
 def _requests(verdict: Verdict, asked: Sequence[Asked], servers_died: Sequence[float]) -> None:

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import random
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -181,6 +182,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--works", type=float, default=QUICK, help="seconds of a reconcile, at most")
     parser.add_argument("--strict", action="store_true", help="strict hand-over, without a ControllerRing")
     parser.add_argument("--unwatched", action="store_true", help="nothing ends the process but itself")
+    parser.add_argument("--without", help="a measure of tools/measures.py")
     parser.add_argument("--lies", action="store_true")
     return parser.parse_args(words)
 
@@ -203,9 +205,20 @@ def sharding(options: argparse.Namespace) -> Sharding:
     )
 
 
+def lack(measure: str) -> None:
+    """This process lacks it until its end."""
+    sys.path.append(str(Path(__file__).parents[3] / "tools"))
+    from measures import BY_NAME
+
+    for owner, attribute, replacement in BY_NAME[measure].off:
+        setattr(owner, attribute, replacement)
+
+
 def main() -> None:
     options = parsed()
     logs.setup("info", "text")
+    if options.without:
+        lack(options.without)
     journal = Journal(options.journal, options.shard)
     if options.lies:
         asyncio.run(Lying(options.shard, journal, options.works).lie(options.namespace))

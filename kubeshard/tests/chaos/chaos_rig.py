@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 from chaos_operator import GROUP, Errand
 from chaos_ranges import Shares
@@ -217,6 +218,7 @@ class Rig:
             words += ["--unwatched"] * self.setup.unwatched
             words += ["--strict"] * (self.setup.strict and self.mode == "in-manager")
             words += ["--ranges"] * (self.mode == "ranges")
+            words += ["--without", self.setup.without] if self.setup.without else []
             child = self.processes.start(name, OPERATOR, *words, f"--clock-off={clock_off}")
         self._known[child.pid] = name, child
 
@@ -386,6 +388,22 @@ class Rig:
             and bool(each.after and owner(each.after))
             for each in self.records
         )
+
+    def drained(self, since: float) -> bool:
+        """Whether a shard was asked for an object since then."""
+        changes = (each for each in self.records if isinstance(each, Change) and each.at > since)
+        return any(
+            DRAIN_LABEL in (each.after or {}).get("metadata", {}).get("labels", ()) for each in changes
+        )
+
+    async def compact(self) -> None:
+        """etcd forgets all versions but the present ones."""
+        versions = [int(obj["metadata"]["resourceVersion"]) for obj in [*self.etcd.latest.values()]]
+        asked = Request(
+            f"{self.kube.etcd_url}/v3/kv/compaction", json.dumps({"revision": max(versions)}).encode()
+        )
+        with await asyncio.to_thread(urlopen, asked) as answer:
+            answer.read()
 
     async def throttle(self, names: Sequence[str], seconds: float) -> None:
         """The processes get a tenth of a processor, in slices, as by a limit of their cgroup."""

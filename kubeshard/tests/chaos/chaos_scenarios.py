@@ -1,9 +1,9 @@
 """What is done in each scenario, and for how long an object may then be without a living shard. Data only.
 
 A step is what to do, to whom, and for how long. The `victim` is a shard drawn by the seed, the `leader` the process
-that is the sharder, the `follower` the victim or, if that is the sharder, another shard; for the others see
-`chaos_run`. After the steps everything that was broken is mended, what has ended is started again, and the ring has to
-settle.
+that is the sharder at first, the `heir` the next one, the `follower` the victim or, if that is the sharder, another
+shard; for the others see `chaos_run`. After the steps everything that was broken is mended, what has ended is started
+again, and the ring has to settle.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BY_LABELS = ("service", "in-manager")
+BY_RANGES = ("ranges",)
+ALL = (*BY_LABELS, *BY_RANGES)
+ELECTED = ("in-manager", "ranges")
+"""Where shards are the sharders."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,15 @@ class Setup:
     """Reconciles take seconds, and no watchdog ends a shard that is stopped: as on a machine that stands still as a
     whole, whose clocks stop, too.
     """
+    without: str = ""
+    """A measure of `tools/measures.py` that the shards lack."""
 
 
 @dataclass(frozen=True)
 class Scenario:
     """`leases` and `seconds` are the bound: durations of a Lease, and seconds beside them. What dies by itself is
-    started again under its name; with `restarts` also what the steps have killed. `shows`: what has to be found,
-    because the measure is missing that prevents it.
+    started again under its name; with `restarts` also what the steps have killed. `shows`: what may be found, because
+    the measure is missing that prevents it; the first of these has to be.
     """
 
     name: str
@@ -55,9 +61,9 @@ class Scenario:
     leases: float
     seconds: float
     restarts: bool = False
-    modes: tuple[str, ...] = (*BY_LABELS, "ranges")
+    modes: tuple[str, ...] = ALL
     setup: Setup = Setup()
-    shows: str = ""
+    shows: tuple[str, ...] = ()
 
     def bound(self, lease: float) -> float:
         return self.leases * lease + self.seconds
@@ -68,12 +74,32 @@ DETECT = 2.0
 SLACK = 10.0
 """For starting a process, and moving objects, on a busy machine."""
 _OWNED = Step("until owned", leases=DETECT, seconds=30)
+_JOIN = (Step("terminate", "follower"), _OWNED, Step("start", "follower"), Step("until draining", seconds=60))
+"""A shard comes back, and others are asked for its objects."""
 _ASKED = Step("ask", "victim")
 """It has to be told who is waited for, and nothing of it may have moved."""
 
 
+_FENCES = {"fence": BY_LABELS, "fence by versions": BY_RANGES}
+_WAITS = {"idle before acknowledgement": BY_LABELS, "buckets idle before acknowledgement": BY_RANGES}
+
+
 def _pause(seconds: float, leases: float = 0.0) -> Step:
     return Step("wait", seconds=seconds, leases=leases)
+
+
+_LATE = (
+    Step("until busy", "victim"),
+    Step("fault", "victim", faults={"hold_requests": True}),
+    Step("until effect", seconds=30),
+    _pause(3),
+    Step("kill", "victim"),
+    _OWNED,
+    _pause(8),
+    Step("heal", "victim"),
+    _pause(2),
+)
+"""What a shard at work sent before it was killed arrives when others have its objects."""
 
 
 def _cut_off(name: str, what: str, faults: Mapping[str, Any], leases: float) -> Scenario:
@@ -87,11 +113,20 @@ def _confirmed(name: str, what: str, by: Step) -> Scenario:
     return Scenario(name, what, steps, 3 * DETECT, 60, modes=BY_LABELS, setup=Setup(strict=True))
 
 
-def _stood_still(name: str, what: str, *then: Step, strict: bool = True, shows: str = "") -> Scenario:
+def _stood_still(
+    name: str, what: str, *then: Step, strict: bool = True, shows: tuple[str, ...] = ()
+) -> Scenario:
     """The machine of a shard at work stands still until others may have begun with its objects."""
     steps = (Step("until busy", "victim"), Step("stop", "victim"), _pause(0, 2 * DETECT), *then)
-    setup = Setup(strict=strict, unwatched=True)
-    return Scenario(name, what, steps, 3 * DETECT, 60, modes=BY_LABELS, setup=setup, shows=shows)
+    setup, modes = Setup(strict=strict, unwatched=True), BY_LABELS if strict else ALL
+    return Scenario(name, what, steps, 3 * DETECT, 60, modes=modes, setup=setup, shows=shows)
+
+
+def _without(measure: str, modes: tuple[str, ...], steps: tuple[Step, ...], *shows: str) -> Scenario:
+    """A measure is missing, and who judges notices that."""
+    name, setup = f"without-{measure.replace(' ', '-')}", Setup(unwatched=True, without=measure)
+    what = f"shards lack the measure: {measure}"
+    return Scenario(name, what, steps, 3 * DETECT, 60, restarts=True, modes=modes, setup=setup, shows=shows)
 
 
 SCENARIOS = (
@@ -156,10 +191,24 @@ SCENARIOS = (
     Scenario(
         "C5-stop",
         "SIGSTOP of the leading sharder, and SIGKILL of a shard",
-        (Step("stop", "leader"), Step("kill", "victim"), _OWNED, Step("continue", "leader"), _pause(3)),
+        (Step("stop", "leader"), Step("kill", "follower"), _OWNED, Step("continue", "leader"), _pause(3)),
         2 * DETECT,
         SLACK,
-        modes=("service",),
+    ),
+    Scenario(
+        "C5-midway",
+        "the sharder is stopped for a third of a Lease while it shares out for a shard that joins",
+        (*_JOIN, Step("stop", "leader"), _pause(0, 1 / 3), Step("continue", "leader"), _OWNED),
+        1,
+        SLACK,
+    ),
+    Scenario(
+        "C5-heir",
+        "SIGKILL of the shard that is the sharder, and of the next one",
+        (Step("kill", "leader"), Step("kill", "heir", leases=DETECT, seconds=30), _OWNED),
+        3 * DETECT,
+        SLACK,
+        modes=ELECTED,
     ),
     Scenario(
         "C5-both",
@@ -175,7 +224,7 @@ SCENARIOS = (
         (Step("kill", "leader"), _OWNED),
         2 * DETECT,
         SLACK,
-        modes=("in-manager", "ranges"),
+        modes=ELECTED,
     ),
     Scenario(
         "C6-hole",
@@ -223,6 +272,25 @@ SCENARIOS = (
         restarts=True,
     ),
     Scenario(
+        "C7-compact",
+        "one API server is started again after etcd was compacted, and all shards are moved to it",
+        (
+            Step("kill", "api-2"),
+            Step("compact"),
+            Step("start", "api-2"),
+            Step("until serving", "api-2"),
+            Step("move", "shards"),
+            Step("terminate", "follower"),
+            _OWNED,
+            Step("start", "follower"),
+            _pause(5),
+            Step("move back", "shards"),
+        ),
+        DETECT,
+        SLACK,
+        restarts=True,
+    ),
+    Scenario(
         "C8",
         "etcd is stopped for two durations of a Lease",
         (Step("stop", "etcd"), _pause(0, 2), Step("continue", "etcd"), _pause(2)),
@@ -252,6 +320,20 @@ SCENARIOS = (
         SLACK,
         restarts=True,
     ),
+    Scenario(
+        "C9-leader",
+        "the sharder is cut off for three durations of its Lease while it shares out; what it sent arrives afterwards",
+        (
+            *_JOIN,
+            Step("fault", "leader", faults={"hold_requests": True, "hold_answers": True}),
+            _pause(0, 3),
+            Step("heal", "leader"),
+            _pause(2),
+        ),
+        2 * DETECT,
+        SLACK,
+        restarts=True,
+    ),
     _cut_off("C9-cut", "each connection of a shard is cut after 4 kB of answers", {"cut_after": 4096}, 1),
     Scenario(
         "C10",
@@ -266,6 +348,21 @@ SCENARIOS = (
         ),
         DETECT,
         SLACK + 10,
+        restarts=True,
+    ),
+    Scenario(
+        "C10-behind",
+        "an API server hears everything from etcd half a second late, and shards on both are restarted",
+        (
+            Step("fault", "etcd-2", faults={"delay": 0.25}),
+            Step("move", "follower"),
+            Step("roll", "shards"),
+            _OWNED,
+            Step("move back", "follower"),
+            Step("heal", "etcd-2"),
+        ),
+        DETECT,
+        SLACK,
         restarts=True,
     ),
     Scenario(
@@ -290,6 +387,14 @@ SCENARIOS = (
         (Step("create ghost"), _pause(4), Step("delete ghost"), _OWNED),
         DETECT,
         SLACK,
+    ),
+    Scenario(
+        "C11-assignment",
+        "a user deletes the assignment of the ring, and a shard is killed",
+        (Step("delete assignment"), Step("kill", "victim"), _OWNED),
+        2 * DETECT,
+        SLACK,
+        modes=BY_RANGES,
     ),
     Scenario(
         "C12",
@@ -383,7 +488,7 @@ SCENARIOS = (
         Step("continue", "victim"),
         _pause(3),
         strict=False,
-        shows="overlap",
+        shows=("overlap",),
     ),
     _stood_still(
         "strict-stop",
@@ -400,6 +505,11 @@ SCENARIOS = (
         Step("kill", "victim"),
         Step("release", "victim"),
         _OWNED,
+    ),
+    *(_without(measure, modes, _LATE, "stale write", "overlap") for measure, modes in _FENCES.items()),
+    *(
+        _without(measure, modes, 3 * (*_JOIN, _OWNED), "overlap", "stale write")
+        for measure, modes in _WAITS.items()
     ),
 )
 

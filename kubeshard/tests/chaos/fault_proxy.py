@@ -1,8 +1,9 @@
 """A TCP proxy that breaks connections as networks do. Each client has a way of its own, with faults of its own.
 
 Guaranteed: bytes arrive complete and in order, or the connection ends; what a hold keeps back arrives when it is over,
-however late and even if the sender has gone by then. That is more than a real network does: the harshest case for a
-client that relies on its late writes not to land.
+however late and even if the sender has gone by then; a server hears of that `LINGER` seconds later, because an API
+server gives up a request whose sender has gone. That is more than a real network does: the harshest case for a client
+that relies on its late writes not to land.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 _CHUNK = 65_536
+LINGER = 2.0
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER of a socket that is closed with a reset."""
 
@@ -49,6 +51,7 @@ class Line:
         self._answers = answers
         self._chunks: deque[tuple[float, bytes]] = deque()
         self._end: float | None = None
+        self._lingers = 0.0
         self._left: int | None = None
 
     def came(self, data: bytes, now: float) -> None:
@@ -61,12 +64,15 @@ class Line:
             self._chunks.append((now + self._faults.delay, data))
         else:
             self._end = now + self._faults.delay
+            self._lingers = LINGER if self.held else 0.0
 
     def take(self, now: float) -> bytes:
         """What goes out now."""
         data = bytearray()
         while not self.held and not self.cut and self._chunks and self._chunks[0][0] <= now:
             data += self._within_limit(self._chunks.popleft()[1])
+        if data and self._end is not None:
+            self._end = max(self._end, now + self._lingers)
         return bytes(data)
 
     @property

@@ -315,3 +315,10 @@ def test_what_was_seen_can_be_kept_and_judged_again() -> None:
     ]
     again = [from_document(json.loads(json.dumps(to_document(record)))) for record in records]
     assert again == records
+
+
+def test_an_object_with_a_living_shard_that_does_not_begin_with_it_is_neglected() -> None:
+    records = [Marked(1.0, "began"), stored(1.0, obj(), obj()), *alive("a"), *worked(1, 14.0, 15.0)]
+    found = check([*records, Marked(20.0, "settled")], "ring", BOUND, again=2.0)
+    assert [finding.rule for finding in found.findings] == ["neglected"]
+    assert not check([*records, Marked(20.0, "settled")], "ring", BOUND, again=4.0).findings

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from fault_proxy import Faults, Line, Way
+from fault_proxy import LINGER, Faults, Line, Way
 
 
 def requests(**faults: object) -> Line:
@@ -34,7 +34,9 @@ def test_what_is_held_arrives_when_the_hold_is_over_even_if_the_sender_has_gone(
     assert line.due() is None
     faults.hold_requests = False
     assert line.take(100.0) == b"late"
-    assert line.ended(100.0)
+    assert not line.ended(100.0)  # whoever reads it has time to act on it
+    assert line.due() == 100.0 + LINGER
+    assert line.ended(100.0 + LINGER)
 
 
 def test_a_hold_of_one_direction_leaves_the_other_alone() -> None:
