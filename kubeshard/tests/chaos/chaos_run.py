@@ -410,7 +410,7 @@ async def repeated(rig: Rig, scenario: Scenario, row: Row, options: argparse.Nam
             f"{verdict.longest_without_owner:.1f} s without a shard, {verdict.moves} moves, "
             f"ended by themselves: {', '.join(ended) or 'none'}, {seconds:.0f} s"
         )
-        if bad:
+        if bad or options.keep:
             kept = keep(options.output, f"{scenario.name}-{options.mode}-{number}", scenario, rig, records)
             say(f"what was seen is in {kept}")
         if verdict.count("not settled"):
@@ -489,6 +489,7 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=20)
     parser.add_argument("--lease", type=float, default=15.0, help="seconds of a Lease")
     parser.add_argument("--output", type=Path, default=Path("build/chaos"), help="where failures are kept")
+    parser.add_argument("--keep", action="store_true", help="keep what was seen if nothing was found, too")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--judge", type=Path, metavar="FILE", help="judge what was kept of a failure again")
     parser.add_argument("--list", action="store_true", help="list the scenarios")
