@@ -359,7 +359,7 @@ async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record
         scenario.bound(rig.lease),
         strict=rig.setup.strict,
         by_versions=by_versions,
-        again=AGAIN,
+        again=AGAIN + scenario.unheard,
     )
     now = time.monotonic()
     if scenario.shows:
@@ -421,7 +421,7 @@ def keep(output: Path, name: str, scenario: Scenario, rig: Rig, records: Iterabl
     folder = output / name
     folder.mkdir(parents=True, exist_ok=True)
     bound = {"bound": scenario.bound(rig.lease), "strict": rig.setup.strict, "scenario": scenario.name}
-    bound["by_versions"] = rig.mode == "ranges"
+    bound |= {"by_versions": rig.mode == "ranges", "again": AGAIN + scenario.unheard}
     documents = [bound, *(to_document(each) for each in records)]
     (folder / "witness.jsonl").write_text("\n".join(map(json.dumps, documents)))
     for log in rig.folder.glob("*.log"):
@@ -438,7 +438,7 @@ def judged(file: Path) -> Verdict:
         head["bound"],
         strict=head["strict"],
         by_versions=head["by_versions"],
-        again=AGAIN,
+        again=head["again"],
     )
 
 

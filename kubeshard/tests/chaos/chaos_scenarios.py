@@ -64,6 +64,8 @@ class Scenario:
     modes: tuple[str, ...] = ALL
     setup: Setup = Setup()
     shows: tuple[str, ...] = ()
+    unheard: float = 0.0
+    """Seconds for which a shard may hear nothing of what it has, and so do nothing with it."""
 
     def bound(self, lease: float) -> float:
         return self.leases * lease + self.seconds
@@ -71,6 +73,8 @@ class Scenario:
 
 DETECT = 2.0
 """A silent shard is given up after two durations of its Lease."""
+SILENT = 75.0
+"""Seconds without a word after which a watch is opened anew."""
 SLACK = 10.0
 """For starting a process, and moving objects, on a busy machine."""
 _OWNED = Step("until owned", leases=DETECT, seconds=30)
@@ -319,6 +323,7 @@ SCENARIOS = (
         DETECT,
         SLACK,
         restarts=True,
+        unheard=SILENT,
     ),
     Scenario(
         "C9-leader",
