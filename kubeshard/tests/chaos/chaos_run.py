@@ -353,7 +353,9 @@ async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record
         problems.append(str(problem))
     records = rig.collected()
     by_versions = rig.mode == "ranges"
-    verdict = check(
+    # Not in the loop, through which all processes reach their servers.
+    verdict = await asyncio.to_thread(
+        check,
         records,
         RING,
         scenario.bound(rig.lease),
@@ -411,7 +413,8 @@ async def repeated(rig: Rig, scenario: Scenario, row: Row, options: argparse.Nam
             f"ended by themselves: {', '.join(ended) or 'none'}, {seconds:.0f} s"
         )
         if bad or options.keep:
-            kept = keep(options.output, f"{scenario.name}-{options.mode}-{number}", scenario, rig, records)
+            name = f"{scenario.name}-{options.mode}-{number}"
+            kept = await asyncio.to_thread(keep, options.output, name, scenario, rig, records)
             say(f"what was seen is in {kept}")
         if verdict.count("not settled"):
             return  # what follows would be judged for it, too
