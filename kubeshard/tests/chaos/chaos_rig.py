@@ -536,8 +536,9 @@ class Rig:
             self._died()
             now = time.monotonic()
             for name in {*self.shards, *self.sharders} - self.left_dead:
-                if not self.alive(name) and now > self._restart_at.setdefault(name, now + _RESTART_AFTER):
-                    del self._restart_at[name]
+                if self.alive(name):
+                    self._restart_at.pop(name, None)
+                elif now > self._restart_at.setdefault(name, now + _RESTART_AFTER):
                     self.start(name)
             await asyncio.sleep(_POLL)
 

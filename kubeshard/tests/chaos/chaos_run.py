@@ -135,7 +135,7 @@ class Actions:
             case "roll":
                 for name in self._rig.shards:
                     await self._terminate(name)
-                    self._rig.start(name)
+                    await self._to(Step("start"), name, 0)
                     await asyncio.sleep(2.0)
             case "meddle":
                 await self._meddle(seconds)
@@ -278,7 +278,7 @@ class Actions:
             self._rig.left_dead.add(name)
 
     async def _terminate(self, name: str) -> None:
-        self._leave_dead(name)
+        self._rig.left_dead.add(name)  # a step may start it again
         self._rig.signal(name, signal.SIGTERM)
         await self._rig.until(lambda: not self._rig.alive(name), 60, f"{name} ends")
 

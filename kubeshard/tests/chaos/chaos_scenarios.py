@@ -130,7 +130,7 @@ def _without(measure: str, modes: tuple[str, ...], steps: tuple[Step, ...], *sho
     """A measure is missing, and who judges notices that."""
     name, setup = f"without-{measure.replace(' ', '-')}", Setup(unwatched=True, without=measure)
     what = f"shards lack the measure: {measure}"
-    return Scenario(name, what, steps, 3 * DETECT, 60, restarts=True, modes=modes, setup=setup, shows=shows)
+    return Scenario(name, what, steps, 3 * DETECT, 60, modes=modes, setup=setup, shows=shows)
 
 
 SCENARIOS = (
@@ -513,7 +513,7 @@ SCENARIOS = (
     ),
     *(_without(measure, modes, _LATE, "stale write", "overlap") for measure, modes in _FENCES.items()),
     *(
-        _without(measure, modes, 3 * (*_JOIN, _OWNED), "overlap", "stale write")
+        _without(measure, modes, 3 * (*_JOIN, _pause(4)), "overlap", "stale write")
         for measure, modes in _WAITS.items()
     ),
 )
