@@ -317,6 +317,13 @@ SCENARIOS = (
     _cut_off("C9-requests", "what a shard sends does not arrive until later", {"hold_requests": True}, 2.5),
     _cut_off("C9-answers", "a shard gets no answers", {"hold_answers": True}, 2.5),
     Scenario(
+        "C9-late",
+        "a shard at work is cut off and killed; what it sent arrives when others have its objects",
+        _LATE,
+        DETECT,
+        SLACK,
+    ),
+    Scenario(
         "C9-half-open",
         "all connections of a shard are half open",
         (Step("half-open", "victim"), _pause(0, 1)),
