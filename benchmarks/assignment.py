@@ -205,7 +205,7 @@ class Fleet:
                 data = (await self.client.get(ConfigMap, assignment_name(self.ring), PROJECT)).data
                 assignment = Assignment.parse(data)
                 buckets = assignment.owned_by(SECOND)
-                if buckets and not assignment.drains_of(FIRST):
+                if buckets and not any(place.target for place in assignment.places):
                     of = assignment.buckets.of
                     return time.monotonic(), sum(of(metadata) in buckets for metadata in self._names)
                 await asyncio.sleep(EVERY)

@@ -288,7 +288,7 @@ def _referenced(cluster_path: Path, cluster: _Cluster, user_path: Path, user: Us
 
 
 def _read_file(path: Path) -> _File:
-    from kubeshard.core.yaml_input import Unreadable, documents_in  # which a pod does not need
+    from kubeshard.core.yaml_input import Unreadable, documents_in, without_nulls  # which a pod does not need
 
     try:
         found = documents_in(path.read_bytes())
@@ -297,7 +297,7 @@ def _read_file(path: Path) -> _File:
     except Unreadable as error:
         raise ConfigurationError(f"{path}: {error}") from error
     try:
-        file = msgspec.convert(_without_nulls(found[0] if found else {}), _File)
+        file = msgspec.convert(without_nulls(found[0] if found else {}), _File)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{path}: not a kubeconfig: {error}") from error
     except RecursionError:
@@ -307,13 +307,6 @@ def _read_file(path: Path) -> _File:
             f"{path}: not a kubeconfig: it has kind {file.kind} of {file.api_version}, not Config of v1"
         )
     return file
-
-
-def _without_nulls(document: Any) -> Any:
-    """Null means absent, as in Go."""
-    if isinstance(document, dict):
-        return {name: _without_nulls(value) for name, value in document.items() if value is not None}
-    return [_without_nulls(each) for each in document] if isinstance(document, list) else document
 
 
 def _for_plugins(cluster: _Cluster) -> Any:

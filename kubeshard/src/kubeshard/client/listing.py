@@ -173,7 +173,6 @@ class ListMeta(Struct):
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
     shard_info: ShardInfo | None = None
 
 

@@ -123,6 +123,13 @@ def documents_in(data: bytes) -> list[Any]:
     return [each for each in found if each is not None]
 
 
+def without_nulls(document: Any) -> Any:
+    """A copy without members that are null, which means absent, as in Go."""
+    if isinstance(document, dict):
+        return {name: without_nulls(value) for name, value in document.items() if value is not None}
+    return [without_nulls(each) for each in document] if isinstance(document, list) else document
+
+
 _NO_KEY_OF_JSON = "unsupported map key"
 _LINE_END = b"\n"
 _read_json = json.JSONDecoder().raw_decode

@@ -214,7 +214,7 @@ def load_config_file(
 
 def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> tuple[C, tuple[str, ...]]:
     """Like `load_config_file`, for a document in memory."""
-    from kubeshard.core.yaml_input import Unreadable, documents_in  # 1.2 MiB, for a file
+    from kubeshard.core.yaml_input import Unreadable, documents_in, without_nulls  # 1.2 MiB, for a file
 
     try:
         documents = documents_in(text.encode())
@@ -224,7 +224,7 @@ def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> t
     if not isinstance(document, Mapping):
         raise ConfigurationError(f"expected a mapping with apiVersion: {api_version} and kind: {kind}")
     try:
-        body = _without_nulls(document)
+        body = without_nulls(document)
     except RecursionError:
         raise ConfigurationError("nested too deeply") from None
     found = (body.pop("apiVersion", None), body.pop("kind", None))
@@ -240,12 +240,6 @@ def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> t
         raise ConfigurationError(
             f"field {where.strip('`').removeprefix('$.') or '(document)'}: {message}"
         ) from None
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _decode(type_: type, value: Any) -> Any:

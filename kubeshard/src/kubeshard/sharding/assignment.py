@@ -170,15 +170,6 @@ class Assignment:
             bucket for run, place in self.groups if place.owner == shard for bucket in run.buckets
         )
 
-    def drains_of(self, shard: str) -> dict[str, frozenset[int]]:
-        """The buckets that it is asked to hand over, by the shard that gets them."""
-        asked = [(place.target, run) for run, place in self.groups if place.owner == shard and place.target]
-        asked.sort()
-        return {
-            target: frozenset(bucket for _, run in each for bucket in run.buckets)
-            for target, each in groupby(asked, key=itemgetter(0))
-        }
-
     # Changes. None: there is nothing to change.
 
     def acknowledge(self, shard: str, buckets: Collection[int]) -> JsonPatch | None:

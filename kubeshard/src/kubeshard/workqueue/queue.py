@@ -190,9 +190,6 @@ class WorkQueue(Generic[K]):
         """
         return Turn(self, hold)
 
-    def is_busy(self, key: K) -> bool:
-        return key in self._core.taken
-
     def shut_down(self, *, discard: bool = False) -> None:
         """Ignores later adds and drops delayed keys; workers get the ready keys (unless `discard`), then ShutDown."""
         self._close()
