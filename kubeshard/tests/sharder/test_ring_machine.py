@@ -19,6 +19,7 @@ from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.sharder.ring_controller import CLEAN_UP_CHECKED
 from kubeshard.sharding import object_job, waiting
+from kubeshard.sharding import ring_machine as ring_machine_room
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import TAKEN
 from kubeshard.sharding.object_job import (
@@ -225,6 +226,19 @@ def test_objects_that_lose_their_shards_together_leave_room_for_scans() -> None:
     assert result is MoveResult.NOTHING
     assert story.secrets.wake_at <= story.now
     assert [what for what, _ in story.secrets.due()] == [Do.ASSIGN]
+
+
+def test_where_too_many_objects_wait_for_a_shard_a_scan_gives_them_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ring_machine_room, "MANY", 3)
+    story = Story("a", "b")
+    story.scanned(story.secrets, ScanPriority.NORMAL)
+    for name in ("x", "y", "z", "x"):
+        story.released(name)
+    assert story.secrets.schedule.due(ScanPriority.URGENT, story.now) is None
+    story.released("one more")
+    assert story.secrets.schedule.due(ScanPriority.URGENT, story.now) is not None
 
 
 def test_an_object_that_its_shard_has_taken_back_is_not_given_away() -> None:

@@ -22,7 +22,6 @@ from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import NamespaceScans
 from kubeshard.sharder.tasks import DrivenResource, carried_out
 from kubeshard.sharder.unassigned import APART, MACHINES_A_TURN, UnassignedWatches
-from kubeshard.sharding import ring_machine as ring_machine_room
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.object_job import Job, MoveResult, Step
@@ -324,29 +323,6 @@ async def test_moves_of_one_ring_that_hang_do_not_delay_the_shared_watch_of_othe
         assert many.moved == [("ring-8", "y")]
         for task in tasks:
             task.cancel()
-
-
-@virtual_time
-async def test_where_too_many_objects_wait_for_a_shard_a_scan_gives_them_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ring_machine_room, "MANY", 3)
-    many = Many(1)
-    (sync,), many.hang = many.syncs, {"ring-0"}
-    asked: list[ScanScope] = []
-    sync.request = lambda scope, now: asked.append(scope)  # type: ignore[method-assign]
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(many.watched(sync))
-        await asyncio.sleep(1.0)
-        asked.clear()
-        for number in range(3):
-            many.appears("ring-0", f"x-{number}")
-        await asyncio.sleep(0.1)
-        assert asked == []
-        many.appears("ring-0", "y")
-        await asyncio.sleep(0.1)
-        assert asked == [ScanScope.MISPLACED]
-        task.cancel()
 
 
 @virtual_time

@@ -179,15 +179,11 @@ def test_nothing_is_done_about_an_object_that_has_a_shard_again() -> None:
     assert (jobs.take(1.0), len(jobs)) == ([], 0)
 
 
-def test_of_one_object_two_jobs_are_not_under_way_together_and_there_is_room_for_the_next() -> None:
+def test_there_is_room_for_what_is_known_and_the_next_job_about_it_and_nothing_else() -> None:
     jobs = Jobs[str](100, 1)
-    jobs.put(key(1), "first", 0.0)
+    assert [jobs.put(key(number), "first", 0.0) for number in (1, 2, 1)] == [True, False, True]
     assert jobs.take(0.0) == ["first"]
-    assert [jobs.takes(key(number)) for number in (1, 2)] == [True, False]
-    assert not jobs.put(key(1), "second", 0.0)
-    assert jobs.take(1.0) == []
-    assert jobs.ended(key(1))
-    assert jobs.take(1.0) == ["second"]
+    assert [jobs.put(key(number), "second", 0.0) for number in (2, 1)] == [True, True]
 
 
 def test_only_the_shard_of_an_object_that_is_not_new_may_want_it_back() -> None:

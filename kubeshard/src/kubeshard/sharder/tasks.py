@@ -241,7 +241,8 @@ class DrivenResource(ResourceMachine):
     ) -> None:
         self._group = group
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._changed = asyncio.Event()
+        self.news = asyncio.Event()
+        """Set by the next `notify`."""
         self._attention = asyncio.Event()
         super().__init__(of, entry, sync_period)
         where, ring = entry.resource, self.ring
@@ -262,12 +263,8 @@ class DrivenResource(ResourceMachine):
 
     def notify(self) -> None:
         super().notify()
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def changed(self) -> None:
-        """Waits for `notify`."""
-        await self._changed.wait()
+        self.news.set()
+        self.news = asyncio.Event()
 
     def attend(self) -> None:
         self._attention.set()

@@ -35,8 +35,7 @@ RBAC: list, watch on every main and controlled resource.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Container, Mapping, Sequence
 
 from kubeshard.client.client import Client
 from kubeshard.core.encoding import UndecodableObject
@@ -89,29 +88,56 @@ class UnassignedWatches:
         self._resources: dict[GroupResource, _Resource] = {}
 
     async def keep_watching(self, machine: DrivenResource) -> None:
-        """Watches until cancelled."""
+        """Keeps the watches that there should be, until cancelled."""
+        resource, own = self._joined(machine), dict[str | AllNamespaces, tuple[_Watch, asyncio.Task[None]]]()
+        try:
+            await asyncio.sleep(0)  # the others that start now join too
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    news, places = machine.news, await self._places(resource, machine)
+                    unassigned, known, shares = machine.watched, dict(own), places is None
+                    for place, (watch, task) in known.items():
+                        if place not in (places or ()) or str(watch.selector) != str(unassigned):
+                            del own[place]
+                            task.cancel()
+                            await asyncio.wait([task])
+                    for place in places or ():
+                        if place not in own:
+                            scanned = place in known  # as the available shards have changed
+                            watch = _Watch(self, resource, {machine: None}, unassigned, place, scanned)
+                            own[place] = watch, group.create_task(watch.run(), name=f"watch of {machine}")
+                    if shares is not (machine in resource.sharing):
+                        await self._share(resource, machine, shares=shares)
+                        if known or not shares:
+                            machine.missed()
+                    await news.wait()
+        finally:
+            if machine in resource.sharing:
+                await self._share(resource, machine, shares=False)
+            resource.leave(machine)
+            if not resource.machines:
+                self._resources.pop(resource.name, None)
+
+    def _joined(self, machine: DrivenResource) -> _Resource:
         name = machine.entry.resource
         if (resource := self._resources.get(name)) is None:
             resource = self._resources[name] = _Resource(name, self)
         resource.join(machine)
-        try:
-            await asyncio.sleep(0)  # the others that start now join too
-            while True:
-                named = bool(machine.ring.named)
-                if not resource.crowded:
-                    async with _until_told(resource.apart):
-                        await self._keep_apart(resource, machine)
-                    machine.missed()
-                elif named and not await self.permissions.everywhere(machine, "watch"):
-                    await self._keep_apart(resource, machine)
-                else:
-                    async with _until_told(resource.refused if named else []):
-                        await self._share(resource, machine)
-                    machine.missed()
-        finally:
-            resource.leave(machine)
-            if not resource.machines:
-                self._resources.pop(name, None)
+        return resource
+
+    async def _places(
+        self, resource: _Resource, machine: DrivenResource
+    ) -> Collection[str | AllNamespaces] | None:
+        """Where it has watches of its own; None if it shares one."""
+        named = bool(machine.ring.named)
+        if resource.crowded:
+            if named and machine not in resource.may_share:
+                resource.may_share[machine] = await self.permissions.everywhere(machine, "watch")
+            if not named or resource.may_share[machine]:
+                return None
+        if named and (await self.kinds.eventually(resource.name)).namespaced:
+            return machine.ring.named_and_selected()
+        return (ALL,)
 
     def namespace_appeared(self, namespace: str) -> None:
         """A namespace has become known: looks for objects in it that were skipped."""
@@ -122,45 +148,22 @@ class UnassignedWatches:
                 if view is not None and view.selects(namespace):
                     self._namespaces.scan(machine, namespace)
 
-    async def _keep_apart(self, resource: _Resource, machine: DrivenResource) -> None:
-        """Keeps its own watches until cancelled: one for each namespace that the ring names, or one for all."""
-        watching: dict[str | AllNamespaces, tuple[_Watch, asyncio.Task[None]]] = {}
-        async with asyncio.TaskGroup() as group:
-            while True:
-                places: Iterable[str | AllNamespaces] = (ALL,)
-                if machine.ring.named and (await self.kinds.eventually(machine.entry.resource)).namespaced:
-                    places = machine.ring.named_and_selected()
-                for place in watching.keys() - places:
-                    watching.pop(place)[1].cancel()
-                unassigned = machine.watched
-                for watch, _ in watching.values():
-                    watch.select(unassigned)
-                for place in places:
-                    if place not in watching:
-                        watch = _Watch(self, resource, {machine: None}, unassigned, place)
-                        watching[place] = watch, group.create_task(watch.run(), name=f"watch of {machine}")
-                await machine.changed()
-
-    async def _share(self, resource: _Resource, machine: DrivenResource) -> None:
-        """Takes part in the shared watch until cancelled."""
-        resource.share(machine)
-        try:
+    async def _share(self, resource: _Resource, machine: DrivenResource, *, shares: bool) -> None:
+        """Takes part in the shared watch, or does not any more."""
+        watch, sharing = resource.watch, resource.sharing
+        watch.forget()
+        if shares:
+            sharing[machine] = None
             if resource.shared is None:
-                resource.shared = asyncio.create_task(
-                    self._keep_shared(resource), name=f"watch of {machine.entry.resource}"
-                )
-            await asyncio.wait([resource.shared])
-            resource.shared.result()
-        finally:
-            resource.unshare(machine)
-            if not resource.watch.machines and (shared := resource.shared) is not None:
-                resource.shared = None
-                shared.cancel()
-                await asyncio.wait([shared])
-
-    async def _keep_shared(self, resource: _Resource) -> None:
-        crashes = Crashes(self.rings.inputs.metrics.of(""), self.clock, resource=resource.name)
-        await supervised(resource.watch.run, "watch", crashes)
+                crashes = Crashes(self.rings.inputs.metrics.of(""), self.clock, resource=resource.name)
+                kept = supervised(watch.run, "watch", crashes)
+                resource.shared = asyncio.create_task(kept, name=f"watch of {resource.name}")
+            return
+        del sharing[machine]
+        if not sharing and (task := resource.shared) is not None:
+            resource.shared = None
+            task.cancel()
+            await asyncio.wait([task])
 
 
 class _Resource:
@@ -173,15 +176,13 @@ class _Resource:
         self.crowded = False
         """Whether there have been too many machines for a watch each. Remains true."""
         self.shared: asyncio.Task[None] | None = None
-        """Keeps the shared watch. Not a task of one machine, because its moves are those of all."""
-        self.apart: list[asyncio.Timeout] = []
-        """To be told when there are too many."""
-        self.refused: list[asyncio.Timeout] = []
-        """To be told when the shared watch is not allowed."""
+        """Keeps the shared watch. Not a task of one machine: others need it as well."""
+        self.may_share: dict[DrivenResource, bool] = {}
+        """Whether machines whose ring names its namespaces may watch all."""
         self._rings = watches.rings
         self._by_ring: dict[Ring, DrivenResource] = {}
-        self._sharing: dict[DrivenResource, None] = {}
-        self.watch = _Watch(watches, self, self._sharing)
+        self.sharing: dict[DrivenResource, None] = {}
+        self.watch = _Watch(watches, self, self.sharing)
 
     def join(self, machine: DrivenResource) -> None:
         machine.skipped_namespaces = self.skipped_namespaces
@@ -189,20 +190,23 @@ class _Resource:
         self._by_ring[machine.ring] = machine
         if not self.crowded and sum(len(each.ring.named) or 1 for each in self.machines) > APART:
             self.crowded = True
-            _tell(self.apart)
+            self._tell()
 
     def leave(self, machine: DrivenResource) -> None:
         del self.machines[machine]
+        self.may_share.pop(machine, None)
         if self._by_ring[machine.ring] is machine:  # else another one has begun already
             del self._by_ring[machine.ring]
 
-    def share(self, machine: DrivenResource) -> None:
-        self._sharing[machine] = None
-        self.watch.forget()
+    def refuse(self) -> None:
+        """The shared watch is not allowed."""
+        self.may_share.clear()
+        self._tell()
 
-    def unshare(self, machine: DrivenResource) -> None:
-        del self._sharing[machine]
-        self.watch.forget()
+    def _tell(self) -> None:
+        """Other watches may be needed now."""
+        for machine in tuple(self.machines):
+            machine.notify()
 
     def labels_of(self, namespace: str) -> Mapping[str, str] | None:
         """Those of a known namespace; None for another one, and for ""."""
@@ -228,15 +232,14 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
         machines: Mapping[DrivenResource, None],
         selector: Selector | None = None,
         place: str | AllNamespaces = ALL,
+        scanned: bool = False,
     ) -> None:
         self.machines = machines
+        self.selector = selector
         self._of = of
         self._resource = resource
-        self._selector = selector
-        self._reselected: list[asyncio.Timeout] = []
-        """To be told when the selector is another one."""
-        self._scanned = False
-        """Whether what the watch may have missed is read anyway, because the available shards have changed."""
+        self._scanned = scanned
+        """Whether what the watch may have missed is read anyway."""
         self._place = place
         self._kind: Kind | None = None
         """The resource's, as of the last request."""
@@ -261,21 +264,13 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
             self._kind = await of.kinds.kind(self._resource.name)
             return metadata_only(self._kind)
 
-        while True:
-            async with _until_told(self._reselected):
-                source = Source(of.client, form, self._place, labels=self._selector)
-                await Reflector(source, self, forbidden=ONCE_A_MINUTE, log=self._log_of).run()
-
-    def select(self, selector: Selector) -> None:
-        """The objects without an available shard are those that this selects."""
-        if str(selector) != str(self._selector):
-            self._selector, self._scanned = selector, True
-            _tell(self._reselected)
+        source = Source(of.client, form, self._place, labels=self.selector)
+        await Reflector(source, self, forbidden=ONCE_A_MINUTE, log=self._log_of).run()
 
     @property
     def _log_of(self) -> dict[str, object]:
         resource = self._resource.name
-        if self._selector is None:
+        if self.selector is None:
             return {"rings": len(self.machines), "resource": resource}
         where = {} if self._place is ALL else {"namespace": self._place}
         return {"ring": next(iter(self.machines)).ring.name, "resource": resource, **where}
@@ -306,7 +301,7 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
             return
         meta, changed, kind = entry.metadata, not self._listing, self._kind
         assert kind is not None
-        shared = self._selector is None
+        shared = self.selector is None
         for machine in self._selecting(meta.namespace) if shared else self.machines:
             self._worked += 1
             if self._worked >= MACHINES_A_TURN:
@@ -320,7 +315,7 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
                 machine.missed()
 
     def drop(self, entry: PartialObject | UndecodableObject, part: str, /) -> None:
-        if self._selector is not None and entry.key is not None:
+        if self.selector is not None and entry.key is not None:
             for machine in self.machines:
                 machine.found.forget(entry.key)
 
@@ -339,8 +334,8 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
             await self._of.permissions.refused(machine, "watch")
             told |= machine.of.to_log(self._resource.name, "watch", error) is not None
         (_log.warning if told else _log.debug)("Cannot watch unassigned objects", **self._log_of, error=error)
-        if self._selector is None:
-            _tell(self._resource.refused)
+        if self.selector is None:
+            self._resource.refuse()
 
     # Whom an object of a namespace concerns
 
@@ -367,24 +362,3 @@ class _Watch(Sink[PartialObject, Entries[PartialObject]]):
             self._by_namespace[namespace] = known = labels, selecting
             self._remembered += len(selecting) + 1
         return known[1]
-
-
-@asynccontextmanager
-async def _until_told(listeners: list[asyncio.Timeout]) -> AsyncIterator[None]:
-    """Cancels the block when these listeners are told, and goes on after it."""
-    try:
-        async with asyncio.timeout(None) as limit:
-            listeners.append(limit)
-            try:
-                yield
-            finally:
-                listeners.remove(limit)
-    except TimeoutError:
-        if not limit.expired():
-            raise
-
-
-def _tell(listeners: Iterable[asyncio.Timeout]) -> None:
-    for each in listeners:
-        if not each.expired():  # it has been told before
-            each.reschedule(asyncio.get_running_loop().time())

@@ -303,7 +303,7 @@ class ResourceMachine:
         """When the server was asked whether a verb is allowed."""
         self.skipped_namespaces = SkippedNamespaces()
         """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
-        self.found: Jobs[Job] = Jobs(of.at_once, MANY)
+        self.found: Jobs[Job] = Jobs(of.at_once, MANY, self.attend)
         """Objects without an available shard that a watch or a list has shown."""
         self.retries: Retries[Job] = Retries(of.backoff())
         """Objects whose writes were refused."""
@@ -393,10 +393,10 @@ class ResourceMachine:
         key, job = Key(meta.namespace, meta.name), self._unassigned(kind, meta)
         if job is None:
             self.found.forget(key)
-        elif not self.found.takes(key):
+            return
+        wait = ASSIGNMENT_DELAY if changed and self._may_be_wanted(job) else 0.0
+        if not self.found.put(key, job, self.ring.clock.monotonic() + wait):
             self.missed()
-        else:
-            self._put(job, ASSIGNMENT_DELAY if changed and self._may_be_wanted(job) else 0.0)
 
     def _unassigned(self, kind: Kind, meta: ObjectMeta) -> Job | None:
         """The assignment of an object that a watch or a list shows, if the ring wants it and it has no available shard:
@@ -414,10 +414,6 @@ class ResourceMachine:
         if lost or action is Action.ASSIGN or action is Action.LOOK_UP:
             return Job(ring, entry, kind, meta, decision, ring.clock.monotonic(), view)
         return None
-
-    def _put(self, job: Job, wait: float) -> None:
-        if self.found.put(job.key, job, self.ring.clock.monotonic() + wait):
-            self.attend()
 
     def _may_be_wanted(self, job: Job) -> bool:
         """Whether the object, which is found without a shard, may be wanted back by that. Where only one shard is
@@ -463,36 +459,33 @@ class ResourceMachine:
         return result
 
     def _assign(self, job: Job) -> Steps:
-        key = job.key
-        try:
-            return (yield from self._assigned(job))
-        finally:
-            self.handled.left(key)
-            if self.found.ended(key):
-                self.attend()
-
-    def _assigned(self, job: Job) -> Steps:
         """Assigns an object that was seen without an available shard. Where the view of the Leases may be out of date,
         a scan does, since it reads them first. If a shard cannot be proven dead, its objects are looked at again a
         moment later.
         """
-        if not self.ring.fresh:
-            self.missed()
-            return MoveResult.WAITING
-        if job.decision.action is Action.LOOK_UP:
-            try:
-                yield LookUp(job)
-            except ApiError:
-                self.request(ScanScope.MISPLACED, self.ring.clock.monotonic() + LOOKED_AT_AGAIN)
+        key, clock = job.key, self.ring.clock
+        try:
+            if not self.ring.fresh:
+                self.handled.ends(key, clock.monotonic(), done=False)
+                self.missed()
                 return MoveResult.WAITING
-            again = self._unassigned(job.kind, job.meta)
-            if again is None or again.decision.action is Action.LOOK_UP:
-                return MoveResult.NOTHING
-            job = again
-        result = yield from self.carry_out(job)
-        if result is MoveResult.WAITING and job.decision.action is Action.MOVE:
-            self.request(ScanScope.MISPLACED, self.ring.clock.monotonic() + LOOKED_AT_AGAIN)
-        return result
+            if job.decision.action is Action.LOOK_UP:
+                self.handled.ends(key, clock.monotonic(), done=False)
+                try:
+                    yield LookUp(job)
+                except ApiError:
+                    self.request(ScanScope.MISPLACED, clock.monotonic() + LOOKED_AT_AGAIN)
+                    return MoveResult.WAITING
+                again = self._unassigned(job.kind, job.meta)
+                if again is None or again.decision.action is Action.LOOK_UP:
+                    return MoveResult.NOTHING
+                job = again
+            result = yield from self.carry_out(job)
+            if result is MoveResult.WAITING and job.decision.action is Action.MOVE:
+                self.request(ScanScope.MISPLACED, clock.monotonic() + LOOKED_AT_AGAIN)
+            return result
+        finally:
+            self.found.ended(key)
 
     def _assigned_late(self, job: Job) -> None:
         """An unassigned object got its first shard by a patch."""
@@ -968,10 +961,11 @@ class Reading:
             ended = handled.since(key, began)
             if ended is not None and ended < math.inf:
                 continue
-            waits = bool(ended) or (found and key in found)
-            if not waits and action is Action.ASSIGN and of._may_be_wanted(job) and found.takes(key):
-                of._put(job, ASSIGNMENT_DELAY)
-                waits = True
+            waits = bool(ended)
+            if action is Action.ASSIGN and not waits:
+                waits = key in found or (
+                    of._may_be_wanted(job) and found.put(key, job, ring.clock.monotonic() + ASSIGNMENT_DELAY)
+                )
             if not waits:
                 yield job
             elif decision.source not in view.available:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heappop, heappush
@@ -220,11 +220,6 @@ class HandledObjects:
         if done:
             self._ended[key] = now
 
-    def left(self, key: Key) -> None:
-        """No job deals with the object any more, if one did."""
-        if self._ended.get(key) == math.inf:
-            del self._ended[key]
-
     def since(self, key: Key, began: float) -> float | None:
         """When the job ended, if it runs (infinite), or ended after a scan began that shows the object."""
         ended = self._ended.get(key)
@@ -236,15 +231,16 @@ class HandledObjects:
 
 
 class Jobs(Generic[J]):
-    """What is to be done about objects of one resource, one job for each: at its time, and `at_once` of them, so that
-    whoever does it has room for other work beside them. `most` are known.
+    """What is to be done about objects of one resource: at its time, and `at_once` of it, so that whoever does it has
+    room for other work beside it. `most` are known. `wake` is called when `wake_at` is earlier than before.
     """
 
-    def __init__(self, at_once: int, most: int) -> None:
+    def __init__(self, at_once: int, most: int, wake: Callable[[], None] = lambda: None) -> None:
         self._at_once = at_once
         self._most = most
+        self._wake = wake
         self._jobs: dict[Key, tuple[float, J]] = {}
-        """Those to do, and when."""
+        """When each is due that is not under way, or has come again."""
         self._order: list[tuple[float, Key]] = []
         """The same as a heap, with entries that do not count any more."""
         self._under_way: dict[Key, J] = {}
@@ -256,23 +252,20 @@ class Jobs(Generic[J]):
         """Whether there is something to do about the object that is not under way."""
         return key in self._jobs
 
-    def takes(self, key: Key) -> bool:
-        """Whether there is room for a job about the object."""
-        return key in self._jobs or key in self._under_way or len(self) < self._most
-
     def put(self, key: Key, job: J, at: float) -> bool:
-        """Takes the place of an earlier one, but makes the object wait no longer. Returns whether `wake_at` may be
-        earlier now.
-        """
-        known = self._jobs.get(key)
-        if known is not None and known[0] <= at:
-            self._jobs[key] = known[0], job
+        """Takes the place of an earlier one, but makes the object wait no longer. Returns whether there is room."""
+        jobs, order = self._jobs, self._order
+        if key in jobs:
+            if (due := jobs[key][0]) <= at:
+                jobs[key] = due, job
+                return True
+        elif len(jobs) >= self._most and key not in self._under_way:
             return False
-        self._jobs[key] = at, job
-        if key in self._under_way:
-            return False
-        heappush(self._order, (at, key))
-        return self._order[0] == (at, key)
+        jobs[key] = at, job
+        heappush(order, (at, key))
+        if order[0] == (at, key) and len(self._under_way) < self._at_once:
+            self._wake()
+        return True
 
     def forget(self, key: Key) -> None:
         """Nothing is to be done about the object any more."""
@@ -280,41 +273,36 @@ class Jobs(Generic[J]):
 
     def take(self, now: float) -> list[J]:
         """Those to do now. Call `ended` for each."""
-        taken = list[J]()
-        while self.wake_at <= now:
-            _, key = heappop(self._order)
-            _, job = self._jobs.pop(key)
-            self._under_way[key] = job
-            taken.append(job)
+        jobs, order, taken = self._jobs, self._order, list[J]()
+        room = self._at_once - len(self._under_way)
+        while order and order[0][0] <= now and room > 0:
+            at, key = heappop(order)
+            if key in jobs and jobs[key][0] == at:
+                self._under_way[key] = job = jobs[key][1]
+                del jobs[key]
+                taken.append(job)
+                room -= 1
         return taken
 
-    def ended(self, key: Key) -> bool:
-        """Returns whether others have waited for that."""
-        waited = bool(self._jobs) and len(self._under_way) >= self._at_once
-        self._under_way.pop(key, None)
-        if key in self._jobs:
-            heappush(self._order, (self._jobs[key][0], key))
-            return True
-        return waited
+    def ended(self, key: Key) -> None:
+        if len(self._under_way) >= self._at_once:  # others may have waited for that
+            self._wake()
+        if key in self._under_way:
+            del self._under_way[key]
 
     def resume(self, now: float) -> None:
         """What was taken was not done to its end."""
         for key, job in tuple(self._under_way.items()):
-            self.ended(key)
             self.put(key, job, now)
+            self.ended(key)
 
     @property
     def wake_at(self) -> float:
         """When to `take` the next ones; infinite if there are none, or no room."""
-        if len(self._under_way) >= self._at_once:
-            return math.inf
-        while self._order:
-            at, key = self._order[0]
-            known = self._jobs.get(key)
-            if known is not None and known[0] == at and key not in self._under_way:
-                return at
-            heappop(self._order)  # `ended` adds it again
-        return math.inf
+        order, jobs = self._order, self._jobs
+        while order and (order[0][1] not in jobs or jobs[order[0][1]][0] != order[0][0]):
+            heappop(order)
+        return order[0][0] if order and len(self._under_way) < self._at_once else math.inf
 
 
 def may_be_wanted(meta: ObjectMeta, wall: float) -> bool:
@@ -356,10 +344,7 @@ class Retries(Jobs[J]):
 
     def failed(self, key: Key, job: J, now: float, retry_after: float = 0.0) -> bool:
         """A write was refused. Returns whether it is remembered."""
-        if self.takes(key):
-            self.put(key, job, now + max(self._backoff.when(key), min(retry_after, LONGEST_RETRY_AFTER)))
-            return True
-        return False
+        return self.put(key, job, now + max(self._backoff.when(key), min(retry_after, LONGEST_RETRY_AFTER)))
 
     def more(self, scope: ScanScope, now: float) -> list[Asked]:
         """One is not remembered, which a scan of this scope will find. Returns the scans to request."""
@@ -370,12 +355,11 @@ class Retries(Jobs[J]):
 
     def tried(self, key: Key, now: float, *, done: bool) -> None:
         """The try has ended. `done`: nothing is left to try again; else it `failed` before, or crashed."""
-        job = self._under_way.get(key)
         if done:
             self.forget(key)
             self._backoff.forget(key)
-        elif job is not None and key not in self:
-            self.failed(key, job, now)
+        elif key in self._under_way and key not in self:
+            self.failed(key, self._under_way[key], now)
         self.ended(key)
 
     def succeeded(self, now: float) -> list[Asked]:
