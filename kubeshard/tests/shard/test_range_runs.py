@@ -62,9 +62,7 @@ class Shard:
         form = form_of(Site)
         activities = Activities(self.in_flight, "site", form.kind.group_kind, SITE.key)
         client = SimpleNamespace(fenced=lambda fence: fence)
-        about = {"form": form, "key": SITE.key, "activities": activities}
-        run: Any = SimpleNamespace(**about, client=client)
-        run.writing_with = lambda client: SimpleNamespace(**about, client=client)
+        run: Any = SimpleNamespace(form=form, key=SITE.key, activities=activities, client=client)
         self.activities = activities
         with activities:
             return await self._run(run, obj)

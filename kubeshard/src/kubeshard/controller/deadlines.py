@@ -107,6 +107,8 @@ class Deadlines:
         self._present: dict[Timed, None] = {}
         """The current runs, in the order in which they started."""
         self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = 0.0
+        """When it checks (monotonic seconds)."""
 
     def problem(self) -> str | None:
         """Why the controller cannot go on; None while it can."""
@@ -131,7 +133,7 @@ class Deadlines:
         run.began = self._clock.monotonic()
         run.due = run.began + self.seconds
         self._present[run] = None
-        if self._timer is not None and self._timer.when() > asyncio.get_running_loop().time() + self.seconds:
+        if self._timer is not None and self._armed_for > run.due:
             self.stop()  # the timer is set for an overdue run, which is due later than this one
         if self._timer is None:
             self._arm(run.due)
@@ -148,6 +150,7 @@ class Deadlines:
         return seconds
 
     def _arm(self, moment: float) -> None:
+        self._armed_for = moment
         seconds = max(0.0, moment - self._clock.monotonic())
         # Not in the run's context, which would stay alive as long as the timer.
         self._timer = asyncio.get_running_loop().call_later(seconds, self._check, context=Context())

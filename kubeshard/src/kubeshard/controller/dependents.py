@@ -132,8 +132,8 @@ async def _created_or_found(ctx: Context, desired: T, owner: KubeObject | None) 
     """The object, and whether it was created: otherwise it exists, no cache shows it, and this shard may write it.
     Raises AlreadyExists for one that it may not write.
     """
-    run = run_of(ctx)
-    standing = ctx.client.standing(_new(desired, owner))
+    run, new = run_of(ctx), _new(desired, owner)
+    standing = ctx.client.standing(new)
     if standing is Standing.NOBODYS:
         if run.rewrites.says_once(("nobody's", type(desired).KIND)):
             _log.warning(
@@ -145,7 +145,7 @@ async def _created_or_found(ctx: Context, desired: T, owner: KubeObject | None) 
         if (found := await _read(ctx, desired)) is not None:
             return found, False
     try:
-        return await _created(ctx, desired, owner), True
+        return await _created(ctx, desired, owner, new), True
     except AlreadyExists:
         found = None if standing is None else await _read(ctx, desired)
         if found is None or ctx.client.standing(found) in (Standing.OURS, Standing.ANOTHERS):
@@ -161,10 +161,11 @@ async def _read(ctx: Context, desired: T) -> T | None:
         return None
 
 
-async def _created(ctx: Context, desired: T, owner: KubeObject | None) -> T:
+async def _created(ctx: Context, desired: T, owner: KubeObject | None, new: T | None = None) -> T:
+    """`new`: see `_new`."""
     if IN_BOTH.encode() in encode(desired):
-        desired = _without_inner(run_of(ctx), desired)
-    created = await ctx.client.create(_new(desired, owner))
+        desired, new = _without_inner(run_of(ctx), desired), None
+    created = await ctx.client.create(_new(desired, owner) if new is None else new)
     learn(created, merged(created, desired, owner), run_of(ctx).rewrites)
     return created
 

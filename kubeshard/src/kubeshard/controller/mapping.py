@@ -13,7 +13,7 @@ from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.objects import Form, Key, KubeObject
-from kubeshard.core.owners import NOTED_OWNER, group_kind_of, noted_owner
+from kubeshard.core.owners import NOTED_OWNER, is_of, noted_owner
 from kubeshard.core.selectors import Selector
 
 T = TypeVar("T", bound=KubeObject)
@@ -63,7 +63,7 @@ def to_owner(owner: Kind, *, controller_only: bool = True) -> KeysOf:
         meta = obj.metadata
         namespace = meta.namespace if owner.namespaced else ""
         for reference in meta.owner_references:
-            if (reference.controller or not controller_only) and group_kind_of(reference) == wanted:
+            if (reference.controller or not controller_only) and is_of(reference, wanted):
                 yield Key(namespace, reference.name)
         if meta.annotations and NOTED_OWNER in meta.annotations:
             yield from noted_owner(meta, wanted)

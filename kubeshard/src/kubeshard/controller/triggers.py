@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from kubeshard.cache.deltas import Added, Deleted, Delta, Updated, current
+from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.informer import Informer
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.desired.sets import UnfinishedSets
@@ -130,7 +130,7 @@ class Trigger:
 
     def handle(self, delta: Delta[Any]) -> None:
         """Adds the keys that depend on the object to the queue."""
-        obj = current(delta)
+        obj = delta.new if isinstance(delta, Updated) else delta.object
         about = obj.key
         if type(delta) is Deleted:
             self._left(about)

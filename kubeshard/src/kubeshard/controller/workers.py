@@ -527,10 +527,14 @@ def _in_a_thread(reconciler: BlockingReconciler[Any]) -> ReconcileFn:
 def _while_there(function: ReconcileFunction[Any]) -> ReconcileFn:
     """A function keeps no state about an object, so it is not called when the object is gone."""
 
-    async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
-        return None if obj is None else await function(ctx, obj)
+    def run(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
+        return _nothing_left() if obj is None else function(ctx, obj)
 
     return run
+
+
+async def _nothing_left() -> None:
+    """A run for what is gone."""
 
 
 def _decoded(inner: ReconcileFn, services: Services, finalizers: Sequence[Finalizer[Any]]) -> RunFn:

@@ -36,6 +36,11 @@ def group_kind_of(reference: OwnerReference) -> GroupKind:
     return GroupKind(reference.api_version.rpartition("/")[0], reference.kind)
 
 
+def is_of(reference: OwnerReference, kind: GroupKind | Kind) -> bool:
+    """Whether what it refers to is of this kind, in any version: without making another GroupKind."""
+    return reference.kind == kind.kind and reference.api_version.rpartition("/")[0] == kind.group
+
+
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
     """The owner reference with `controller: true`."""
     for owner in meta.owner_references:
@@ -119,4 +124,4 @@ def noted_owner(meta: ObjectMeta, kind: GroupKind) -> Iterator[Key]:
 
 
 def _same(a: OwnerReference, b: OwnerReference) -> bool:
-    return group_kind_of(a) == group_kind_of(b) and a.name == b.name
+    return a.name == b.name and group_kind_of(a) == group_kind_of(b)

@@ -269,6 +269,8 @@ class Reflector(Generic[T]):
         self._passed_on = False
         """Whether the sink has everything up to the version of the machine."""
         self._notices = Notices()
+        self._troubled = False
+        """Whether something may be in them."""
 
     def resume(self, position: Position, continued: Sequence[Reflector[T]]) -> None:
         """When it runs, it first continues others, which do not run any more."""
@@ -407,7 +409,9 @@ class Reflector(Generic[T]):
                     self.stats.foreign += stream.foreign - foreign
                     foreign = stream.foreign
                 if isinstance(machine.state, Watching):
-                    self._notices.clear()  # a successful list proves nothing: the watch may be what is refused
+                    if self._troubled:  # a successful list proves nothing: the watch may be what is refused
+                        self._notices.clear()
+                        self._troubled = False
                 elif not isinstance(machine.state, Streaming):
                     return
                 await pace.step()
@@ -514,6 +518,7 @@ class Reflector(Generic[T]):
     async def _interrupted(self, error: ApiError, seconds: float, *, crash: Exception | None = None) -> None:
         self.stats.errors[type(error).__name__] += 1
         problem = "no answer" if isinstance(error, Throttled | Timeout | Unavailable) else str(error)
+        self._troubled = True
         quiet = not seconds or not self._notices.due("reading", problem)
         if crash is not None and not quiet:
             self._log.crash("Reading a kind crashed; it starts again", crash)

@@ -150,6 +150,12 @@ class Durations(_Family[Histogram]):
 
 
 def _number(value: float) -> str:
+    return _text_of(value, value == 0 and repr(value))
+
+
+@lru_cache(maxsize=4096)
+def _text_of(value: float, zero: object) -> str:
+    """By the library. Cached: most values are those of the page before. `zero`: which of both, as they are equal."""
     text: str = floatToGoString(value)  # type: ignore[no-untyped-call]
     return text
 

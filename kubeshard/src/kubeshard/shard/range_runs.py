@@ -148,15 +148,15 @@ class BucketRuns:
     ) -> Result | None:
         which, activities = (run.form.kind.group_kind, run.key), run.activities
         check = partial(self._require, bucket, term)
-        bound = run.writing_with(run.client.fenced(fence.bound(check, str(bucket))))
+        run.client = run.client.fenced(fence.bound(check, str(bucket)))
         self._acting[bucket][which] = activities.in_flight
-        scope = asyncio.timeout(None)
+        scope = asyncio.Timeout(None)
         try:
             with activities.working():
                 async with scope:
                     self._scopes[bucket].add(scope)
                     try:
-                        return await inner(bound, obj)
+                        return await inner(run, obj)
                     finally:
                         self._scopes[bucket].discard(scope)
         except TimeoutError:

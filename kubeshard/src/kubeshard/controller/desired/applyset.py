@@ -40,7 +40,7 @@ from kubeshard.core.errors import Terminal
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, OwnerReference, Struct
-from kubeshard.core.owners import NOTED_OWNER, controller_of, group_kind_of
+from kubeshard.core.owners import NOTED_OWNER, controller_of, is_of
 from kubeshard.version import __version__
 
 ID = "applyset.kubernetes.io/id"
@@ -141,10 +141,7 @@ class ApplySet:
         """Whether this refers to the owner, by name and not UID: the garbage collector deletes what a predecessor of
         the owner controlled.
         """
-        kind = self.owner.KIND
-        return controller.name == self.owner.metadata.name and (
-            group_kind_of(controller) == (kind.group, kind.kind)
-        )
+        return controller.name == self.owner.metadata.name and is_of(controller, self.owner.KIND)
 
 
 def applyset(owner: KubeObject, controller: str, name: str) -> ApplySet:
