@@ -11,13 +11,16 @@ import subprocess
 import sys
 import tomllib
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from kubeshard import Client, ConfigMap, KubeObject, Struct, until, wait_for
+from kubeshard.cli.init import _files, _values
 from kubeshard.cli.program import cli
 from kubeshard.client import install
 from kubeshard.core import Condition, ConfigurationError, Form
@@ -101,6 +104,13 @@ def test_the_ci_passes_with_further_kinds_too(tmp_path: Path, options: tuple[str
 
 def works_or_ended(instance: Child) -> bool:
     return "Acquired the Lease" in instance.log.read_text() or not instance.running
+
+
+def test_no_template_has_lost_a_part_that_is_filled_in() -> None:
+    templates = _files(files("kubeshard.cli") / "templates", Path())
+    used = {name for _, each in templates for name in Template(each.read_text()).get_identifiers()}
+    values = _values("demo", "Greeting", "example.com", sharding=True, webhook=True)
+    assert values.keys() - used == {"webhook"}  # which says whether there is one
 
 
 @pytest.mark.system
