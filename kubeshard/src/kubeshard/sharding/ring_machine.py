@@ -19,7 +19,7 @@ decided which objects are looked at, and when:
 |---|---|
 | what is due, and when the next of it is | `due`, `wake_at` |
 | which scan it is, once there is room for it, and the lists to read | `begin`, `Scan` |
-| what to do about one object | `steps`, `assign`, `Scan.carry_out` |
+| what to do about one object | `steps`, `Scan.carry_out` |
 | what people are told | the ring's report and metrics (`tell_waiting`) |
 
 Whoever drives a machine knows no rule: it sleeps until `wake_at`, does what is due, one step after the other, and tells

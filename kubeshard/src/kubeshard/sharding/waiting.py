@@ -13,7 +13,8 @@ writes are refused it knows from its retries, every ten seconds, for how long th
 
 Bounded: the ages of at most `REMEMBERED` waiting objects of a resource are known, those seen first, though the count is
 exact; as many are retried, and their refusals known. The same number of namespace names is kept; beyond that, every new
-namespace counts as one of them. Of drains that are pending at the same time `MOST_DRAINS` are known.
+namespace counts as one of them. Of drains that are pending at the same time `MOST_DRAINS` are known, and of objects
+that a watch shows without a shard `MANY`: a scan finds the others.
 """
 
 from __future__ import annotations
