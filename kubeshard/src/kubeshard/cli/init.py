@@ -231,7 +231,6 @@ def _values(project: str, kind: str, group: str, sharding: bool, webhook: bool) 
         "plural": default_plural(kind),
         "group": group,
         "kubeshard": __version__,
-        "project_in_yaml": scalar(project),
         "kind_in_yaml": scalar(kind),
     }
 
