@@ -138,12 +138,17 @@ def no_such_path() -> NotFound:
     )
 
 
-def already_exists(resource: GroupResource, name: str, *, generates: bool = False) -> AlreadyExists:
-    """`generates`: the request has a generateName, which the message mentions even if the request also has a name."""
+def already_exists(
+    resource: GroupResource, name: str, *, generates: bool = False, deleting: bool = False
+) -> AlreadyExists:
+    """`generates`: the request has a generateName, which the message mentions even if the request also has a name.
+    `deleting`: the object that exists is being deleted.
+    """
+    head = "object is being deleted: " if deleting else ""
     told = ", the server was not able to generate a unique name for the object" if generates else ""
     seconds = 1 if generates else 0
     return AlreadyExists(
-        f'{resource} "{name}" already exists{told}',
+        f'{head}{resource} "{name}" already exists{told}',
         code=409,
         reason="AlreadyExists",
         details=_details(name=name, group=resource.group, kind=resource.resource, retryAfterSeconds=seconds),

@@ -8,7 +8,7 @@ import pytest
 
 from kubeshard import ALL
 from kubeshard.client import Bookmark, Client, ClusterConfig
-from kubeshard.core import ConfigMap, Gone, Invalid, ObjectMeta, Unavailable
+from kubeshard.core import AlreadyExists, ConfigMap, Gone, Invalid, ObjectMeta, Unavailable
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
@@ -61,6 +61,17 @@ def test_an_owner_that_is_named_twice_is_stored_once_and_the_client_is_warned():
     assert left.object["metadata"]["ownerReferences"] == [owner]
     assert all("contains duplicate entries" in each for each in warnings)
     assert len(warnings) == 2
+
+
+def test_the_name_of_an_object_that_is_being_deleted_is_refused_as_such():
+    server = ApiServer()
+    body = {"metadata": {"name": "a", "finalizers": ["example.com/held"]}}
+    server.create(maps(server), body)
+    with pytest.raises(AlreadyExists, match=r'^configmaps "a" already exists$'):
+        server.create(maps(server), body)
+    server.delete(replace(maps(server), name="a"))
+    with pytest.raises(AlreadyExists, match=r'^object is being deleted: configmaps "a" already exists$'):
+        server.create(maps(server), body)
 
 
 def test_the_last_two_characters_of_a_prefix_of_names_may_be_anything_before_a_hyphen():

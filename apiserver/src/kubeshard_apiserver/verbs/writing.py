@@ -191,8 +191,9 @@ class Writes:
         key = Key(meta.get("namespace", ""), meta["name"])
         if _is_version(version) and not target.name and not options.dry_run:
             raise internal("resourceVersion should not be set on objects to be created")
-        if self._store.get(resource, key) is not None:
-            raise already_exists(resource, meta["name"], generates=bool(meta.get("generateName")))
+        if (there := self._store.get(resource, key)) is not None:
+            generates = bool(meta.get("generateName"))
+            raise already_exists(resource, meta["name"], generates=generates, deleting=is_deleting(there))
         if options.dry_run:  # a dry run does not reach the storage
             obj = yield from self._model.converting(lambda: in_version(target.resource, to_store))
             return Answer(201, with_metadata(obj, resourceVersion=version) if version else obj)
