@@ -117,7 +117,7 @@ class Story:
         self.states = ShardStates()
         self.ring = Ring(self.states, self.time)
         self.rings = {"ring": self.ring}
-        self.machine = LeaseMachine(self.states, self.rings.get, self.time, grace)
+        self.machine = LeaseMachine(self.states, self.rings, self.time, grace)
         self.stored: dict[Key, Lease] = {}
         self.renewed: dict[Key, float] = {}
         """When the spec of each changed last, whoever knows it."""

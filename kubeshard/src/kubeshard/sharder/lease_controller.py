@@ -109,7 +109,7 @@ class ShardLeases(Reconciler[Lease]):
     def __init__(
         self, rings: Rings, observer: LeaseObserver, clock: Clock, mass_failure_grace: float = 0.0
     ) -> None:
-        self.machine = LeaseMachine(observer.states, rings.get, clock, mass_failure_grace)
+        self.machine = LeaseMachine(observer.states, rings, clock, mass_failure_grace)
         self._rings = rings
         self._observer = observer
         self._clock = clock

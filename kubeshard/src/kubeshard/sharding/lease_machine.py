@@ -50,11 +50,11 @@ is labelled, does not matter here. No event loop is needed, and no time passes b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -115,6 +115,12 @@ SHORTEST_WAIT = 0.01
 """A shorter one may not advance the clock at all."""
 AT_ONCE = 100
 """Leases that are due in one turn."""
+
+
+class RingsByName(Protocol):
+    """The existing ones: the `Rings`."""
+
+    def get(self, name: str, /) -> Ring | None: ...
 
 
 class Why(Enum):
@@ -205,17 +211,17 @@ Steps = Generator[Command, Any, None]
 
 
 class LeaseMachine:
-    """See the module. `states`: what is seen of the Leases. `ring`: the one of this name. Not thread-safe."""
+    """See the module. `states`: what is seen of the Leases. Not thread-safe."""
 
     def __init__(
         self,
         states: ShardStates,
-        ring: Callable[[str], Ring | None],
+        rings: RingsByName,
         clock: Clock,
         mass_failure_grace: float = 0.0,
     ) -> None:
         self.states = states
-        self._ring = ring
+        self._rings = rings
         self._clock = clock
         self._grace = mass_failure_grace
         self._looks: dict[Key, float] = {}
@@ -326,7 +332,7 @@ class LeaseMachine:
         are no part of that.
         """
         shard = self._shard(key)
-        ring = None if shard is None else self._ring(shard.ring)
+        ring = None if shard is None else self._rings.get(shard.ring)
         if shard is None or shard.deleted or ring is None:
             self._unlabelled.pop(key, None)
             self._labels.pop(key, None)
@@ -396,7 +402,7 @@ class LeaseMachine:
         except (ApiError, TimeoutError) as error:
             changed = isinstance(error, Conflict)
             self._unlabelled[key] = shard.state, RELABEL_CHANGED if changed else RELABEL
-            if not changed and (ring := self._ring(shard.ring)) is not None:
+            if not changed and (ring := self._rings.get(shard.ring)) is not None:
                 self._rejected(ring, shard, error)
         else:
             self._unlabelled.pop(key, None)
@@ -418,7 +424,7 @@ class LeaseMachine:
         if first < now - silence:  # it was about a process before the last renewal
             first = now
         self._reported[shard.key] = first, now
-        ring = self._ring(shard.ring)
+        ring = self._rings.get(shard.ring)
         if ring is None or now - first < CONFIRMED or now < self._next_report.get(ring, now):
             return False
         self._next_report[ring] = now + SPACED
@@ -434,7 +440,7 @@ class LeaseMachine:
 
     def _returned(self, shard: Shard) -> None:
         """With this shard, it may no longer be true that many fail."""
-        ring = self._ring(shard.ring)
+        ring = self._rings.get(shard.ring)
         if ring is not None and self._is_open(ring):
             self._judge(ring)
 
@@ -445,7 +451,7 @@ class LeaseMachine:
         """Whether the Lease must not be taken over yet, because nothing was heard, or it is one of many. All are read
         again first: the view that makes them look dead may be this process's own problem.
         """
-        ring = self._ring(shard.ring)
+        ring = self._rings.get(shard.ring)
         if ring is None:
             return True  # it was deleted a moment ago
         if not self.states.sees(self._clock.monotonic()):
@@ -497,7 +503,7 @@ class LeaseMachine:
         else:
             return current.times.to_expired
         yield Take(current, self._taken(current, whole, why), why)
-        if (ring := self._ring(shard.ring)) is not None:
+        if (ring := self._rings.get(shard.ring)) is not None:
             self._judge(ring).taken(current, self._clock.monotonic())
             ring.metrics.add("takeovers")
         return duration
@@ -506,7 +512,7 @@ class LeaseMachine:
         """Takes the Lease of a shard that does not release what it has, if it has to be evicted. Returns the seconds
         until it counts as dead; 0 if it was not evicted.
         """
-        ring = self._ring(shard.ring)
+        ring = self._rings.get(shard.ring)
         if ring is None or not self._is_overdue(ring, shard):
             return 0.0
         whole = yield Read(shard.key)
@@ -543,7 +549,7 @@ class LeaseMachine:
         )
         number = str(spec.lease_transitions)
         annotations = dict(metadata.annotations or {})
-        ring = self._ring(shard.ring)
+        ring = self._rings.get(shard.ring)
         match why:
             case Why.EVICTED:
                 annotations[EVICTED_ANNOTATION] = number
@@ -561,7 +567,7 @@ class LeaseMachine:
         """Confirms that a shard has ended whose Lease was taken, if its ring wants that and it can be said. Returns the
         seconds until the next look; 0 if there is nothing to wait for.
         """
-        ring = self._ring(shard.ring)
+        ring = self._rings.get(shard.ring)
         if ring is None or ring.confirmations is None:
             return 0.0
         if is_confirmed(shard.lease):

@@ -303,7 +303,7 @@ class ResourceMachine:
         """When the server was asked whether a verb is allowed."""
         self.skipped_namespaces = SkippedNamespaces()
         """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
-        self.found: Jobs[Job] = Jobs(of.at_once, MANY, self.attend)
+        self.found: Jobs[Job] = Jobs(of.at_once, MANY, self)
         """Objects without an available shard that a watch or a list has shown."""
         self.retries: Retries[Job] = Retries(of.backoff())
         """Objects whose writes were refused."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heappop, heappush
@@ -231,15 +231,21 @@ class HandledObjects:
         self._ended = {key: ended for key, ended in self._ended.items() if ended > began}
 
 
+class Attentive(Protocol):
+    """Who sleeps until something is due: the `ResourceMachine`."""
+
+    def attend(self) -> None: ...
+
+
 class Jobs(Generic[J]):
     """What is to be done about objects of one resource: at its time, and `at_once` of it, so that whoever does it has
-    room for other work beside it. `most` are known. `wake` is called when `wake_at` is earlier than before.
+    room for other work beside it. `most` are known. `told` that `wake_at` is earlier than before.
     """
 
-    def __init__(self, at_once: int, most: int, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, at_once: int, most: int, told: Attentive | None = None) -> None:
         self._at_once = at_once
         self._most = most
-        self._wake = wake
+        self._told = told
         self._jobs: dict[Key, tuple[float, J]] = {}
         """When each is due that is not under way, or has come again."""
         self._order: list[tuple[float, Key]] = []
@@ -264,8 +270,8 @@ class Jobs(Generic[J]):
             return False
         jobs[key] = at, job
         heappush(order, (at, key))
-        if order[0] == (at, key) and len(self._under_way) < self._at_once:
-            self._wake()
+        if self._told is not None and order[0] == (at, key) and len(self._under_way) < self._at_once:
+            self._told.attend()
         return True
 
     def forget(self, key: Key) -> None:
@@ -286,8 +292,10 @@ class Jobs(Generic[J]):
         return taken
 
     def ended(self, key: Key) -> None:
-        if len(self._under_way) >= self._at_once:  # others may have waited for that
-            self._wake()
+        if (
+            self._told is not None and len(self._under_way) >= self._at_once
+        ):  # others may have waited for that
+            self._told.attend()
         if key in self._under_way:
             del self._under_way[key]
 
