@@ -24,7 +24,7 @@ from kubeshard.controller import in_flight
 from kubeshard.controller.context import Context
 from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.errors import NotFound
-from kubeshard.core.kinds import TypeMeta
+from kubeshard.core.kinds import GroupKind, TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import JsonPatch, MergePatch
 from kubeshard.core.times import parse_time
@@ -163,7 +163,7 @@ async def _never(*_: object) -> None:
     await asyncio.get_running_loop().create_future()
 
 
-_see = RangeOwnership.seen
+_see, _term = RangeOwnership.seen, RangeOwnership.term
 _patch_of = Assignment._patch
 
 
@@ -175,14 +175,14 @@ def _believing(ownership: RangeOwnership, assignment: Assignment) -> list[Comman
     return _see(ownership, assignment)
 
 
-def _term_in(*states: State) -> Callable[[RangeOwnership, int], int | None]:
+def _term_in(*states: State) -> Callable[..., int | None]:
     """Runs start in these states, too. What a shard does not own has no term of its own."""
 
-    def term(ownership: RangeOwnership, bucket: int) -> int | None:
+    def term(ownership: RangeOwnership, bucket: int, reads: frozenset[GroupKind] | None = None) -> int | None:
         held = ownership._held.get(bucket)
         if held is None:
             return 0 if State.FOREIGN in states else None
-        return held.term if held.state in (State.OWNED, *states) else None
+        return held.term if held.state in states else _term(ownership, bucket, reads)
 
     return term
 

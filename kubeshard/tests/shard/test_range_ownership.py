@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupKind
 from kubeshard.core.patches import JsonPatch
 from kubeshard.shard.range_ownership import (
     Acknowledge,
@@ -126,6 +127,29 @@ def test_what_was_listed_in_an_earlier_term_does_not_count() -> None:
     assert made.state(0) is A
     made.listed(made.terms)
     assert made.state(0) is W
+
+
+PARTS, SITES = GroupKind("example.com", "Part"), GroupKind("example.com", "Site")
+
+
+def test_a_run_begins_when_the_kinds_that_it_reads_have_been_listed_in_its_term() -> None:
+    made = ownership("a@1")
+    term = made.terms[0]
+    assert made.term(0, frozenset()) is None  # what the cache has may be older
+    made.listed(made.terms, frozenset({PARTS}))
+    assert made.term(0, frozenset()) == made.term(0, frozenset({PARTS})) == term
+    assert made.term(0, frozenset({PARTS, SITES})) is made.term(0) is None
+    assert made.may_write(0, term)
+    assert made.state(0) is A
+    made.listed(made.terms, frozenset({SITES}))
+    assert made.term(0, frozenset({PARTS, SITES})) == term
+    take(made, "a to b@2")
+    assert made.term(0, frozenset()) is None
+    take(made, "a@3")
+    assert made.term(0, frozenset()) is None
+    assert not made.may_write(0)
+    take(made, "listed")
+    assert made.term(0) == made.term(0, frozenset({PARTS}))
 
 
 def test_nothing_writes_to_what_is_idle_and_waits_for_other_buckets_to_be_acknowledged() -> None:

@@ -12,6 +12,7 @@ from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller import Result
 from kubeshard.controller.in_flight import Activities, InFlight
 from kubeshard.core import KubeObject, NotOurs, ObjectMeta
+from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import form_of
 from kubeshard.shard.range_ownership import RangeOwnership, State
 from kubeshard.shard.range_runs import POSTPONED, BucketRuns
@@ -24,6 +25,7 @@ class Site(KubeObject, group="example.com", version="v1"):
     pass
 
 
+PART = GroupKind("example.com", "Part")
 SITE = Site(metadata=ObjectMeta(name="a", namespace="n", uid="u"))
 
 
@@ -46,6 +48,10 @@ class Shard:
     def bound(self, inner: Any) -> Any:
         fence = VersionFence(lambda kind: True, lambda kind, meta: True, lambda: None)
         return self.runs.bound(self._bucket_of, fence, inner)
+
+    def reads(self, *kinds: GroupKind) -> None:
+        fence = VersionFence(lambda kind: True, lambda kind, meta: True, lambda: None)
+        self._run = self.runs.bound(self._bucket_of, fence, self._inner, frozenset(kinds))
 
     def _bucket_of(self, run: Any, obj: KubeObject | None) -> int | None:
         return 0 if obj is not None or self.buckets.by != "uid" else None
@@ -99,6 +105,22 @@ async def test_an_object_is_run_only_while_its_bucket_is_owned_whatever_the_cach
     assert bool(shard.began) is (state is State.OWNED)
     assert shard.working_on == ("0" if shard.began else "")
     assert not shard.runs.busy(0)
+
+
+@pytest.mark.parametrize("obj", [SITE, None])
+@virtual_time
+async def test_a_run_waits_for_the_kinds_that_its_controller_reads_and_for_its_own_if_the_object_is_gone(
+    obj: KubeObject | None,
+) -> None:
+    shard = Shard("a@1", by="namespace")
+    shard.going_on.set()
+    shard.reads(PART)
+    listed = [PART, SITE.KIND.group_kind]
+    for kind in listed[: 1 if obj else 2]:
+        assert await shard.run(obj) == Result(requeue_after=POSTPONED)
+        shard.ownership.listed(shard.ownership.terms, frozenset({kind}))
+    assert await shard.run(obj) == Result(requeue_after=7)
+    shard.activities.sending(1.0)(True)  # as a task that it left behind
 
 
 @virtual_time

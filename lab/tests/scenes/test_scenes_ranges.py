@@ -642,6 +642,77 @@ def test_a_kind_that_is_not_served_yet_holds_up_nobody() -> None:
     simulate(scene)
 
 
+@asynccontextmanager
+async def unlistable_parts(
+    world: SimulatedCluster,
+) -> AsyncIterator[tuple[Fleet, Callable[..., None], list[str]]]:
+    """A ring of two kinds without shards yet. Parts cannot be listed: their conversion webhook fails."""
+    fleet = Fleet(world, Ranges(buckets=64))
+    await world.install()
+    await world.make_things(20)
+    async with world.admin() as client:
+        await client.apply(definition("parts", "Part"))
+        await client.create(Part(metadata=ObjectMeta(name="p", namespace="team")))
+    fleet.coordinating = asyncio.create_task(Coordinator(world, fleet.ranges.divided).run())
+    parts: list[str] = []
+
+    async def reconcile(ctx: Context, obj: Part) -> None:
+        parts.append(obj.metadata.name)
+
+    async def refuse(request: HttpRequest) -> HttpResponse | None:
+        if "/parts" not in request.target:
+            return None
+        body = b'{"kind":"Status","reason":"InternalError","code":500,"message":"conversion webhook failed"}'
+        return HttpResponse(500, {"content-type": "application/json"}, body)
+
+    def start(name: str) -> None:
+        controller = Controller(name="part", reconciler=reconcile, primary=Watch(Part, sharded=True))
+        for network in fleet.start(name, controllers=[controller]).networks:
+            network.before = refuse
+
+    yield fleet, start, parts
+    fleet.coordinating.cancel()
+
+
+def heal(fleet: Fleet) -> None:
+    for process in fleet.world.processes.values():
+        for network in process.networks:
+            network.before = None
+
+
+def test_a_kind_that_cannot_be_listed_holds_up_no_other_when_all_shards_start() -> None:
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world, unlistable_parts(world) as (fleet, start, parts):
+            for name in SHARDS:
+                start(name)
+            await world.until(lambda: len(fleet.ran) == 20, within=60)
+            assert not parts
+            heal(fleet)
+            await world.until(lambda: parts, within=60)
+            assert not fleet.blind
+            assert not fleet.together
+
+    simulate(scene)
+
+
+def test_a_kind_that_cannot_be_listed_holds_up_no_other_when_a_shard_joins_or_dies() -> None:
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world, unlistable_parts(world) as (fleet, start, parts):
+            start("s0")
+            await world.until(lambda: len(fleet.ran) == 20, within=60)
+            start("s1")
+            await world.until(lambda: "s1" in fleet.ran.values(), within=60)
+            fleet.world.processes["s0"].kill()
+            await world.until(lambda: set(fleet.ran.values()) == {"s1"}, within=60)
+            assert not parts
+            heal(fleet)
+            await world.until(lambda: parts, within=60)
+            assert not fleet.blind
+            assert not fleet.together
+
+    simulate(scene)
+
+
 def test_a_kind_that_cannot_be_listed_any_more_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         async with working() as fleet:

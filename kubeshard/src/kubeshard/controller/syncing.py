@@ -90,6 +90,19 @@ async def until_filled(informers: Collection[Informer[Any]]) -> None:
     await _until(informers, _is_filled)
 
 
+async def until_readable(informers: Collection[Informer[Any]]) -> None:
+    """Returns when this process reads what others could read in its place: when each informer has been filled, its kind
+    is not served, or the server fails for a reason that is not this process's, like the conversion webhook of the kind.
+    Waits forever for a right that is missing, say: others may have it.
+    """
+    await _until(
+        informers,
+        lambda informer: (
+            _is_filled(informer) or explained(informer, informer.last_error).cause == "unavailable"
+        ),
+    )
+
+
 async def until_any_filled(informers: Collection[Informer[Any]]) -> None:
     """Returns when one has been filled or its kind is not served; waits forever if necessary."""
     while not any(map(_is_filled, informers)):

@@ -1,19 +1,23 @@
 """The caches of a shard of a ring that is sharded by ranges: they have the objects of its buckets, and no others.
 
-The caches of all kinds of the ring are rescoped, controlled kinds before main ones, one step after the other. What was
-handed over meanwhile and came back leaves them first: it counts only as listed anew. A kind that cannot be listed,
-although it is served, holds up new buckets, and no others.
+What was handed over meanwhile and came back leaves all of them first: it counts only as listed anew. Then they get what
+is new, controlled kinds before main ones, so that what a run needs is there when its object comes.
+
+Guaranteed: a kind that cannot be listed holds up the runs that read it, in new buckets, and nothing else. What comes
+after that waits for it `RETRY` seconds at most.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from asyncio import FIRST_COMPLETED
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.informer import Informer
+from kubeshard.cache.scope import Scope
 from kubeshard.core.errors import NotFound
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.logs import get_logger
@@ -40,58 +44,90 @@ class RangeCaches:
         self._ownership = ownership
         self._objects = objects
         self._notices = Notices(member.home.world.clock, every=LOGGED_EVERY)
-        self._in_cache: dict[int, int] = {}
-        """The buckets that the caches have, and the terms in which they were listed."""
+        self._in_cache: dict[Informer[Any], Mapping[int, int]] = {}
+        """The buckets that each has, and the terms in which they were listed."""
+        self._rescoping: dict[Informer[Any], tuple[asyncio.Task[None], Scope]] = {}
 
     async def read(self, terms: Mapping[int, int], tasks: asyncio.TaskGroup) -> None:
-        """Has the caches contain exactly these buckets, as listed in these terms."""
+        """Has the caches contain exactly these buckets, as listed in these terms. Returns before that if kinds cannot
+        be listed: those that are not served, which have no objects, and all of them as soon as other terms count.
+        """
+        await self._end_what_fails()
         main: list[Informer[Any]] = []
         others: list[Informer[Any]] = []
         for kind in self._member.kinds.values():
             is_main = self._member.resources.entry(kind.group_resource).main
             (main if is_main else others).extend(self._objects.informers_of(kind))
-        kept = {bucket: term for bucket, term in self._in_cache.items() if terms.get(bucket) == term}
-        if kept != self._in_cache:
-            await self._rescope(tasks, [*main, *others], kept)
-            self._in_cache = kept
-        if kept == terms:
-            return
-        await self._rescope(tasks, others, terms)
-        if len(main) == 1:  # what a run finds in the cache has been listed then, and the others were before
-            self._ownership.listed(terms)
-        await self._rescope(tasks, main, terms)
-        self._in_cache = dict(terms)
-        self._ownership.listed(terms)
+        for informer in (*others, *main):
+            has = self._in_cache.get(informer, {})
+            kept = {bucket: term for bucket, term in has.items() if terms.get(bucket) == term}
+            if kept != has:
+                self._begin(tasks, informer, kept)
+        while self._unfinished:  # which takes no request
+            await asyncio.wait(self._unfinished.values())
+        for informers in others, main:
+            self._note_listed(terms)
+            for informer in informers:
+                if self._in_cache.get(informer, {}) != terms:
+                    self._begin(tasks, informer, terms)
+            while any(informer.listing_error is None for informer in self._unfinished):
+                await asyncio.wait(self._unfinished.values(), timeout=RETRY, return_when=FIRST_COMPLETED)
+        await self._until_listed(terms)
 
-    async def _rescope(
-        self, tasks: asyncio.TaskGroup, informers: Sequence[Informer[Any]], buckets: Iterable[int]
-    ) -> None:
-        """Returns when they have these buckets. A kind that is not served has no objects: it is not waited for."""
-        scopes = {
-            informer: replace(
-                informer.scope,
-                fields=informer.scope.fields.without(NOTHING),
-                hashes=self._where.ranges(informer.form.kind, buckets),
+    @property
+    def _unfinished(self) -> dict[Informer[Any], asyncio.Task[None]]:
+        return {informer: task for informer, (task, _) in self._rescoping.items() if not task.done()}
+
+    def _begin(self, tasks: asyncio.TaskGroup, informer: Informer[Any], buckets: Mapping[int, int]) -> None:
+        scope = replace(
+            informer.scope,
+            fields=informer.scope.fields.without(NOTHING),
+            hashes=self._where.ranges(informer.form.kind, buckets),
+        )
+
+        async def rescope() -> None:
+            await self._objects.rescope(informer, scope)
+            self._in_cache[informer] = dict(buckets)
+            self._note_listed(buckets)
+
+        self._rescoping[informer] = tasks.create_task(rescope(), name="ranges: rescope"), scope
+
+    async def _end_what_fails(self) -> None:
+        while unfinished := self._unfinished:
+            for informer, task in unfinished.items():
+                if informer.listing_error is not None and informer.scope != self._rescoping[informer][1]:
+                    task.cancel()  # it has changed nothing yet
+            await asyncio.wait(unfinished.values(), timeout=RETRY)
+        self._rescoping.clear()
+
+    def _note_listed(self, terms: Mapping[int, int]) -> None:
+        listed = frozenset(
+            kind.group_kind
+            for kind in self._member.kinds.values()
+            if all(
+                self._in_cache.get(informer, {}) == terms or isinstance(informer.listing_error, NotFound)
+                for informer in self._objects.informers_of(kind)
             )
-            for informer in informers
-        }
-        rescoping = {
-            tasks.create_task(self._objects.rescope(informer, scope), name="ranges: rescope"): informer
-            for informer, scope in scopes.items()
-        }
+        )
+        self._ownership.listed(terms, None if len(listed) == len(self._member.kinds) else listed)
+
+    async def _until_listed(self, terms: Mapping[int, int]) -> None:
+        """... or until other terms count."""
         waited = 0.0
-        while pending := [
-            task
-            for task, informer in rescoping.items()
-            if not task.done() and not isinstance(informer.listing_error, NotFound)
-        ]:
-            await asyncio.wait(pending, timeout=RETRY)
-            waited += RETRY
-            missing = [str(rescoping[task]) for task in pending if not task.done()]
-            if waited >= PATIENCE and missing and self._notices.due("listing", missing):
+        while failing := {
+            informer: task
+            for informer, task in self._unfinished.items()
+            if not isinstance(informer.listing_error, NotFound)
+        }:
+            if self._ownership.terms != terms:
+                return
+            if waited >= PATIENCE and self._notices.due("listing", names := sorted(map(str, failing))):
                 _log.warning(
-                    "Cannot list kinds of the ring, so this shard does not begin with what it was given",
+                    "Cannot list kinds of the ring, so runs that read them do not begin with what this shard was given",
                     ring=self._member.shard.ring,
-                    kinds=", ".join(missing),
-                    error=next((e for task in pending if (e := rescoping[task].listing_error)), None),
+                    kinds=", ".join(names),
+                    error=next((e for informer in failing if (e := informer.listing_error)), None),
                 )
+            await asyncio.wait(failing.values(), timeout=RETRY)
+            waited += RETRY
+        self._note_listed(terms)

@@ -24,7 +24,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 from kubeshard.cache.cache import Cache
@@ -33,7 +32,7 @@ from kubeshard.client.client import Client
 from kubeshard.client.version_fence import VersionFence
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.run import Run
-from kubeshard.controller.syncing import until_filled
+from kubeshard.controller.syncing import until_readable
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError
@@ -175,11 +174,15 @@ class RangeShare(BucketShare):
         return client.fenced(self._fence)
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any]:
-        return controller.guarded(partial(self._runs.bound, self._bucket_of, self._fence))
+        watched = {watch.form.kind.group_kind for watch in controller.all_watches}
+        reads = watched & self._member.kinds.keys() - {controller.primary_watch.form.kind.group_kind}
+        return controller.guarded(
+            lambda inner: self._runs.bound(self._bucket_of, self._fence, inner, frozenset(reads))
+        )
 
     async def readable(self, caches: Mapping[str, Cache]) -> None:
         cache = caches[self._member.objects_in]
-        await until_filled(
+        await until_readable(
             [each for kind in self._member.kinds.values() for each in cache.informers_of(kind)]
         )
 

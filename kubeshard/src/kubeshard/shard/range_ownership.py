@@ -22,24 +22,26 @@ never take effect.
 
 The other trap is the cache. What it has of a bucket may be older than the acquisition, even if it has the bucket only
 since it was owned before. So each acquisition is a term, and counts as listed only when lists that were requested in
-that term have arrived; what the cache still has from a former term has to leave it first.
+that term have arrived; what the cache still has from a former term has to leave it first. Not all kinds need to have
+been listed: a kind whose conversion webhook fails, say, holds up the runs that read it, and no others.
 
 Guaranteed, while the assignment is changed as it says (`kubeshard.sharding.assignment`) and seen in order: of all
-shards that hold their Leases, at most one runs objects of a bucket; a run starts only after all kinds have been listed
-in its term; whatever is asked for is acknowledged once nothing acts for it. Not guaranteed: anything before `seen` is
-called with what was read after the Lease was acquired, agrees with what other shards say (`coordinator.doubts`), and
-was written to reclaim what names this shard.
+shards that hold their Leases, at most one runs objects of a bucket; a run starts only after all kinds that it reads
+have been listed in its term; whatever is asked for is acknowledged once nothing acts for it. Not guaranteed: anything
+before `seen` is called with what was read after the Lease was acquired, agrees with what other shards say
+(`coordinator.doubts`), and was written to reclaim what names this shard.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
+from kubeshard.core.kinds import GroupKind
 from kubeshard.sharding.assignment import Assignment, Place, Report
 from kubeshard.sharding.buckets import Buckets, runs_of
 
@@ -93,6 +95,8 @@ class _Held:
     epoch: int
     term: int
     idle: bool = False
+    listed: frozenset[GroupKind] | None = None
+    """The kinds that have been listed in this term, while it is ACQUIRING; None until it is known what caches have."""
 
 
 class RangeOwnership:
@@ -163,12 +167,17 @@ class RangeOwnership:
                 self._begin_again(held)
         return [Tell(why), *self._changed(before, ())]
 
-    def listed(self, terms: Mapping[int, int]) -> None:
-        """All kinds of these buckets have been listed; the requests for that were made in these terms."""
+    def listed(self, terms: Mapping[int, int], kinds: frozenset[GroupKind] | None = None) -> None:
+        """These kinds of these buckets, or all of them, have been listed; the requests for that were made in these
+        terms. No cache has anything of an earlier term.
+        """
         for bucket, term in terms.items():
             held = self._held.get(bucket)
             if held is not None and held.term == term and held.state is State.ACQUIRING:
-                held.state = State.OWNED
+                if kinds is None:
+                    held.state = State.OWNED
+                else:
+                    held.listed = kinds | (held.listed or frozenset())
 
     def idle(self, buckets: Iterable[int]) -> list[Command]:
         """Nothing acts for these buckets. They are acknowledged together with all others that are drained."""
@@ -190,10 +199,14 @@ class RangeOwnership:
         held = self._held.get(bucket)
         return State.FOREIGN if held is None else held.state
 
-    def term(self, bucket: int) -> int | None:
-        """The term for a run that starts now; None: none may start."""
+    def term(self, bucket: int, reads: Set[GroupKind] | None = None) -> int | None:
+        """The term for a run that starts now, and reads these kinds only, or any; None: none may start."""
         held = self._held.get(bucket)
-        return held.term if held is not None and held.state is State.OWNED else None
+        if held is None:
+            return None
+        if held.state is State.ACQUIRING and reads is not None and held.listed is not None:
+            return held.term if reads <= held.listed else None
+        return held.term if held.state is State.OWNED else None
 
     def awaited(self, bucket: int) -> int | None:
         """The term whose lists a run has to wait for; None: no lists will make it start."""
@@ -205,7 +218,9 @@ class RangeOwnership:
         the bucket. Not once it is idle, even if its acknowledgement waits for others: nobody waits for such a write.
         """
         held = self._held.get(bucket)
-        if held is None or held.idle or held.state not in (State.OWNED, State.DRAINING):
+        if held is None or held.idle or held.state in (State.FOREIGN, State.LEAVING):
+            return False
+        if held.state is State.ACQUIRING and held.listed is None:
             return False
         return term is None or held.term == term
 
@@ -254,7 +269,7 @@ class RangeOwnership:
         return False
 
     def _begin_again(self, held: _Held) -> None:
-        held.state, held.idle, held.term = State.ACQUIRING, False, next(self._terms)
+        held.state, held.idle, held.listed, held.term = State.ACQUIRING, False, None, next(self._terms)
 
     def _changed(self, before: Mapping[int, int], drain: Collection[int]) -> list[Command]:
         commands: list[Command] = [Drain(frozenset(drain))] if drain else []

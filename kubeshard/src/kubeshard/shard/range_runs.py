@@ -5,7 +5,7 @@
 | none | passed on: it is gone, or belongs to another shard. If its namespace or its cluster gives the bucket, like \
 one in the cache, but postponed while it is open whose the bucket is |
 | of a bucket that this shard owns | passed on, with a client that writes only while it owns the bucket in this term |
-| of a bucket whose kinds have not all been listed | postponed |
+| of a bucket in which kinds that the controller reads have not been listed | postponed |
 | of any other bucket | nothing: what is handed over leaves the cache, and comes anew if it comes back |
 
 The object's hash is always looked at, whatever the cache says: an API server that does not know hash ranges sends
@@ -77,16 +77,25 @@ class BucketRuns:
         self._writes = InFlight()
         """Those into clusters."""
 
-    def bound(self, bucket_of: BucketOf, fence: VersionFence, inner: RunFn) -> RunFn:
+    def bound(
+        self,
+        bucket_of: BucketOf,
+        fence: VersionFence,
+        inner: RunFn,
+        reads: frozenset[GroupKind] | None = None,
+    ) -> RunFn:
         """One controller's reconcile as a shard runs it: for `Controller.guarded`. `fence` is what the client of each
-        run is bound with.
+        run is bound with. `reads`: the shared kinds that the controller reads besides that of its objects; None: all of
+        them have to be listed before it runs.
         """
 
         def run_of(run: Run, obj: KubeObject | None) -> Awaitable[Result | None]:
             if (bucket := bucket_of(run, obj)) is None:
                 return inner(run, None) if obj is None else _ended(None)
-            if (term := self._ownership.term(bucket)) is not None:
-                return self._work(fence, inner, run, obj, bucket, term)
+            # An object in the cache has been listed. That it is not there says something once its kind has been, too.
+            listed = reads if obj is not None or reads is None else reads | {run.form.kind.group_kind}
+            if (term := self._ownership.term(bucket, listed)) is not None:
+                return self._work(fence, inner, run, obj, bucket, term, listed)
             if obj is None and self._ownership.state(bucket) is State.FOREIGN:
                 return inner(run, None)
             if (awaited := self._ownership.awaited(bucket)) is not None:
@@ -145,6 +154,7 @@ class BucketRuns:
         obj: KubeObject | None,
         bucket: int,
         term: int,
+        reads: frozenset[GroupKind] | None,
     ) -> Result | None:
         which, activities = (run.form.kind.group_kind, run.key), run.activities
         check = partial(self._require, bucket, term)
@@ -165,7 +175,9 @@ class BucketRuns:
             return None
         finally:
             activities.left(
-                lambda: None if self._ownership.term(bucket) == term else "its bucket has been handed over"
+                lambda: (
+                    None if self._ownership.term(bucket, reads) == term else "its bucket has been handed over"
+                )
             )
             if not activities.in_flight.count(*which):
                 self._acting[bucket].pop(which, None)
