@@ -86,7 +86,7 @@ _ASKED = Step("ask", "victim")
 
 _FENCES = {"fence": BY_LABELS, "fence by versions": BY_RANGES}
 _WAITS = {"buckets idle before acknowledgement": BY_RANGES}
-"""By labels the key of an object is not acknowledged beside its run, whether that is waited for or not."""
+"""By labels, no move was seen to come while a run was under way, whether that is waited for or not."""
 
 
 def _pause(seconds: float, leases: float = 0.0) -> Step:

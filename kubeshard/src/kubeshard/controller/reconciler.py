@@ -127,6 +127,11 @@ RunFn = Callable[[Run, Any], Awaitable[Result | None]]
 RunWrapper = Callable[[RunFn], RunFn]
 
 
+async def no_run(result: Result | None) -> Result | None:
+    """What a wrapper returns in place of a run that has nothing to do."""
+    return result
+
+
 def check_reconciler(whose: str, reconciler: Any) -> None:
     """Raises TypeError before the first run for mistakes because of which every run would fail or do nothing."""
     if isinstance(reconciler, type):

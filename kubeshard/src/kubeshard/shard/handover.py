@@ -33,7 +33,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from kubeshard.cache.deltas import Delta, Updated, current
-from kubeshard.controller.reconciler import Result, RunFn
+from kubeshard.controller.reconciler import Result, RunFn, no_run
 from kubeshard.controller.run import Run
 from kubeshard.controller.when import Predicate, always
 from kubeshard.core.conditions import for_people
@@ -188,12 +188,12 @@ class _Sharded:
             return self._work(run, None)
         if not handovers.stale_guard.admits(kind, run.key, obj.metadata.resource_version):
             if not self._undone(run):
-                return _ended(None)
+                return no_run(None)
             handovers.stale_guard.forget(kind, run.key)
         if not ours:
-            return _ended(None)
+            return no_run(None)
         if run.activities.in_flight.sealed(kind, run.key):
-            return _ended(Result(requeue_after=COME_BACK))
+            return no_run(Result(requeue_after=COME_BACK))
         if draining:
             return self._released(run, obj)
         handovers.losses.kept(kind, run.key)
@@ -311,11 +311,6 @@ class _Sharded:
         for informer in run.cache.informers_of(run.form.kind):
             if informer.form == run.form:
                 self._handovers.losses.follow(informer, run.key.cluster, self._first_runs)
-
-
-async def _ended(result: Result | None) -> Result | None:
-    """A run that has nothing to do."""
-    return result
 
 
 def _explained(what: str, error: ApiError) -> ApiError:

@@ -38,7 +38,7 @@ from typing import NamedTuple
 from kubeshard.client.version_fence import VersionFence
 from kubeshard.client.write_records import WriteLedger
 from kubeshard.controller.in_flight import Activities, InFlight, Object, current_object
-from kubeshard.controller.reconciler import Result, RunFn
+from kubeshard.controller.reconciler import Result, RunFn, no_run
 from kubeshard.controller.run import Run
 from kubeshard.core.errors import NotOurs
 from kubeshard.core.kinds import GroupKind
@@ -91,7 +91,7 @@ class BucketRuns:
 
         def run_of(run: Run, obj: KubeObject | None) -> Awaitable[Result | None]:
             if (bucket := bucket_of(run, obj)) is None:
-                return inner(run, None) if obj is None else _ended(None)
+                return inner(run, None) if obj is None else no_run(None)
             # An object in the cache has been listed. That it is not there says something once its kind has been, too.
             listed = reads if obj is not None or reads is None else reads | {run.form.kind.group_kind}
             if (term := self._ownership.term(bucket, listed)) is not None:
@@ -99,8 +99,8 @@ class BucketRuns:
             if obj is None and self._ownership.state(bucket) is State.FOREIGN:
                 return inner(run, None)
             if (awaited := self._ownership.awaited(bucket)) is not None:
-                return _ended(Result(requeue_after=self._pause(bucket, awaited)))
-            return _ended(Result(requeue_after=POSTPONED) if obj is None else None)
+                return no_run(Result(requeue_after=self._pause(bucket, awaited)))
+            return no_run(Result(requeue_after=POSTPONED) if obj is None else None)
 
         return run_of
 
@@ -194,8 +194,3 @@ class BucketRuns:
     def _require(self, bucket: int, term: int) -> None:
         if not self._ownership.may_write(bucket, term):
             raise NotOurs(f"bucket {bucket} has been handed over since this run began: not written")
-
-
-async def _ended(result: Result | None) -> Result | None:
-    """A run that has nothing to do."""
-    return result
