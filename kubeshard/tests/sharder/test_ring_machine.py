@@ -737,6 +737,36 @@ def test_an_object_whose_assignment_never_began_is_assigned_after_a_crash() -> N
     assert not story.secrets.handled.since(job.key, story.now)
 
 
+@pytest.mark.regression
+def test_an_object_whose_assignment_was_interrupted_by_a_crash_is_assigned_after_it() -> None:
+    """It waited for the next scan of everything."""
+    story = Story("a", "b")
+    job = story.seen("x")
+    assert job is not None
+    story.released("x")
+    story.passes(ASSIGNMENT_DELAY)
+    assert story.secrets.due() == [(Do.ASSIGN, job)]
+    steps = story.secrets.steps(Do.ASSIGN, job)
+    next(steps)
+    steps.close()
+    story.secrets.resume()
+    assert story.secrets.due()[0] == (Do.ASSIGN, job)
+
+
+@pytest.mark.regression
+def test_what_gets_a_shard_before_its_assignment_begins_is_scanned_after_a_crash() -> None:
+    """Every scan left it to the job that had dealt with it, which nobody had."""
+    story = Story("a", "b")
+    story.released("x")
+    story.passes(ASSIGNMENT_DELAY)
+    assert [what for what, _ in story.secrets.due()] == [Do.ASSIGN]
+    story.secrets.resume()
+    placed = story.secret("x", version=2, shard="a")
+    story.secrets.seen(SECRET, placed, changed=True)
+    story.given_shards("b", "c")
+    assert [each.key for each in story.listed(placed, scope=ScanScope.MISPLACED)] == [Key("default", "x")]
+
+
 def test_a_dry_run_that_nobody_answers_is_done_again_after_a_crash() -> None:
     story = Story("a", "b", probes=True)
     job = story.seen("x")

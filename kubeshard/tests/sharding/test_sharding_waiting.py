@@ -6,6 +6,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -184,6 +185,47 @@ def test_there_is_room_for_what_is_known_and_the_next_job_about_it_and_nothing_e
     assert [jobs.put(key(number), "first", 0.0) for number in (1, 2, 1)] == [True, False, True]
     assert jobs.take(0.0) == ["first"]
     assert [jobs.put(key(number), "second", 0.0) for number in (2, 1)] == [True, True]
+
+
+@pytest.mark.regression
+def test_an_object_that_comes_again_and_again_takes_no_room_from_others() -> None:
+    """Each time, another job about it was under way: with a server that is slow, all there was room for."""
+    jobs = Jobs[str](2, 100)
+    jobs.put(key(1), "first", 0.0)
+    assert jobs.take(0.0) == ["first"]
+    for again in ("second", "third"):
+        jobs.put(key(1), again, 0.0)
+        assert (jobs.take(1.0), jobs.wake_at) == ([], math.inf)
+    jobs.put(key(2), "other", 0.0)
+    assert jobs.take(1.0) == ["other"]
+    jobs.ended(key(1))
+    assert jobs.take(1.0) == ["third"]
+
+
+@pytest.mark.regression
+def test_what_has_come_again_since_it_was_taken_is_what_is_done_after_a_crash() -> None:
+    jobs = Jobs[str](100, 100)
+    jobs.put(key(1), "as it was", 0.0)
+    assert jobs.take(0.0) == ["as it was"]
+    jobs.put(key(1), "as it is", 0.0)
+    jobs.resume(1.0)
+    assert jobs.take(1.0) == ["as it is"]
+
+
+@pytest.mark.regression
+def test_what_comes_and_is_forgotten_while_there_is_no_room_takes_no_more_memory_each_time() -> None:
+    jobs = Jobs[str](1, 10)
+    for number in (1, 2):
+        jobs.put(key(number), "slow", 0.0)
+        jobs.take(0.0)
+    for _ in range(1000):
+        jobs.put(key(3), "job", 1.0)
+        jobs.forget(key(3))
+    assert (len(jobs), len(jobs._order) < 50) == (2, True)
+    jobs.put(key(3), "job", 1.0)
+    for number, due in ((1, "slow"), (2, "job")):
+        jobs.ended(key(number))
+        assert jobs.take(1.0) == [due]
 
 
 def test_only_the_shard_of_an_object_that_is_not_new_may_want_it_back() -> None:

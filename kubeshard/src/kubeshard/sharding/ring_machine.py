@@ -463,7 +463,7 @@ class ResourceMachine:
         a scan does, since it reads them first. If a shard cannot be proven dead, its objects are looked at again a
         moment later.
         """
-        key, clock = job.key, self.ring.clock
+        key, clock, closed = job.key, self.ring.clock, False
         try:
             if not self.ring.fresh:
                 self.handled.ends(key, clock.monotonic(), done=False)
@@ -484,8 +484,12 @@ class ResourceMachine:
             if result is MoveResult.WAITING and job.decision.action is Action.MOVE:
                 self.request(ScanScope.MISPLACED, clock.monotonic() + LOOKED_AT_AGAIN)
             return result
+        except GeneratorExit:
+            closed = True  # it has not ended: `resume` puts it back
+            raise
         finally:
-            self.found.ended(key)
+            if not closed:
+                self.found.ended(key)
 
     def _assigned_late(self, job: Job) -> None:
         """An unassigned object got its first shard by a patch."""
@@ -559,6 +563,7 @@ class ResourceMachine:
         """Nobody does what was `due` before: whoever did crashed, or begins."""
         now = self.ring.clock.monotonic()
         self.scanning.clear()
+        self.handled = HandledObjects()  # nobody tells the end of a job that never began
         self.found.resume(now)
         self.retries.resume(now)
         if self.of.webhook is not None and self._is_probed:

@@ -238,8 +238,9 @@ class Attentive(Protocol):
 
 
 class Jobs(Generic[J]):
-    """What is to be done about objects of one resource: at its time, and `at_once` of it, so that whoever does it has
-    room for other work beside it. `most` are known. `told` that `wake_at` is earlier than before.
+    """What is to be done about objects of one resource: at its time, one thing about each object, and `at_once` of it,
+    so that whoever does it has room for other work beside it, and no object takes the room of others. `most` are known.
+    `told` that `wake_at` is earlier than before.
     """
 
     def __init__(self, at_once: int, most: int, told: Attentive | None = None) -> None:
@@ -249,7 +250,7 @@ class Jobs(Generic[J]):
         self._jobs: dict[Key, tuple[float, J]] = {}
         """When each is due that is not under way, or has come again."""
         self._order: list[tuple[float, Key]] = []
-        """The same as a heap, with entries that do not count any more."""
+        """The same as a heap, without what is under way, and with entries that do not count any more."""
         self._under_way: dict[Key, J] = {}
 
     def __len__(self) -> int:
@@ -269,6 +270,8 @@ class Jobs(Generic[J]):
         elif len(jobs) >= self._most and key not in self._under_way:
             return False
         jobs[key] = at, job
+        if key in self._under_way:
+            return True  # `ended` adds it
         heappush(order, (at, key))
         if self._told is not None and order[0] == (at, key) and len(self._under_way) < self._at_once:
             self._told.attend()
@@ -276,40 +279,48 @@ class Jobs(Generic[J]):
 
     def forget(self, key: Key) -> None:
         """Nothing is to be done about the object any more."""
-        self._jobs.pop(key, None)
+        jobs = self._jobs
+        if jobs.pop(key, None) is not None and len(self._order) > 2 * (self._most + self._at_once):
+            # What does not count any more may be behind what waits for room.
+            self._order = sorted((at, each) for each, (at, _) in jobs.items() if each not in self._under_way)
 
     def take(self, now: float) -> list[J]:
         """Those to do now. Call `ended` for each."""
-        jobs, order, taken = self._jobs, self._order, list[J]()
-        room = self._at_once - len(self._under_way)
+        jobs, order, under_way, taken = self._jobs, self._order, self._under_way, list[J]()
+        room = self._at_once - len(under_way)
         while order and order[0][0] <= now and room > 0:
             at, key = heappop(order)
-            if key in jobs and jobs[key][0] == at:
-                self._under_way[key] = job = jobs[key][1]
+            if key in jobs and jobs[key][0] == at and key not in under_way:
+                under_way[key] = job = jobs[key][1]
                 del jobs[key]
                 taken.append(job)
                 room -= 1
         return taken
 
     def ended(self, key: Key) -> None:
-        if (
-            self._told is not None and len(self._under_way) >= self._at_once
-        ):  # others may have waited for that
-            self._told.attend()
+        waited = len(self._under_way) >= self._at_once  # others, perhaps
         if key in self._under_way:
             del self._under_way[key]
+            if key in self._jobs:
+                heappush(self._order, (self._jobs[key][0], key))
+                waited = True
+        if waited and self._told is not None:
+            self._told.attend()
 
     def resume(self, now: float) -> None:
         """What was taken was not done to its end."""
         for key, job in tuple(self._under_way.items()):
-            self.put(key, job, now)
             self.ended(key)
+            if key not in self._jobs:
+                self.put(key, job, now)
 
     @property
     def wake_at(self) -> float:
         """When to `take` the next ones; infinite if there are none, or no room."""
         order, jobs = self._order, self._jobs
-        while order and (order[0][1] not in jobs or jobs[order[0][1]][0] != order[0][0]):
+        while order and (
+            (key := order[0][1]) not in jobs or jobs[key][0] != order[0][0] or key in self._under_way
+        ):
             heappop(order)
         return order[0][0] if order and len(self._under_way) < self._at_once else math.inf
 
