@@ -7,7 +7,8 @@ form. The messages are the server's own (release 1.37), because people search fo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kubeshard.core.errors import (
@@ -263,6 +264,10 @@ def too_large_body(limit: int) -> ApiError:
     return ApiError(f"Request entity too large: limit is {limit}", code=413, reason="RequestEntityTooLarge")
 
 
+UNSAID: Mapping[str, Any] = MappingProxyType({})
+"""The details of an error of which the server says nothing of details, whatever its code."""
+
+
 def as_status(error: ApiError) -> dict[str, Any]:
     """The body of the response."""
     status: dict[str, Any] = {
@@ -274,7 +279,7 @@ def as_status(error: ApiError) -> dict[str, Any]:
     }
     if error.reason:
         status["reason"] = error.reason
-    if error.details or error.code in (403, 404, 405, 406, 422):
+    if error.details or (error.details is not UNSAID and error.code in (403, 404, 405, 406, 422)):
         status["details"] = dict(error.details)
     return {**status, "code": error.code}
 

@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 from kubeshard.cache import Added
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, ObjectMeta
-from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.errors import ApiError, Invalid, NotFound
+from kubeshard.core.patches import JsonPatch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.http import HttpTransport
@@ -115,6 +116,31 @@ async def test_who_makes_no_calls_is_refused_by_a_webhook_that_must_be_asked():
             await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
         await register(client, failurePolicy="Ignore")
         await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
+
+
+@pytest.mark.regression
+async def test_what_a_webhook_refuses_without_details_is_no_failed_test_of_a_patch() -> None:
+    """The server added empty details, as those of a failed test are, to whatever has the code 422."""
+
+    class Denying:
+        async def call(self, call: WebhookCall) -> WebhookReply:
+            uid = call.review["request"]["uid"]
+            status = {"code": 422, "reason": "Invalid", "message": "no"}
+            return WebhookReply({**call.review, "response": {"uid": uid, "allowed": False, "status": status}})
+
+    async with client_of(ApiServer(), Denying()) as client:
+        await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
+        rule = {
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "resources": ["configmaps"],
+            "operations": ["UPDATE"],
+        }
+        await register(client, rules=[rule], objectSelector={})
+        patch = JsonPatch([{"op": "test", "path": "/metadata/name", "value": "a"}])
+        with pytest.raises(Invalid, match="denied the request: no") as caught:
+            await client.patch(ConfigMap, "a", "default", patch)
+        assert type(caught.value) is Invalid
 
 
 @pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH", "DELETE"])

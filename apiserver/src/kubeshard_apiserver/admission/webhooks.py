@@ -36,7 +36,7 @@ from kubeshard_apiserver.patching import patched
 from kubeshard_apiserver.resources.conversion_webhooks import converting
 from kubeshard_apiserver.resources.registry import Registry, Resource
 from kubeshard_apiserver.schema.validation import type_name
-from kubeshard_apiserver.status import forbidden, internal_error
+from kubeshard_apiserver.status import UNSAID, forbidden, internal_error
 from kubeshard_apiserver.steps import Steps, WebhookCall
 
 _KIND = ("admission.k8s.io/v1", "AdmissionReview")
@@ -126,13 +126,11 @@ def _denial(webhook: str, status: Mapping[str, Any]) -> ApiError:
     code = code if code >= 400 else 400
     reason, told = status.get("reason") or "", status.get("message") or status.get("reason") or ""
     said = f": {told}" if told else " without explanation"
-    error = _ERRORS.get(code, ApiError)
-    return error(
-        f'admission webhook "{webhook}" denied the request{said}',
-        code=code,
-        reason=reason,
-        details=status.get("details") or {},
-    )
+    message, details = f'admission webhook "{webhook}" denied the request{said}', status.get("details")
+    error = _ERRORS.get(code, ApiError)(message, code=code, reason=reason, details=details)
+    if details is None:
+        error.details = UNSAID
+    return error
 
 
 def _failed_call(webhook: str, problem: str) -> ApiError:
