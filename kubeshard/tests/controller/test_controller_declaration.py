@@ -279,6 +279,31 @@ async def test_who_waits_no_longer_is_not_remembered() -> None:
         assert not any(in_flight._waiters.values())
 
 
+@pytest.mark.regression
+@virtual_time
+async def test_what_ends_while_a_controller_is_waited_for_is_not_compared_with_all_that_still_acts() -> None:
+    """With thousands of writes without an answer, the end of a process stood still for seconds."""
+    compared = 0
+
+    class Owner(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str(self) == other
+
+        __hash__ = str.__hash__
+
+    in_flight = InFlight()
+    acting = [Activity(in_flight, Owner("app"), (KIND, A.at(f"{number}"))) for number in range(100)]
+    waits = asyncio.create_task(in_flight.ended("app"))
+    await asyncio.sleep(0)
+    compared = 0
+    for each in acting:
+        each.end()
+    await waits
+    assert compared <= 10 * len(acting)
+
+
 @virtual_time
 async def test_idle_waits_for_all_runs_of_the_object_and_no_others() -> None:
     in_flight = InFlight()

@@ -114,19 +114,20 @@ class InFlight:
 
     async def ended(self, owner: str) -> None:
         """Asks activities to end, and returns as soon as nothing acts for any object on behalf of the controller."""
-        while acting := self._acting_for(owner):
+        while acting := [each for each in self._all() if each.owner == owner]:
             _stop(acting)
             await self._change(owner)
 
-    def _acting_for(self, owner: str) -> list[Activity]:
-        return [each for some in self._activities.values() for each in some if each.owner == owner]
+    def _all(self) -> Iterator[Activity]:
+        return (each for some in self._activities.values() for each in some)
 
     def _ended(self, activity: Activity) -> None:
         """Called while somebody waits."""
         if activity.object not in self._activities:
             self._wake(activity.object)
-        if activity.owner in self._waiters and not self._acting_for(activity.owner):
-            self._wake(activity.owner)
+        owner = activity.owner
+        if owner in self._waiters and not any(each.owner == owner for each in self._all()):
+            self._wake(owner)
 
     async def _change(self, what: Object | str) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
