@@ -28,7 +28,7 @@ from kubeshard.core import (
 )
 from kubeshard.core.builtin import ConfigMap, Secret
 from kubeshard.core.names import is_dns_label, is_dns_subdomain, is_label_key, is_label_value
-from kubeshard.core.objects import form_of
+from kubeshard.core.objects import PartialObject, form_of
 from kubeshard.core.owners import with_owner
 
 
@@ -196,3 +196,14 @@ def test_what_a_secret_contains_is_not_in_its_text():
     assert "hunter2" not in shown
     assert all(f"{key!r}: '...'" in shown for key in "abc")
     assert "'1'" in repr(ConfigMap(data={"a": "1"}))
+
+
+@pytest.mark.regression
+def test_what_kubectl_has_applied_is_not_in_the_text_of_an_object():
+    """A Secret that kubectl has applied has its values there once more."""
+    last = "kubectl.kubernetes.io/last-applied-configuration"
+    meta = ObjectMeta(name="s", annotations={last: '{"data":{"a":"hunter2"}}', "other": "kept"})
+    for shown in (repr(Secret(metadata=meta)), repr(PartialObject(metadata=meta)), repr(meta)):
+        assert "hunter2" not in shown
+        assert f"{last!r}: '...'" in shown
+        assert "'other': 'kept'" in shown

@@ -26,15 +26,13 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.objects import Form, KubeObject, PartialObject
+from kubeshard.core.objects import LAST_APPLIED, Form, KubeObject, PartialObject
 from kubeshard.runtime.logs import error_line
 
 T = TypeVar("T", bound=KubeObject)
 
 Transform = Callable[[T], T]
 """Changes an object before it is stored. Pure and idempotent; leaves name, namespace, UID and resourceVersion alone."""
-
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class NotKept(Exception):

@@ -196,6 +196,9 @@ class OwnerReference(Struct, omit_defaults=True):
     block_owner_deletion: bool | None = None
 
 
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
 class ObjectMeta(Struct, omit_defaults=True):
     """The part of `metadata` that controllers use. Its mappings are shared with caches: never change them."""
 
@@ -235,6 +238,12 @@ class ObjectMeta(Struct, omit_defaults=True):
     @property
     def deleting(self) -> bool:
         return self.deletion_timestamp is not None
+
+    def __repr__(self) -> str:
+        """Without kubectl's copy of the object, which has the values of a Secret too."""
+        if not self.annotations or LAST_APPLIED not in self.annotations:
+            return msgspec.Struct.__repr__(self)
+        return msgspec.Struct.__repr__(replace(self, annotations={**self.annotations, LAST_APPLIED: "..."}))
 
 
 class Key(NamedTuple):
