@@ -62,6 +62,7 @@ from kubeshard.controller.reconciler import (
     Reconciler,
     Result,
     RunFn,
+    no_run,
 )
 from kubeshard.controller.run import Run
 from kubeshard.controller.syncing import Inputs
@@ -528,13 +529,9 @@ def _while_there(function: ReconcileFunction[Any]) -> ReconcileFn:
     """A function keeps no state about an object, so it is not called when the object is gone."""
 
     def run(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
-        return _nothing_left() if obj is None else function(ctx, obj)
+        return no_run(None) if obj is None else function(ctx, obj)
 
     return run
-
-
-async def _nothing_left() -> None:
-    """A run for what is gone."""
 
 
 def _decoded(inner: ReconcileFn, services: Services, finalizers: Sequence[Finalizer[Any]]) -> RunFn:

@@ -86,8 +86,11 @@ class RangeCaches:
         )
 
         async def rescope() -> None:
-            await self._objects.rescope(informer, scope)
-            self._in_cache[informer] = dict(buckets)
+            try:
+                await self._objects.rescope(informer, scope)
+            finally:
+                if informer.scope == scope:  # also if it is cancelled before all handlers have been called
+                    self._in_cache[informer] = dict(buckets)
             self._note_listed(buckets)
 
         self._rescoping[informer] = tasks.create_task(rescope(), name="ranges: rescope"), scope
