@@ -12,7 +12,16 @@ from kubeshard_apiserver.schema.catalog import said_of
 from kubeshard_apiserver.schema.decoding import SCALARS
 from kubeshard_apiserver.schema.protobuf import field_numbers
 
-_ABSENT_IS_ZERO = frozenset({("apps.v1.RollingUpdateStatefulSetStrategy", "partition")})
+_ABSENT_IS_ZERO = frozenset(
+    {
+        ("apps.v1.RollingUpdateStatefulSetStrategy", "partition"),
+        *(
+            (f"apps.v1.RollingUpdate{kind}", field)
+            for kind in ("Deployment", "DaemonSet")
+            for field in ("maxUnavailable", "maxSurge")
+        ),
+    }
+)
 """Fields that are pointers in the types of the API only."""
 
 
