@@ -446,18 +446,18 @@ def judged(file: Path) -> Verdict:
 
 
 def chosen_scenarios(names: str, mode: str) -> Sequence[Scenario]:
-    """By name, or by what their names begin with."""
+    """By name, or by what their names begin with. Each has to be there in the mode: nothing would be no finding."""
+    there = [each for each in SCENARIOS if mode in each.modes]
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
-        if not any(each.name == name or each.name.startswith(f"{name}-") for each in SCENARIOS):
-            known = ", ".join(each.name for each in SCENARIOS)
-            raise SystemExit(f"there is no scenario {name}; there are: {known}")
-    return [
-        each
-        for each in SCENARIOS
-        if mode in each.modes
-        and (not wanted or any(each.name == name or each.name.startswith(f"{name}-") for name in wanted))
-    ]
+        if not any(_is_named(each, name) for each in there):
+            known = ", ".join(each.name for each in there)
+            raise SystemExit(f"there is no scenario {name} in mode {mode}; there are: {known}")
+    return [each for each in there if not wanted or any(_is_named(each, name) for name in wanted)]
+
+
+def _is_named(scenario: Scenario, name: str) -> bool:
+    return scenario.name == name or scenario.name.startswith(f"{name}-")
 
 
 def table(rows: Sequence[Row]) -> str:
