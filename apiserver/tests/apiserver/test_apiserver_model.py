@@ -63,6 +63,44 @@ def test_an_owner_that_is_named_twice_is_stored_once_and_the_client_is_warned():
     assert len(warnings) == 2
 
 
+def test_who_names_an_owner_three_times_is_told_of_it_twice():
+    server, warnings = ApiServer(), []
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"}
+    body = {"metadata": {"name": "a", "ownerReferences": [owner] * 3}}
+    server.create(maps(server), body, WriteOptions(warnings=warnings))
+    assert warnings[0].endswith("duplicate UID(s) observed: u, u")
+
+
+def test_a_patch_that_names_an_owner_twice_owns_it():
+    server = ApiServer()
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"}
+    body = {"metadata": {"name": "a", "ownerReferences": [owner]}}
+    server.create(maps(server), body, WriteOptions(manager="maker"))
+    patch = MergePatch({"metadata": {"ownerReferences": [owner, owner]}})
+    left = server.patch(replace(maps(server), name="a"), patch, WriteOptions(manager="patcher")).object
+    owning = [
+        each["manager"]
+        for each in left["metadata"]["managedFields"]
+        if 'k:{"uid":"u"}' in str(each["fieldsV1"])
+    ]
+    assert "patcher" in owning
+
+
+def test_what_is_stored_does_not_change_with_the_body_of_its_creation():
+    server = ApiServer()
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    names = {"plural": "things", "singular": "thing", "kind": "Thing"}
+    definitions = Target(server.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions"))
+    spec = {"group": "sim.example", "scope": "Namespaced", "names": names, "versions": [version]}
+    server.create(definitions, {"metadata": {"name": "things.sim.example"}, "spec": spec})
+    things = Target(server.registry.find("sim.example", "v1", "things"), "default")
+    body = {"apiVersion": "sim.example/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"x": [1]}}
+    server.create(things, body)
+    body["spec"]["x"].append(2)
+    assert server.get(replace(things, name="a"))["spec"] == {"x": [1]}
+
+
 def test_the_name_of_an_object_that_is_being_deleted_is_refused_as_such():
     server = ApiServer()
     body = {"metadata": {"name": "a", "finalizers": ["example.com/held"]}}

@@ -63,7 +63,9 @@ def test_messages_show_values_with_the_names_order_and_zeros_of_internal_types()
     assert rolling == {"Partition": 0, "MaxUnavailable": None}
     rolling = internal("apps.v1.DeploymentStrategy", {"rollingUpdate": {}})["RollingUpdate"]
     assert rolling == {"MaxUnavailable": 0, "MaxSurge": 0}
-    rolling = internal("apps.v1.DaemonSetUpdateStrategy", {"rollingUpdate": {"maxSurge": "10%"}})["RollingUpdate"]
+    rolling = internal("apps.v1.DaemonSetUpdateStrategy", {"rollingUpdate": {"maxSurge": "10%"}})[
+        "RollingUpdate"
+    ]
     assert rolling == {"MaxUnavailable": 0, "MaxSurge": "10%"}
 
 

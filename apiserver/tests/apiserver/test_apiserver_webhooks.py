@@ -143,6 +143,33 @@ async def test_what_a_webhook_refuses_without_details_is_no_failed_test_of_a_pat
         assert type(caught.value) is Invalid
 
 
+class Twice:
+    """A webhook that names an owner twice."""
+
+    async def call(self, call: WebhookCall) -> WebhookReply:
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"}
+        ops = [{"op": "add", "path": "/metadata/ownerReferences", "value": [owner, owner]}]
+        answer = {"uid": call.review["request"]["uid"], "allowed": True, "patchType": "JSONPatch"}
+        answer["patch"] = base64.b64encode(json.dumps(ops).encode()).decode()
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
+        return WebhookReply(review=review)
+
+
+@pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH"])
+async def test_an_owner_that_a_webhook_names_twice_is_stored_once(verb: str) -> None:
+    maps = "/api/v1/namespaces/default/configmaps"
+    body = json.dumps({"metadata": {"name": "a", "labels": {"x": "y"}}}).encode()
+    rule = {"apiGroups": [""], "apiVersions": ["*"], "resources": ["configmaps"], "operations": ["*"]}
+    async with client_of(ApiServer(), Twice()) as client:
+        if verb != "POST":
+            await client.raw("POST", maps, b'{"metadata": {"name": "a"}}')
+        await register(client, rules=[rule], objectSelector={})
+        kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
+        path = maps if verb == "POST" else f"{maps}/a"
+        left = json.loads((await client.raw(verb, path, body, content_type=kind)).body)
+    assert [each["uid"] for each in left["metadata"]["ownerReferences"]] == ["u"]
+
+
 @pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH", "DELETE"])
 async def test_a_request_that_waits_for_a_webhook_while_its_kind_is_deleted_is_answered_as_one_that_comes_later(
     verb: str,

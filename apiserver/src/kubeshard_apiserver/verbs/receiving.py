@@ -26,7 +26,7 @@ def decoded(
         raise bad_request(
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {refused}'
         )
-    return _with_owners_once(obj, options, "contains duplicate entries"), unknown
+    return with_owners_once(obj, options, "contains duplicate entries"), unknown
 
 
 def _read(
@@ -79,18 +79,21 @@ def decoded_patch(
         raise invalid(GroupKind("", ""), "", [invalid_value("patch", given, refused)]) from None
     if not result.get("metadata"):
         raise _other_name("", target)
-    problem = "contains duplicate entries after mutating admission happens"
-    return _with_owners_once(obj, options, problem), warnings
+    return obj, warnings
 
 
-def _with_owners_once(obj: Object, options: WriteOptions, problem: str) -> Object:
+TWICE_AFTER_ADMISSION = "contains duplicate entries after mutating admission happens"
+"""As the server says it of all patches: it looks at what these make of the owners only then."""
+
+
+def with_owners_once(obj: Object, options: WriteOptions, problem: str = TWICE_AFTER_ADMISSION) -> Object:
     owners = obj["metadata"].get("ownerReferences") or ()
+    if len(owners) < 2:
+        return obj
     once = [owner for index, owner in enumerate(owners) if owner not in owners[:index]]
     if len(once) == len(owners):
         return obj
-    uids = dict.fromkeys(
-        owner.get("uid", "") for index, owner in enumerate(owners) if owner in owners[:index]
-    )
+    uids = [owner.get("uid", "") for index, owner in enumerate(owners) if owner in owners[:index]]
     warn(options, [f".metadata.ownerReferences {problem}{_OWNERS_ONCE}{', '.join(uids)}"])
     return with_metadata(obj, ownerReferences=once)
 

@@ -27,7 +27,7 @@ from kubeshard_apiserver.resources.metadata import (
 from kubeshard_apiserver.resources.scales import SCALES, reviewed_scale, with_scale
 from kubeshard_apiserver.status import FieldError, conflict, internal, invalid, invalid_value
 from kubeshard_apiserver.steps import Steps, done
-from kubeshard_apiserver.verbs.receiving import check_name, check_namespace, warn
+from kubeshard_apiserver.verbs.receiving import check_name, check_namespace, warn, with_owners_once
 
 MutateFn = Callable[[Object], Object]
 
@@ -95,6 +95,7 @@ class Updates:
             new = with_scale(new, left, target.resource) if is_scale else private(left)
             if not target.subresource:
                 strategy.admit(new, live, self._model.rng.token)
+        new = with_owners_once(new, options)
         _check_version(target, new, live)
         keep_servers_own(new, live)
         strategy.prepare_update(new, live, target.subresource)

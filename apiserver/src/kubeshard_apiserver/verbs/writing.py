@@ -42,6 +42,7 @@ from kubeshard_apiserver.verbs.receiving import (
     decoded,
     decoded_patch,
     warn,
+    with_owners_once,
 )
 from kubeshard_apiserver.verbs.updating import MutateFn, Updates, is_same, metadata_errors, refuse, writer_of
 
@@ -60,8 +61,8 @@ class Writes:
         self._definitions = definitions
 
     def creating(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
-        """Creates an object. Raises AlreadyExists, NotFound (no such namespace), Forbidden (the namespace is being
-        deleted), Invalid.
+        """Creates an object of which `body` becomes a part. Raises AlreadyExists, NotFound (no such namespace),
+        Forbidden (the namespace is being deleted), Invalid.
         """
         options = options or WriteOptions()
         obj, warnings = yield from done(lambda: self.received(target, body, options), large=options.large)
@@ -170,6 +171,7 @@ class Writes:
         if left is not None and left is not obj:
             obj = private(left)
             strategy.admit(obj, None, self._model.rng.token)
+        obj = with_owners_once(obj, options)
         check_namespace(target, obj)
         meta = obj["metadata"]
         if not meta.get("name") and (prefix := meta.get("generateName")):
