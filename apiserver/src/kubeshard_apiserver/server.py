@@ -16,7 +16,7 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard_apiserver.admission.chain import Admission
 from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions
-from kubeshard_apiserver.objects import Object, version_of
+from kubeshard_apiserver.objects import JsonObject, Object, private, version_of
 from kubeshard_apiserver.patching import Patch
 from kubeshard_apiserver.resources.admission_plugins import ADMISSION_PLUGINS
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
@@ -122,7 +122,7 @@ class ApiServer:
             found = self.registry.find(resource.group, "v1", resource.resource)
             key = Key(namespace, body["metadata"]["name"])
             if found is not None and self.store.get(resource, key) is None:
-                self.create(Target(found, namespace), dict(body), WriteOptions(manager="kube-apiserver"))
+                self.create(Target(found, namespace), body, WriteOptions(manager="kube-apiserver"))
 
     def now(self) -> str:
         return self.model.now()
@@ -143,9 +143,9 @@ class ApiServer:
         """See `Watches.watch`."""
         return self.watches.watch(target, options)
 
-    def create(self, target: Target, body: Object, options: WriteOptions | None = None) -> Answer:
-        """See `Writes.creating`."""
-        return finish(self.writes.creating(target, body, options))
+    def create(self, target: Target, body: JsonObject, options: WriteOptions | None = None) -> Answer:
+        """See `Writes.creating`. The body stays the caller's."""
+        return finish(self.writes.creating(target, private(body), options))
 
     def replace(self, target: Target, body: Object, options: WriteOptions | None = None) -> Answer:
         """See `Writes.replacing`."""
