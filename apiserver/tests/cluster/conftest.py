@@ -13,9 +13,11 @@ from cluster_api import ClusterApi
 
 from kubeshard.client import load_config
 from kubeshard.client.config import BearerToken
+from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.http import HttpTransport
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.controllers import Controllers
+from kubeshard_apiserver.objects import private, same
 from kubeshard_apiserver.testing import ControlPlane
 
 _numbers = itertools.count(1)
@@ -45,8 +47,11 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterApi]:
     namespace = f"case-{os.getpid()}-{next(_numbers)}"
     if request.param == "embedded":
         server = ApiServer()
+        odd: list[object] = []
+        server.store.subscribe(lambda resource: odd.extend(_not_as_decoded(server, resource)))
         async with Controllers(server):
             yield await _in_namespace(ClusterApi(InMemoryTransport(server), "", namespace))
+        assert odd == [], "a patch takes what is stored as decoded, whoever wrote it"
         return
     config = await load_config(kubeconfig=str(request.getfixturevalue("busy_cluster").kubeconfig))
     assert isinstance(config.auth, BearerToken)
@@ -58,3 +63,16 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterApi]:
 async def _in_namespace(api: ClusterApi) -> ClusterApi:
     await api.create("/api/v1/namespaces", {"metadata": {"name": api.namespace}})
     return api
+
+
+def _not_as_decoded(server: ApiServer, resource: GroupResource) -> Iterator[object]:
+    """The last write, if a client could not have made it."""
+    for change in server.store.history(resource).after(server.store.revision - 1):
+        if (written := change.event.new) is None:
+            continue
+        for served in server.registry:
+            if served.group_resource == resource and served.kind.api_version == written["apiVersion"]:
+                decoded = private(written)
+                served.strategy.decode(decoded)
+                if not same(decoded, written):
+                    yield written, decoded

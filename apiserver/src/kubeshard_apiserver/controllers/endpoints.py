@@ -18,7 +18,14 @@ from kubeshard.core.objects import Key
 from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.ownership import Node
-from kubeshard_apiserver.controllers.pods import NODES, PODS, controller_reference, has_ended, is_ready
+from kubeshard_apiserver.controllers.pods import (
+    NODES,
+    PODS,
+    controller_reference,
+    has_ended,
+    is_ready,
+    without_zeros,
+)
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting, key_of, labels_of, with_metadata
 from kubeshard_apiserver.resources.services import SERVICES
@@ -307,7 +314,7 @@ class EndpointsController(Controller[Key]):
         self, service: Object, former: Object | None, part: Subset, labels: dict[str, str], family: str
     ) -> Steps[None]:
         meta = service["metadata"]
-        content = {"endpoints": list(part.endpoints), "ports": list(part.ports)}
+        content = {"endpoints": list(part.endpoints) or None, "ports": list(part.ports) or None}
         if former is None:
             head = {
                 "generateName": f"{meta['name']}-",
@@ -316,9 +323,7 @@ class EndpointsController(Controller[Key]):
                 "ownerReferences": [controller_reference(service)],
             }
             yield from self._slices.create(SLICES, {"metadata": head, "addressType": family, **content})
-        elif any((former.get(field) or []) != content[field] for field in content) or labels != labels_of(
-            former
-        ):
+        elif any(former.get(field) != content[field] for field in content) or labels != labels_of(former):
             yield from self._slices.update(
                 Node(SLICES, key_of(former)), lambda live: with_metadata({**live, **content}, labels=labels)
             )
@@ -331,5 +336,5 @@ class EndpointsController(Controller[Key]):
             yield from self._endpoints.create(ENDPOINTS, {"metadata": head, "subsets": wanted})
         elif (found.get("subsets") or []) != wanted or labels != labels_of(found):
             yield from self._endpoints.update(
-                node, lambda live: with_metadata({**live, "subsets": wanted}, labels=labels)
+                node, lambda live: with_metadata(without_zeros({**live, "subsets": wanted}), labels=labels)
             )

@@ -247,7 +247,7 @@ def _waiting(status: Object) -> str:
 PRETENDED = "pretended"
 _HOST_IP = "10.0.0.1"
 _NO_NODE = Node(NODES, Key("", ""))
-_ROOM = {"cpu": "1000", "memory": "1Ti", "pods": "100000", "ephemeral-storage": "1Ti"}
+_ROOM = {"cpu": "1k", "memory": "1Ti", "pods": "100k", "ephemeral-storage": "1Ti"}
 
 
 class Kubelet(Controller[Node]):
@@ -360,8 +360,9 @@ class Kubelet(Controller[Node]):
         status = node.get("status") or {}
         conditions = status.get("conditions") or []
         if condition_of(conditions, "Ready") is None:
+            now = self.cluster.now()
             ready = with_condition(
-                conditions, "Ready", "True", "KubeletReady", "pretended", self.cluster.now()
+                conditions, "Ready", "True", "KubeletReady", "pretended", now, times=("lastHeartbeatTime",)
             )
             yield from self._account.set_status(
                 key, _node_status(key.key.name, {**status, "conditions": ready})

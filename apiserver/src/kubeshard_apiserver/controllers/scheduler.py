@@ -62,6 +62,7 @@ class Scheduler(Controller[Key]):
             problem,
             self.cluster.now(),
         )
+        conditions = [{"lastProbeTime": None, **each} for each in conditions]
         if conditions != status.get("conditions"):
             status = {**status, "phase": "Pending", "conditions": conditions}
             yield from self._account.set_status(node, status)

@@ -96,11 +96,7 @@ class Budgets(Typed):
 
 def with_disruption_allowed(status: Object, holds: str, reason: str, message: str, now: str) -> Object:
     """Returns the status of a budget with its condition."""
-    condition = {
-        "type": "DisruptionAllowed",
-        "status": holds,
-        "observedGeneration": status.get("observedGeneration", 0),
-        "reason": reason,
-        "message": message,
-    }
+    condition = {"type": "DisruptionAllowed", "status": holds, "reason": reason, "message": message}
+    if generation := status.get("observedGeneration"):
+        condition["observedGeneration"] = generation
     return with_status_condition(status, condition, now)
