@@ -644,9 +644,9 @@ def test_a_kind_that_is_not_served_yet_holds_up_nobody() -> None:
 
 @asynccontextmanager
 async def unlistable_parts(
-    world: SimulatedCluster,
+    world: SimulatedCluster, seconds: float = 0.0
 ) -> AsyncIterator[tuple[Fleet, Callable[..., None], list[str]]]:
-    """A ring of two kinds without shards yet. Parts cannot be listed: their conversion webhook fails."""
+    """A ring of two kinds without shards yet. Parts cannot be listed: their conversion webhook fails, after so long."""
     fleet = Fleet(world, Ranges(buckets=64))
     await world.install()
     await world.make_things(20)
@@ -662,6 +662,7 @@ async def unlistable_parts(
     async def refuse(request: HttpRequest) -> HttpResponse | None:
         if "/parts" not in request.target:
             return None
+        await asyncio.sleep(seconds)
         body = b'{"kind":"Status","reason":"InternalError","code":500,"message":"conversion webhook failed"}'
         return HttpResponse(500, {"content-type": "application/json"}, body)
 
@@ -709,6 +710,21 @@ def test_a_kind_that_cannot_be_listed_holds_up_no_other_when_a_shard_joins_or_di
             await world.until(lambda: parts, within=60)
             assert not fleet.blind
             assert not fleet.together
+
+    simulate(scene)
+
+
+def test_a_kind_whose_lists_fail_late_holds_up_no_other_when_shards_leave_one_after_the_other() -> None:
+    async def scene() -> None:
+        world = SimulatedCluster(seed=1)
+        async with world, unlistable_parts(world, seconds=30) as (fleet, start, parts):
+            for name in SHARDS:
+                start(name)
+            await fleet.until_settled(*SHARDS, within=200)
+            for gone, left in ("s2", ("s0", "s1")), ("s1", ("s0",)):
+                await world.processes[gone].stop()
+                await fleet.until_settled(*left, within=5)
+            assert not parts
 
     simulate(scene)
 

@@ -37,6 +37,7 @@ from kubeshard.core.errors import (
     Invalid,
     KubeshardError,
     NotFound,
+    Timeout,
     Unauthorized,
 )
 from kubeshard.listwatch.reflector import ReadingCrashed
@@ -92,15 +93,20 @@ async def until_filled(informers: Collection[Informer[Any]]) -> None:
 
 async def until_readable(informers: Collection[Informer[Any]]) -> None:
     """Returns when this process reads what others could read in its place: when each informer has been filled, its kind
-    is not served, or the server fails for a reason that is not this process's, like the conversion webhook of the kind.
-    Waits forever for a right that is missing, say: others may have it.
+    is not served, or the server fails for a reason that is the kind's, like its conversion webhook: while it answers
+    about another one. Waits forever for a right that is missing, say: others may have it.
     """
-    await _until(
-        informers,
-        lambda informer: (
-            _is_filled(informer) or explained(informer, informer.last_error).cause == "unavailable"
-        ),
-    )
+    await until_any_filled(informers)
+    # Errors from before may be about the server, which has not asked yet who may read what.
+    before = {informer: informer.last_error for informer in informers}
+
+    def fails(informer: Informer[Any]) -> bool:
+        error = informer.last_error
+        if error is None or error is before[informer]:
+            return False
+        return isinstance(error, Timeout) or error.code >= 500
+
+    await _until(informers, lambda informer: _is_filled(informer) or fails(informer))
 
 
 async def until_any_filled(informers: Collection[Informer[Any]]) -> None:

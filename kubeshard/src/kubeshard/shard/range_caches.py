@@ -3,15 +3,15 @@
 What was handed over meanwhile and came back leaves all of them first: it counts only as listed anew. Then they get what
 is new, controlled kinds before main ones, so that what a run needs is there when its object comes.
 
-Guaranteed: a kind that cannot be listed holds up the runs that read it, in new buckets, and nothing else. What comes
-after that waits for it `RETRY` seconds at most.
+Guaranteed: a kind that cannot be listed holds up the runs that read it, in new buckets, and nothing else. What else is
+to be listed waits for its first failure, which may take a server half a minute, and for no later one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio import FIRST_COMPLETED
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +47,8 @@ class RangeCaches:
         self._in_cache: dict[Informer[Any], Mapping[int, int]] = {}
         """The buckets that each has, and the terms in which they were listed."""
         self._rescoping: dict[Informer[Any], tuple[asyncio.Task[None], Scope]] = {}
+        self._failing: set[Informer[Any]] = set()
+        """Those that have failed and not been listed since: nothing waits for their next answer."""
 
     async def read(self, terms: Mapping[int, int], tasks: asyncio.TaskGroup) -> None:
         """Has the caches contain exactly these buckets, as listed in these terms. Returns before that if kinds cannot
@@ -70,7 +72,7 @@ class RangeCaches:
             for informer in informers:
                 if self._in_cache.get(informer, {}) != terms:
                     self._begin(tasks, informer, terms)
-            while any(informer.listing_error is None for informer in self._unfinished):
+            while self._note_failing() < self._unfinished.keys():
                 await asyncio.wait(self._unfinished.values(), timeout=RETRY, return_when=FIRST_COMPLETED)
         await self._until_listed(terms)
 
@@ -96,12 +98,23 @@ class RangeCaches:
         self._rescoping[informer] = tasks.create_task(rescope(), name="ranges: rescope"), scope
 
     async def _end_what_fails(self) -> None:
+        self._failing &= self._unfinished.keys()
         while unfinished := self._unfinished:
-            for informer, task in unfinished.items():
-                if informer.listing_error is not None and informer.scope != self._rescoping[informer][1]:
-                    task.cancel()  # it has changed nothing yet
+            for informer in self._note_failing():
+                if informer.scope != self._rescoping[informer][1]:
+                    unfinished[informer].cancel()  # it has changed nothing yet
             await asyncio.wait(unfinished.values(), timeout=RETRY)
         self._rescoping.clear()
+
+    def _note_failing(self) -> Set[Informer[Any]]:
+        """Returns which of the unfinished ones are failing."""
+        unfinished = self._unfinished.keys()
+        self._failing.update(
+            informer
+            for informer in unfinished
+            if informer.listing_error is not None or not informer.has_synced
+        )
+        return self._failing & unfinished
 
     def _note_listed(self, terms: Mapping[int, int]) -> None:
         listed = frozenset(

@@ -174,11 +174,11 @@ class RangeShare(BucketShare):
         return client.fenced(self._fence)
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any]:
-        watched = {watch.form.kind.group_kind for watch in controller.all_watches}
-        reads = watched & self._member.kinds.keys() - {controller.primary_watch.form.kind.group_kind}
-        return controller.guarded(
-            lambda inner: self._runs.bound(self._bucket_of, self._fence, inner, frozenset(reads))
-        )
+        own = controller.primary_watch
+        # What has the object has been listed; another form or scope of its kind has an informer of its own.
+        others = (w for w in controller.all_watches if (w.form, w.scope) != (own.form, own.scope))
+        reads = frozenset(watch.form.kind.group_kind for watch in others) & self._member.kinds.keys()
+        return controller.guarded(lambda inner: self._runs.bound(self._bucket_of, self._fence, inner, reads))
 
     async def readable(self, caches: Mapping[str, Cache]) -> None:
         cache = caches[self._member.objects_in]

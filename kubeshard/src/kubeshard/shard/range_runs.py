@@ -85,8 +85,8 @@ class BucketRuns:
         reads: frozenset[GroupKind] | None = None,
     ) -> RunFn:
         """One controller's reconcile as a shard runs it: for `Controller.guarded`. `fence` is what the client of each
-        run is bound with. `reads`: the shared kinds that the controller reads besides that of its objects; None: all of
-        them have to be listed before it runs.
+        run is bound with. `reads`: the shared kinds that the controller reads besides its objects; None: all of them
+        have to be listed before it runs.
         """
 
         def run_of(run: Run, obj: KubeObject | None) -> Awaitable[Result | None]:
