@@ -714,6 +714,27 @@ def test_a_kind_that_cannot_be_listed_holds_up_no_other_when_a_shard_joins_or_di
     simulate(scene)
 
 
+def test_a_run_waits_for_a_kind_that_was_not_served_for_a_while() -> None:
+    async def scene() -> None:
+        async with working(shards=("s0",)) as fleet:
+
+            async def not_found(request: HttpRequest) -> HttpResponse | None:
+                if "/api/v1/configmaps?" not in request.target or "fieldSelector" in request.target:
+                    return None
+                body = b'{"kind":"Status","reason":"NotFound","code":404,"message":"no"}'
+                return HttpResponse(404, {"content-type": "application/json"}, body)
+
+            networks = fleet.start("s1").networks
+            for network in networks:
+                network.before = not_found
+            await asyncio.sleep(20)
+            for network in networks:
+                network.before = None
+            await fleet.until_settled("s0", "s1")
+
+    simulate(scene)
+
+
 def test_a_kind_whose_lists_fail_late_holds_up_no_other_when_shards_leave_one_after_the_other() -> None:
     async def scene() -> None:
         world = SimulatedCluster(seed=1)

@@ -52,7 +52,7 @@ class RangeCaches:
 
     async def read(self, terms: Mapping[int, int], tasks: asyncio.TaskGroup) -> None:
         """Has the caches contain exactly these buckets, as listed in these terms. Returns before that if kinds cannot
-        be listed: those that are not served, which have no objects, and all of them as soon as other terms count.
+        be listed: those that are not served, of which nothing is told, and all of them as soon as other terms count.
         """
         await self._end_what_fails()
         main: list[Informer[Any]] = []
@@ -120,10 +120,7 @@ class RangeCaches:
         listed = frozenset(
             kind.group_kind
             for kind in self._member.kinds.values()
-            if all(
-                self._in_cache.get(informer, {}) == terms or isinstance(informer.listing_error, NotFound)
-                for informer in self._objects.informers_of(kind)
-            )
+            if all(self._in_cache.get(informer, {}) == terms for informer in self._objects.informers_of(kind))
         )
         self._ownership.listed(terms, None if len(listed) == len(self._member.kinds) else listed)
 
