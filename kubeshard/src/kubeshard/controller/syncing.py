@@ -96,7 +96,8 @@ async def until_readable(informers: Collection[Informer[Any]]) -> None:
     is not served, or the server fails for a reason that is the kind's, like its conversion webhook: while it answers
     about another one. Waits forever for a right that is missing, say: others may have it.
     """
-    await until_any_filled(informers)
+    if informers:
+        await until_any_filled(informers)
     # Errors from before may be about the server, which has not asked yet who may read what.
     before = {informer: informer.last_error for informer in informers}
 
