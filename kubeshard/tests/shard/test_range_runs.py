@@ -277,3 +277,11 @@ async def test_an_object_of_a_bucket_that_comes_again_waits_for_its_lists_from_t
     shard.take("b@2")
     shard.take("a@3")
     assert await shard.run() == Result(requeue_after=POSTPONED)
+
+
+@virtual_time
+async def test_an_object_is_tried_again_within_a_minute_however_long_a_kind_could_not_be_listed() -> None:
+    shard = Shard("a@1")
+    await shard.run()
+    await asyncio.sleep(3600)
+    assert await shard.run() == Result(requeue_after=60)

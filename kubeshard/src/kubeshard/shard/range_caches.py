@@ -61,9 +61,10 @@ class RangeCaches:
             is_main = self._member.resources.entry(kind.group_resource).main
             (main if is_main else others).extend(self._objects.informers_of(kind))
         for informer in (*others, *main):
-            has = self._in_cache.get(informer, {})
-            kept = {bucket: term for bucket, term in has.items() if terms.get(bucket) == term}
-            if kept != has:
+            has = self._in_cache.get(informer)
+            kept = {bucket: term for bucket, term in (has or {}).items() if terms.get(bucket) == term}
+            # One that was declared since has what its kind was given, in whatever terms.
+            if kept != has and (has is not None or informer.scope.hashes is not None):
                 self._begin(tasks, informer, kept)
         while self._unfinished:  # which takes no request
             await asyncio.wait(self._unfinished.values())

@@ -47,9 +47,9 @@ from kubeshard.shard.range_ownership import RangeOwnership, State
 
 POSTPONED = 0.1
 """Seconds until an object is tried again that arrived before other kinds of its bucket; later, a fraction of the time
-that these have taken, because a kind may take for ever, and all objects of the bucket wait for it.
+that these have taken, but LONGEST at most, because a kind may take for ever, and all objects of the bucket wait for it.
 """
-FRACTION = 0.25
+FRACTION, LONGEST = 0.25, 60.0
 
 CLUSTER = GroupKind("", "Cluster")
 
@@ -189,7 +189,7 @@ class BucketRuns:
         if before != term:
             since = now
         self._postponed[bucket] = term, since
-        return max(POSTPONED, (now - since) * FRACTION)
+        return min(max(POSTPONED, (now - since) * FRACTION), LONGEST)
 
     def _require(self, bucket: int, term: int) -> None:
         if not self._ownership.may_write(bucket, term):
