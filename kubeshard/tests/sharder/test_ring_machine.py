@@ -753,6 +753,19 @@ def test_an_object_whose_assignment_was_interrupted_by_a_crash_is_assigned_after
     assert story.secrets.due()[0] == (Do.ASSIGN, job)
 
 
+@pytest.mark.parametrize(("shown", "again"), [(2, False), (4, True)])
+def test_what_a_watch_shows_during_an_assignment_is_done_after_it_if_it_is_newer(
+    shown: int, again: bool
+) -> None:
+    story = Story("a")
+    story.released("x")
+    ((what, job),) = story.secrets.due()
+    story.secrets.seen(SECRET, story.secret("x", version=shown), changed=True)
+    assert story.secrets.due() == []
+    story.does(story.secrets.steps(what, job), story.secret("x", version=3, shard="a"))
+    assert [job.meta.resource_version for _, job in story.secrets.due()] == (["4"] if again else [])
+
+
 @pytest.mark.regression
 def test_what_gets_a_shard_before_its_assignment_begins_is_scanned_after_a_crash() -> None:
     """Every scan left it to the job that had dealt with it, which nobody had."""

@@ -138,11 +138,14 @@ class MoveResult(Enum):
 
 
 class Outcome(NamedTuple):
-    """`job`: with the last decision, which may differ from the first one. `error`: why it has failed."""
+    """`job`: with the last decision, which may differ from the first one. `error`: why it has failed. `left`: the
+    object as it was moved.
+    """
 
     result: MoveResult
     job: Job
     error: Exception | None = None
+    left: Known | None = None
 
 
 class Read(NamedTuple):
@@ -269,6 +272,8 @@ def carry_out(job: Job, *, again: bool = False) -> Generator[Step, Any, Outcome]
             match result:
                 case MoveResult():
                     return Outcome(result, job)
+                case Outcome():
+                    return result
                 case Known():  # after a first step
                     now = job.of(result)
                 case Changed(known, conflict):
@@ -298,7 +303,7 @@ def read(job: Job) -> Generator[Step, Any, Job | None]:
     return job.of(known)
 
 
-def _tried(job: Job, *, by_version: bool) -> Generator[Step, Any, MoveResult | Known | Changed]:
+def _tried(job: Job, *, by_version: bool) -> Generator[Step, Any, MoveResult | Outcome | Known | Changed]:
     """What the decision leads to now, or the state of the object to decide about again."""
     (action, target, source, _, key), view = job.decision, job.view
     if action is Action.WAIT:
@@ -334,7 +339,7 @@ def _tried(job: Job, *, by_version: bool) -> Generator[Step, Any, MoveResult | K
         return MoveResult.DRAINED
     if (shard := answer.label(view.shard_label)) != target:
         raise ApiError(f"the API server stored shard {shard!r} instead of {target!r}")
-    return MoveResult.MOVED
+    return Outcome(MoveResult.MOVED, job, left=Known(answer, job.ring.clock.monotonic()))
 
 
 def follows(job: Job, shard: str | None) -> bool:

@@ -440,10 +440,12 @@ class ResourceMachine:
         key, clock, done = job.key, self.ring.clock, False
         self.handled.begins(key)
         try:
-            result, job, error = yield from carry_out(job, again=again)
+            result, job, error, left = yield from carry_out(job, again=again)
             done = result is not MoveResult.WAITING and result is not MoveResult.FAILED
         finally:
             self.handled.ends(key, clock.monotonic(), done=done)
+        if left is not None and (late := self.found.get(key)) is not None and left.newer_than(late.meta):
+            self.found.forget(key)  # it was shown as it had been before
         resource, metrics = self.entry.resource, self.ring.metrics
         if error is not None:
             yield Tell(job, error, self.of.to_log(resource, "patch", error))

@@ -260,6 +260,10 @@ class Jobs(Generic[J]):
         """Whether there is something to do about the object that is not under way."""
         return key in self._jobs
 
+    def get(self, key: Key) -> J | None:
+        """What is to be done about the object that is not under way."""
+        return self._jobs[key][1] if key in self._jobs else None
+
     def put(self, key: Key, job: J, at: float) -> bool:
         """Takes the place of an earlier one, but makes the object wait no longer. Returns whether there is room."""
         jobs, order = self._jobs, self._order
