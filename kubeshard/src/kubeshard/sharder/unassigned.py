@@ -2,8 +2,7 @@
 as unassigned, too, if its label names a shard that is not available.
 
 Metadata only, and nothing is stored: an object that the planner wants to assign becomes a job of its resource's machine
-(`ResourceMachine.seen`). A watch is a connection, so
-rings share them:
+(`ResourceMachine.seen`). A watch is a connection, so rings share them:
 
 | rings with the resource | watches | each change of the resource costs the sharder |
 |---|---|---|
