@@ -16,6 +16,7 @@ from small_ring import SmallRing, ring_machine
 
 from kubeshard.core.errors import Conflict, Forbidden, NotFound, Throttled, Unauthorized, Unavailable
 from kubeshard.core.kinds import Kind, TypeMeta
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.sharder.ring_controller import CLEAN_UP_CHECKED
 from kubeshard.sharding import object_job, waiting
@@ -45,12 +46,13 @@ from kubeshard.sharding.planner import Action, plan
 from kubeshard.sharding.ring_machine import (
     CONTROLLED_FIRST,
     LOOKED_AT_AGAIN,
+    NAMESPACES_AT_ONCE,
+    TOGETHER,
     Do,
     ResourceMachine,
     RingMachine,
-    Scan,
 )
-from kubeshard.sharding.scans import FAILED, DueScan, ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.scans import FAILED, DueScan, Scan, ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, SOON
 
 RESOURCES = (
@@ -239,6 +241,39 @@ def test_where_too_many_objects_wait_for_a_shard_a_scan_gives_them_one(
     assert story.secrets.schedule.due(ScanPriority.URGENT, story.now) is None
     story.released("one more")
     assert story.secrets.schedule.due(ScanPriority.URGENT, story.now) is not None
+
+
+def test_namespaces_that_appear_together_are_looked_into_together_and_others_after_these() -> None:
+    story = Story("a", "b")
+    for name in ("one", "two"):
+        story.secrets.appeared(name)
+        assert story.secrets.due() == []
+    story.passes(TOGETHER)
+    assert story.secrets.due() == [(Do.LOOK_INTO, ["one", "two"])]
+    for number in range(NAMESPACES_AT_ONCE + 1):
+        story.secrets.appeared(f"later-{number}")
+    story.passes(TOGETHER)
+    assert (story.secrets.due(), story.secrets.wake_at) == ([], math.inf), "those are being read"
+    story.secrets.looked_into()
+    story.passes(TOGETHER)
+    assert story.secrets.due() == [(Do.LOOK_INTO, [ALL])], "they are many"
+    story.secrets.looked_into()
+    assert (story.secrets.due(), story.secrets.wake_at) == ([], math.inf)
+
+
+def test_what_was_to_be_found_in_a_namespace_is_looked_for_by_a_scan_if_whoever_looked_into_it_crashed() -> (
+    None
+):
+    story = Story("a", "b")
+    story.scanned(story.secrets, ScanPriority.NORMAL)
+    story.secrets.appeared("one")
+    story.passes(TOGETHER)
+    assert story.secrets.due() == [(Do.LOOK_INTO, ["one"])]
+    story.secrets.resume()
+    assert story.scanned(story.secrets, ScanPriority.URGENT).scope is ScanScope.MISPLACED
+    story.secrets.appeared("two")
+    story.passes(TOGETHER)
+    assert (Do.LOOK_INTO, ["two"]) in story.secrets.due()
 
 
 def test_an_object_that_its_shard_has_taken_back_is_not_given_away() -> None:
@@ -631,7 +666,7 @@ def _refused(story: Story) -> list[float]:
 
 def _more_refused(story: Story) -> list[float]:
     retries = story.secrets.retries
-    return [at - story.now for _, at in retries.more(ScanScope.MISPLACED, story.now)]
+    return [at - story.now for _, at in retries.more(ScanScope.MISPLACED, story.now, cheap=True)]
 
 
 def _lost(story: Story) -> list[float]:

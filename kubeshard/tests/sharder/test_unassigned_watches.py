@@ -19,7 +19,6 @@ from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta, PartialObject
 from kubeshard.core.selectors import LabelSelector, Selector
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.scanner import NamespaceScans
 from kubeshard.sharder.tasks import DrivenResource, carried_out
 from kubeshard.sharder.unassigned import APART, MACHINES_A_TURN, UnassignedWatches
 from kubeshard.sharding.api import RingResource
@@ -32,8 +31,7 @@ from kubeshard_lab.virtual_world import virtual_world
 
 
 def unassigned_watches(client: Any, kinds: Any, permissions: Any, rings: Rings) -> UnassignedWatches:
-    namespaces = NamespaceScans(client, kinds)
-    return UnassignedWatches(client, kinds, namespaces, permissions, rings, clock=VirtualClock())
+    return UnassignedWatches(client, kinds, permissions, rings, clock=VirtualClock())
 
 
 class Nothing:

@@ -33,7 +33,7 @@ def key(number: int) -> Key:
     return Key("default", f"x-{number}")
 
 
-def retries(*limits: OverallRate) -> Retries[int]:
+def retries(*limits: OverallRate) -> Retries[int, ScanScope]:
     own = ItemExponential(1.0, 10.0, jitter=0.0, rng=SeededRng(1))
     return Retries(MaxOf(own, *limits))
 
@@ -92,10 +92,10 @@ def test_when_one_succeeds_all_are_due_and_what_was_not_remembered_is_scanned(mo
     monkeypatch.setattr(waiting, "REMEMBERED", 2)
     tried = retries()
     assert [tried.failed(key(number), number, 0.0) for number in range(3)] == [True, True, False]
-    assert tried.more(ScanScope.MISPLACED, 0.0) == [(ScanScope.MISPLACED, MORE_AFTER)]
-    assert tried.more(ScanScope.MISPLACED, 1.0) == tried.more(ScanScope.ALL, 1.0) == [], (
-        "not twice, and not in vain"
-    )
+    assert tried.more(ScanScope.MISPLACED, 0.0, cheap=True) == [(ScanScope.MISPLACED, MORE_AFTER)]
+    assert (
+        tried.more(ScanScope.MISPLACED, 1.0, cheap=True) == tried.more(ScanScope.ALL, 1.0, cheap=False) == []
+    ), "not twice, and not in vain"
     assert tried.take(1.0) == [0, 1]
     tried.failed(key(1), 1, 1.0)
     tried.tried(key(1), 1.0, done=False)
@@ -104,7 +104,7 @@ def test_when_one_succeeds_all_are_due_and_what_was_not_remembered_is_scanned(mo
     assert tried.take(1.0) == [1]
     tried.failed(key(1), 1, 1.0)
     tried.tried(key(1), 1.0, done=False)
-    tried.more(ScanScope.ALL, 1.0)
+    tried.more(ScanScope.ALL, 1.0, cheap=False)
     assert tried.succeeded(2.0) == [(ScanScope.ALL, 1.0 + TOGETHER)], "soon again, not at once"
     assert tried.take(2.0) == []
 

@@ -15,7 +15,7 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.assignments import Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.scanner import NamespaceScans, Scanner
+from kubeshard.sharder.scanner import Scanner
 from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharder.unassigned import _Watch
 from kubeshard.sharding.api import RingResource
@@ -55,7 +55,7 @@ def sync_of(args: tuple[Any, ...]) -> str:
             (Mover, "_write", ""),
             (Scanner, "scan", "scan"),
             (_Watch, "put", "watch"),
-            (NamespaceScans, "_scan_namespace", "scan new namespaces"),
+            (Scanner, "look_into", "look into"),
             (LeaseObserver, "relist", "lease observer"),
         ),
     ],

@@ -47,7 +47,7 @@ from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharder.range_coordinator import RangeAssignor
 from kubeshard.sharder.rings import Inbox, Rings, reading
-from kubeshard.sharder.scanner import NamespaceScans, Scanner
+from kubeshard.sharder.scanner import Scanner
 from kubeshard.sharder.tasks import (
     BoundedTaskGroup,
     Crashes,
@@ -61,7 +61,7 @@ from kubeshard.sharding.api import SharedRanges
 from kubeshard.sharding.buckets import BUCKETS
 from kubeshard.sharding.object_job import Job
 from kubeshard.sharding.ring import Namespaces, Ring
-from kubeshard.sharding.ring_machine import Do, RingMachine
+from kubeshard.sharding.ring_machine import Do, Places, RingMachine
 from kubeshard.sharding.scans import FAILED, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
 
@@ -72,7 +72,7 @@ LONGEST_RETRY, JITTER = 10.0, 0.2
 FAILURES = 100.0
 """Retries that fail per second, over all rings: so more than ten times as many objects are retried less often each."""
 AT_ONCE_OF_WAITING = 10
-"""Retries, questions and dry runs of a resource."""
+"""Retries, questions, dry runs, scans and looks into namespaces of a resource."""
 RINGS_A_TURN = 50
 """Rings whose work ends together when this process does not lead any more."""
 
@@ -176,8 +176,7 @@ class Assignments:
         self._proofs = DeadShardProofs(leases, observer, clock)
         self._mover = mover = Mover(objects, kinds, self._proofs, clock=clock, rng=rng)
         self._scanner = Scanner(objects, kinds, mover, permissions, concurrent_moves=at_once, clock=clock)
-        self._namespaces = namespaces = NamespaceScans(objects, kinds)
-        self._unassigned = UnassignedWatches(objects, kinds, namespaces, permissions, rings, clock=clock)
+        self._unassigned = UnassignedWatches(objects, kinds, permissions, rings, clock=clock)
         self._failures = OverallRate(FAILURES, burst=round(FAILURES), clock=clock)
         self._machines: dict[str, RingMachine[DrivenResource]] = {}
         self._coordinated: dict[str, _Coordinated] = {}
@@ -220,16 +219,8 @@ class Assignments:
         if isinstance(delta, Updated) and labels[0] == labels[1]:
             return
         for ring in self._rings.perhaps_selecting(*labels):
-            if (machine := self._machines.get(ring.name)) is None:
-                continue
-            machine.namespace_changed(name)
-            if isinstance(delta, Updated):
-                selected, selects = (ring.selects(each) for each in labels)
-                if selects != selected:
-                    machine.request(ScanScope.ALL)
-                if selects > selected:
-                    for each in machine.resources.values():
-                        self._namespaces.scan(each, name)
+            if (machine := self._machines.get(ring.name)) is not None:
+                machine.namespace_changed(name, *map(ring.selects, labels))
         if isinstance(delta, Added):
             self._unassigned.namespace_appeared(name)
 
@@ -317,13 +308,19 @@ class Assignments:
                             await tasks.start(self._do(machine, what, about))
                 await machine.attended()
 
-    async def _do(self, machine: DrivenResource, what: Do, job: Job | None) -> None:
+    async def _do(self, machine: DrivenResource, what: Do, about: Job | Places | None) -> None:
         """A crash costs only the object that it is about, not those that are looked at beside it."""
         try:
-            if job is None:
-                await self._permissions.one_refused(machine)
-            else:
-                await carried_out(machine.steps(what, job), self._mover.do)
+            match about:
+                case None:
+                    await self._permissions.one_refused(machine)
+                case Job():
+                    await carried_out(machine.steps(what, about), self._mover.do)
+                case _:
+                    try:
+                        await self._scanner.look_into(machine, about)
+                    finally:
+                        machine.looked_into()
         except Exception as error:
             machine.crashes.tell(what.name.lower().replace("_", " "), error)
             machine.missed()

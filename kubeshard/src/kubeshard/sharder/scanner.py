@@ -1,4 +1,4 @@
-"""Lists of the objects of one resource of a ring, about which its machine decides (`Scan` of `ring_machine`).
+"""Lists of the objects of one resource of a ring, about which its machine decides (`sharding.scans`).
 
 Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it is at that moment. A
 scan ends after `STALLED` seconds without progress. A resource that cannot be found or read is reported, and does not
@@ -11,9 +11,7 @@ is repeated. Nor does one whose list hangs: they are read at the same time, and 
 one of several end its part of the scan.
 
 A namespace is selected once it is known, or has other labels; its objects may have been seen before, and were skipped
-then. Namespaces that appear within `TOGETHER` seconds are scanned together, for objects without a shard: each by a list
-of its own, or, if there are more than `NAMESPACES_AT_ONCE`, by one list of all namespaces. If a list fails, a scan of
-the objects without an available shard is requested instead.
+then. So it is looked into. If that fails, a scan of the objects without an available shard is requested instead.
 
 Kept in memory: a page of each list, and the keys of main objects whose drain is pending, or whose drain or move was
 rejected.
@@ -24,33 +22,31 @@ RBAC: list, and what `moves` needs, on every main and controlled resource.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
-from functools import partial
-from weakref import WeakKeyDictionary
+from collections.abc import AsyncGenerator
 
 from kubeshard.client.client import Client
 from kubeshard.client.discovery import KindNotServed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound, Timeout
-from kubeshard.core.kinds import Kind
-from kubeshard.core.namespaces import ALL, AllNamespaces
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import PartialObject, metadata_only
-from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.tasks import BoundedTaskGroup, DrivenResource, StartLimit, carried_out
-from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.object_job import Job, LookUp
 from kubeshard.sharding.planner import Action
-from kubeshard.sharding.ring_machine import Reading, Scan
-from kubeshard.sharding.scans import ScanResult, ScanScope
+from kubeshard.sharding.ring_machine import Places
+from kubeshard.sharding.scans import Reading, Scan, ScanResult, ScanScope
 
 STALLED = 120.0
 """Seconds without progress after which a scan is aborted: longer than a page of a list, or a patch, may take."""
 
 PATIENCE = 10.0
 """The same for one of several namespaces: its part of the resource is smaller, and the others would wait for it."""
+
+RINGS_AT_ONCE, RINGS_PATIENCE = 5, 0.5
+"""How many look into a namespace that has appeared."""
 
 _log = get_logger("kubeshard.sharder")
 
@@ -76,6 +72,7 @@ class Scanner:
         self._permissions = permissions
         self._concurrent_moves = concurrent_moves
         self._clock = clock
+        self._looking = StartLimit(RINGS_AT_ONCE, RINGS_PATIENCE)
 
     async def scan(self, machine: DrivenResource, scope: ScanScope) -> ScanResult:
         """One scan. Does not raise ApiErrors: a failed read is reported, and sets `failed` in the outcome."""
@@ -176,6 +173,24 @@ class Scanner:
         if at is None or at - now < 0.9 * STALLED:
             limit.reschedule(now + STALLED)
 
+    async def look_into(self, machine: DrivenResource, places: Places) -> None:
+        """Reads what the watch would have shown there."""
+        try:
+            kind = await self._kinds.kind(machine.entry.resource)
+            for place in places if kind.namespaced else ():
+                async with self._looking.slot():
+                    async for obj in self._client.list(
+                        metadata_only(kind),
+                        place,
+                        label_selector=machine.watched,
+                        on_restart=lambda: None,  # deciding twice on an object is harmless
+                    ):
+                        machine.seen(kind, obj.metadata, changed=False)
+        except ApiError as error:
+            machine.missed()
+            where = {"ring": machine.ring.name, "resource": machine.entry.resource}
+            _log.debug("Cannot look into new namespaces", **where, error=error)
+
     async def _could_not_read(self, machine: DrivenResource, error: ApiError) -> None:
         ring, resource = machine.ring, machine.entry.resource
         if isinstance(error, Forbidden):
@@ -201,64 +216,3 @@ async def _patient(
         if page is None:
             return
         yield page
-
-
-TOGETHER = 0.2
-NAMESPACES_AT_ONCE = 10
-RINGS_AT_ONCE, RINGS_PATIENCE = 5, 0.5
-
-
-class NamespaceScans:
-    """See the module."""
-
-    def __init__(self, client: Client, kinds: ResourceKinds) -> None:
-        self._client = client
-        self._kinds = kinds
-        self._starting = StartLimit(RINGS_AT_ONCE, RINGS_PATIENCE)
-        self._new = WeakKeyDictionary[DrivenResource, set[str]]()
-        """The namespaces that are left to scan, while a task does that."""
-
-    def scan(self, machine: DrivenResource, namespace: str) -> None:
-        """The ring selects this namespace now."""
-        if machine in self._new:
-            self._new[machine].add(namespace)
-        else:
-            self._new[machine] = {namespace}
-            machine.start(partial(self._scan, machine), "scan new namespaces")
-
-    async def _scan(self, machine: DrivenResource) -> None:
-        """Scans what has appeared, and what appears meanwhile, until nothing is left."""
-        await asyncio.sleep(TOGETHER)
-        while namespaces := self._new[machine]:
-            self._new[machine] = set()
-            await self._scan_together(machine, namespaces)
-            await asyncio.sleep(TOGETHER)
-        del self._new[machine]
-
-    async def _scan_together(self, machine: DrivenResource, namespaces: set[str]) -> None:
-        try:
-            kind = await self._kinds.kind(machine.entry.resource)
-            if not kind.namespaced:
-                return
-            some: Iterable[str | AllNamespaces] = sorted(namespaces)
-            for namespace in some if len(namespaces) <= NAMESPACES_AT_ONCE else [ALL]:
-                async with self._starting.slot():
-                    await self._scan_namespace(machine, kind, namespace)
-        except Exception as error:
-            machine.missed()
-            if not isinstance(error, ApiError):
-                raise
-            where = {"ring": machine.ring.name, "resource": machine.entry.resource}
-            _log.debug("Cannot scan new namespaces", **where, error=error)
-
-    async def _scan_namespace(
-        self, machine: DrivenResource, kind: Kind, namespace: str | AllNamespaces
-    ) -> None:
-        objects = self._client.list(
-            metadata_only(kind),
-            namespace,
-            label_selector=Selector.absent(shard_label(machine.ring.name)),
-            on_restart=lambda: None,  # deciding twice on an object is harmless
-        )
-        async for obj in objects:
-            machine.seen(kind, obj.metadata, changed=False)

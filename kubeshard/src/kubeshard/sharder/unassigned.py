@@ -21,8 +21,8 @@ for each of these that exists. If it may not watch all namespaces, it keeps them
 
 A watch that breaks continues where it was, as an informer does. When one restarts after a gap, a watch of one ring
 requests a scan of the objects without an available shard instead of listing them itself; a shared one lists the
-resource once for all rings. Objects in a namespace that is not known yet are read again, by a list of that namespace's
-unassigned objects, as soon as the namespace appears.
+resource once for all rings. Objects in a namespace that is not known yet are read again, by a list of that namespace
+with the same selector, as soon as the namespace appears.
 
 Guaranteed: an unassigned object that a ring wants is assigned as soon as the watch shows it and its namespace
 is known, in either order, without the webhook; a watch that fails, or ends immediately, is restarted with
@@ -49,7 +49,6 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.scanner import NamespaceScans
 from kubeshard.sharder.tasks import Crashes, DrivenResource, supervised
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.scans import ScanScope
@@ -72,7 +71,6 @@ class UnassignedWatches:
         self,
         client: Client,
         kinds: ResourceKinds,
-        namespaces: NamespaceScans,
         permissions: Permissions,
         rings: Rings,
         *,
@@ -83,7 +81,6 @@ class UnassignedWatches:
         self.permissions = permissions
         self.rings = rings
         self.clock = clock
-        self._namespaces = namespaces
         self._resources: dict[GroupResource, _Resource] = {}
 
     async def keep_watching(self, machine: DrivenResource) -> None:
@@ -145,7 +142,7 @@ class UnassignedWatches:
             for machine in resource.perhaps_selecting(resource.machines, namespace):
                 view = machine.ring.view if skipped or machine.narrow else None
                 if view is not None and view.selects(namespace):
-                    self._namespaces.scan(machine, namespace)
+                    machine.appeared(namespace)
 
     async def _share(self, resource: _Resource, machine: DrivenResource, *, shares: bool) -> None:
         """Takes part in the shared watch, or does not any more."""

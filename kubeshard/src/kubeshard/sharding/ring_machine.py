@@ -1,8 +1,7 @@
 """What the leader keeps of a ring, and what is to be done: events go in, commands come out.
 
     RingMachine        one ring: passes on what concerns several of its resources
-    ResourceMachine    one resource of it: its schedule of scans, and the objects that wait
-    Scan, Reading      one scan of it: what to read, and a job for each object that is not where it should be
+    ResourceMachine    one resource of it: its schedule of scans (`scans`), and the objects that wait
 
 What becomes of one object is decided in its job (`object_job`), whose table says when it is looked at again. Here it is
 decided which objects are looked at, and when:
@@ -11,6 +10,7 @@ decided which objects are looked at, and when:
 |---|---|
 | a Lease has changed, the ring or a namespace has | `lease_changed`, `ring_changed`, `namespace_changed` |
 | an object is seen without an available shard | `seen` |
+| objects were passed over in a namespace that the ring selects now | `appeared` |
 | a page of a list | `Reading.decide` |
 | what has become of a step | sent to the `Steps` |
 | a scan has ended | `Scan.ends`, `end` |
@@ -41,33 +41,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, Generic, Self, TypeVar
 
 from kubeshard.core.errors import ApiError, Forbidden
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.namespaces import ALL, AllNamespaces
-from kubeshard.core.objects import Key, ObjectMeta, PartialObject
+from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER
 from kubeshard.sharding.hash_ring import kind_of_key
-from kubeshard.sharding.names import RETURNING, shard_label
+from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.object_job import DryRun, Job, LookUp, MoveResult, Steps, Tell, carry_out
-from kubeshard.sharding.planner import (
-    NOT_SELECTED,
-    NOT_SHARDED,
-    Action,
-    Decision,
-    RingView,
-    not_sharded,
-    plan,
-)
+from kubeshard.sharding.planner import NOT_SELECTED, NOT_SHARDED, Action, plan
 from kubeshard.sharding.ring import Ring
-from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingEntry
+from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.sharding.scans import (
     FAILED,
     FOLLOW,
@@ -82,7 +74,6 @@ from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.sharding.waiting import (
     ASSIGNMENT_DELAY,
     MANY,
-    Asked,
     Backoff,
     HandledObjects,
     Jobs,
@@ -101,11 +92,8 @@ CONTROLLED_FIRST = 3.0
 TOLD_TOGETHER = 1.0
 """Seconds for which news of refusals are collected."""
 LOOKED_AT_AGAIN = 5.0
-
-MANY_NAMESPACES = 50
-"""If a ring selects few of many namespaces, it lists each of these: where each of many rings has a namespace of its
-own, none reads the objects of all.
-"""
+TOGETHER, NAMESPACES_AT_ONCE = 0.2, 10
+"""Seconds in which namespaces are collected that appear; if more do, all are read by one list."""
 
 S = TypeVar("S", bound="ResourceMachine")
 """What drives a resource."""
@@ -122,11 +110,15 @@ class Do(Enum):
     """Find out by the object whether the webhook is called."""
     ASK = auto()
     """Ask whether single objects may be read and written, because that was refused."""
+    LOOK_INTO = auto()
+    """List what is `watched` in these namespaces, where objects were passed over: `seen`, `looked_into`."""
     SCAN = auto()
     """Do the scan of this priority: `begin`, `end`."""
 
 
-Command = tuple[Do, Job | ScanPriority | None]
+Places = Collection[str | AllNamespaces]
+
+Command = tuple[Do, Job | ScanPriority | Places | None]
 """What to do, and about what."""
 
 
@@ -158,10 +150,15 @@ class RingMachine(Generic[S]):
                 machine.close()
         self.tell_waiting()  # without what has left: there may be no other scan
 
-    def namespace_changed(self, name: str) -> None:
-        """The namespace appeared, was deleted, or has other labels."""
+    def namespace_changed(self, name: str, selected: bool, selects: bool) -> None:
+        """The namespace appeared, was deleted, or has other labels; whether the ring selected it, and does now."""
         if name in self.ring.named:
             self.notify()
+        if selects != selected:
+            self.request(ScanScope.ALL)
+        if selects > selected:
+            for machine in self.resources.values():
+                machine.appeared(name)
 
     def lease_changed(self, change: ShardChange) -> None:
         """A Lease of the ring has changed. This is told immediately, even if a shard returns soon: a running scan may
@@ -201,12 +198,6 @@ class RingMachine(Generic[S]):
                 continue
             if machine.schedule.follow(now):
                 machine.notify()
-
-    def drains_ended(self, resource: GroupResource) -> None:
-        """The objects that main objects of the resource control may follow them."""
-        for machine in self.resources.values():
-            if resource in machine.entry.owners:
-                machine.request(ScanScope.CONTROLLED, self.ring.clock.monotonic())
 
     def tell_webhook(self) -> None:
         """Tells whether the webhook is called."""
@@ -305,13 +296,16 @@ class ResourceMachine:
         """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
         self.found: Jobs[Job] = Jobs(of.at_once, MANY, self)
         """Objects without an available shard that a watch or a list has shown."""
-        self.retries: Retries[Job] = Retries(of.backoff())
+        self.retries: Retries[Job, ScanScope] = Retries(of.backoff())
         """Objects whose writes were refused."""
         self._doubted = False
         """Whether it has to be asked if objects may be read and written."""
         self._tell_at = math.inf
         """When news of refusals are told."""
         self.handled = HandledObjects()
+        self._appeared: set[str] | None = None
+        """Namespaces to look into; None: there are none, and it is not looked into any."""
+        self._look_at = math.inf
         self._not_sharded: Mapping[str | AllNamespaces, Mapping[str, int]] = {}
         """How many objects the ring does not shard, by the namespaces that were listed, and why."""
         self.narrow = False
@@ -376,6 +370,24 @@ class ResourceMachine:
         if not self.scans_all_soon:
             self.request(ScanScope.MISPLACED, self.ring.clock.monotonic())
 
+    def appeared(self, namespace: str) -> None:
+        """The ring selects the namespace now; it may have objects that were passed over. Those that appear within
+        `TOGETHER` seconds, or while others are looked into, are looked into together.
+        """
+        if self._appeared is None:
+            self._appeared = set()
+            self._look_at = self.ring.clock.monotonic() + TOGETHER
+            self.attend()
+        self._appeared.add(namespace)
+
+    def looked_into(self) -> None:
+        """The end of that. What failed is `missed`."""
+        if self._appeared:
+            self._look_at = self.ring.clock.monotonic() + TOGETHER
+            self.attend()
+        else:
+            self._appeared = None
+
     # What waits
 
     @property
@@ -394,7 +406,7 @@ class ResourceMachine:
         if job is None:
             self.found.forget(key)
             return
-        wait = ASSIGNMENT_DELAY if changed and self._may_be_wanted(job) else 0.0
+        wait = ASSIGNMENT_DELAY if changed and self.may_be_wanted(job) else 0.0
         if not self.found.put(key, job, self.ring.clock.monotonic() + wait):
             self.missed()
 
@@ -415,15 +427,12 @@ class ResourceMachine:
             return Job(ring, entry, kind, meta, decision, ring.clock.monotonic(), view)
         return None
 
-    def _may_be_wanted(self, job: Job) -> bool:
+    def may_be_wanted(self, job: Job) -> bool:
         """Whether the object, which is found without a shard, may be wanted back by that. Where only one shard is
         available, no other one can want it.
         """
-        return (
-            self.entry.main
-            and len(job.view.available) > 1
-            and may_be_wanted(job.meta, self.ring.clock.wall())
-        )
+        several = self.entry.main and len(job.view.available) > 1
+        return several and may_be_wanted(job.meta, self.ring.clock.wall())
 
     def steps(self, what: Do, job: Job) -> Steps:
         """Does what is due."""
@@ -540,8 +549,11 @@ class ResourceMachine:
             self._tell_at = min(self._tell_at, now + TOLD_TOGETHER)
         self._doubted |= isinstance(error, Forbidden)
         if not self.retries.failed(job.key, job, now, retry_after or 0.0):
-            lives = job.decision.source in self.ring.available
-            self._ask_for(self.retries.more(ScanScope.ALL if lives else ScanScope.MISPLACED, now))
+            lives = (
+                job.decision.source in self.ring.available
+            )  # a scan of all is too expensive to be tried in vain
+            scope = ScanScope.ALL if lives else ScanScope.MISPLACED
+            self._ask_for(self.retries.more(scope, now, cheap=not lives))
         self.attend()
 
     def tried(self, job: Job, result: MoveResult | None) -> None:
@@ -568,6 +580,9 @@ class ResourceMachine:
         self.handled = HandledObjects()  # nobody tells the end of a job that never began
         self.found.resume(now)
         self.retries.resume(now)
+        if self._appeared is not None and self._look_at == math.inf:
+            self.missed()
+            self.looked_into()
         if self.of.webhook is not None and self._is_probed:
             self.of.webhook.resume(now)
 
@@ -589,6 +604,10 @@ class ResourceMachine:
             self.handled.begins(job.key)
         commands: list[Command] = [(Do.ASSIGN, job) for job in assigned]
         commands += [(Do.TRY_AGAIN, job) for job in self.retries.take(now)]
+        if self._look_at <= now and self._appeared is not None:
+            few = len(self._appeared) <= NAMESPACES_AT_ONCE
+            commands.append((Do.LOOK_INTO, sorted(self._appeared) if few else [ALL]))
+            self._appeared, self._look_at = set(), math.inf
         if self._doubted:
             self._doubted = False
             commands.append((Do.ASK, None))
@@ -609,7 +628,13 @@ class ResourceMachine:
         dry_run = self.of.webhook.wake_at if self.of.webhook is not None and self._is_probed else math.inf
         scans = map(self._scan_at, ScanPriority)
         return min(
-            self.found.wake_at, self.retries.wake_at, dry_run, self._tell_at, self.of.available_until, *scans
+            self.found.wake_at,
+            self.retries.wake_at,
+            dry_run,
+            self._tell_at,
+            self._look_at,
+            self.of.available_until,
+            *scans,
         )
 
     def notify(self) -> None:
@@ -625,7 +650,7 @@ class ResourceMachine:
         about = self.of.webhook.about if self.of.webhook is not None else None
         return about is not None and about.entry.resource == self.entry.resource
 
-    def _ask_for(self, scans: Iterable[Asked]) -> None:
+    def _ask_for(self, scans: Iterable[tuple[ScanScope, float]]) -> None:
         for scope, at in scans:
             self.request(scope, at)
 
@@ -702,6 +727,11 @@ class ResourceMachine:
         """Whether a scan is running or about to start, and none has ended since then."""
         return self._ended[priority] <= since and self.due_soon(priority, now)
 
+    def drains_ended(self) -> None:
+        """What its objects control may follow them."""
+        for each in self.controlled:
+            each.request(ScanScope.CONTROLLED, self.ring.clock.monotonic())
+
     @property
     def draining_owners(self) -> Container[str]:
         """The keys of owners that objects of this resource have to wait for, always current: the `draining` of
@@ -725,258 +755,6 @@ class ResourceMachine:
     def controlled(self) -> list[Self]:
         """The resources that this one, a main resource, lists as controlled."""
         return [each for each in self.of.resources.values() if self.entry.resource in each.entry.owners]
-
-
-class Scan:
-    """One scan of a resource: what to read, what to do about each object, and what it has found so far.
-
-    An object is not written again that a job deals with, or has dealt with since the scan began. Who has just lost its
-    shard waits as if the watch had shown it.
-    """
-
-    def __init__(self, of: ResourceMachine, scope: ScanScope) -> None:
-        self.of = of
-        self.ring = of.ring
-        self.scope = scope
-        self.began = now = of.ring.clock.monotonic()
-        self.tells_drains = of.entry.main and scope is not ScanScope.MISPLACED
-        """Whether it lists all objects that are being drained."""
-        self.drains, self.unassigned = of.drains.snapshot(now), of.unassigned.snapshot(now)
-        self.waiting = self.moved = 0
-        self.unread: dict[str, ApiError] = {}
-        """Namespaces that could not be read."""
-        self.not_sharded: dict[str | AllNamespaces, Counter[str]] = {}
-        """How many objects of each complete list the ring does not shard, by why."""
-        self.kept = False
-        """Whether a drain was seen that may end with the object where it is (`RETURNING`)."""
-        self.leaves_some = False
-        """Whether an urgent scan was left some of the objects without an available shard."""
-        self.clean_up = of.ring.clean_up if scope is not ScanScope.MISPLACED else None
-        self.holders: Counter[str] | None = None if self.clean_up is None else Counter()
-        """In a ring that is being cleaned up: how many objects have the label of each shard."""
-        self._view: RingView | None = None
-        """The ring as it was when the reads began."""
-        of.handled.scans_since(min(of.began.values(), default=now))
-
-    def begin(self, kind: Kind) -> list[Reading]:
-        """The lists to read, all at the same time. `kind`: that of the resource."""
-        of, ring, view = self.of, self.ring, self.ring.view
-        of.kind = kind
-        if view is None or not (view.hashring.shards or view.releasing):
-            return []
-        self._view = view
-        if self.tells_drains:
-            of.pending_drains.begin()
-        names, selector = self._namespaces(kind), self._selector(view)
-        of.narrow = names is not None
-        if names == () and not ring.named:  # asks whether the resource can be read
-            names, selector = None, Selector.exists(view.shard_label) & Selector.absent(view.shard_label)
-        draining = of.draining_owners
-        places: Iterable[str | AllNamespaces] = (ALL,) if names is None else names
-        return [Reading(self, place, kind, selector, draining) for place in places]
-
-    def read(self) -> None:
-        """All lists were read that `begin` has returned, or have failed on their own."""
-        if self._view is not None and self.tells_drains and self.of.pending_drains.end(self.unread.keys()):
-            self.of.of.drains_ended(self.of.entry.resource)
-
-    def could_not_read(self, namespace: str, error: ApiError) -> None:
-        """All of one of the namespaces, or an object in it."""
-        self.unread[namespace] = error
-
-    def carry_out(self, job: Job) -> Steps:
-        """What was decided, and what has become of it."""
-        result = yield from self.of.carry_out(job)
-        self.moved += result is MoveResult.MOVED or result is MoveResult.DRAINED
-        if result is MoveResult.WAITING and not job.entry.main:
-            self.waiting += 1  # its owner is not there yet
-        if (
-            result in (MoveResult.FAILED, MoveResult.WAITING)
-            and job.decision.source not in self.ring.available
-        ):
-            self.lost(job.meta, job.decision)
-        return result
-
-    def lost(self, meta: ObjectMeta, decision: Decision) -> None:
-        """The object has no available shard, and waits for one."""
-        self.unassigned.add(meta, self.ring.clock.monotonic(), decision.source)
-
-    def drains_seen(self, meta: ObjectMeta, decision: Decision, view: RingView) -> None:
-        """The object is being drained, or waits for its owner's drain."""
-        self.waiting += 1
-        if not self.of.entry.main:
-            return
-        asked = decision.action is Action.DRAIN  # it was not, or that was undone
-        self.drains.add(meta, self.ring.clock.monotonic(), decision.source, anew=asked)
-        self.of.pending_drains.add(decision.key)
-        if not asked and meta.labels and meta.labels.get(view.drain_label) == RETURNING:
-            self.kept = True
-
-    def leaves_to_urgent(self, read: float | None) -> bool:
-        """Whether an urgent scan that reads later than this one places the objects without an available shard: else
-        both would write them. One that is under way, and read earlier, may never see them.
-        """
-        if self.scope is ScanScope.MISPLACED:
-            return False
-        now, began = self.ring.clock.monotonic(), self.of.began.get(ScanPriority.URGENT)
-        if began is None:
-            return self.of.due_soon(ScanPriority.URGENT, now)
-        return read is not None and began >= read
-
-    def ends(self, error: ApiError | None, *, gone: bool) -> ApiError | None:
-        """Nothing is read any more. `error`: what has ended it before all was read. `gone`: because the resource is not
-        served; then nothing is left. Returns why not everything was read.
-        """
-        ring, now = self.ring, self.ring.clock.monotonic()
-        problem = error or next(iter(self.unread.values()), None)
-        if error is not None and self.tells_drains:
-            self.of.pending_drains.failed()
-        if self.clean_up is not None and self.clean_up is ring.clean_up and (gone or not problem):
-            self.clean_up.found(self.of.entry.resource, self.holders or {}, self.began, now)
-            ring.report.labels_left = self.clean_up.left(ring.listed)
-        ring.metrics.scanned(self.scope.name.lower(), now - self.began)
-        return problem
-
-    def result(self, error: ApiError | None, *, gone: bool) -> ScanResult:
-        """After `ends`. What it has found counts now."""
-        of = self.of
-        if gone:  # no object is left, so none waits
-            of.tell_not_sharded({}, ())
-            of.pending_drains.clear()
-        elif error is None and self.scope is ScanScope.ALL and (self.not_sharded or self.unread):
-            of.tell_not_sharded(self.not_sharded, self.unread)
-        if gone or (error is None and self.tells_drains):
-            self.drains.commit()
-        if gone or (error is None and self.scope is not ScanScope.CONTROLLED and not self.leaves_some):
-            self.unassigned.commit()
-        if gone or error is None:
-            of.tell_counts()
-        if error is not None:
-            return ScanResult(failed=True, moved=self.moved)
-        waiting = self.waiting or of.owner_drains or int(self.clean_up is not None)
-        return ScanResult(waiting, failed=bool(self.unread) or self.kept, moved=self.moved)
-
-    def _selector(self, view: RingView) -> Selector | None:
-        """None lists everything."""
-        if view.releasing:
-            labelled = Selector.exists(view.shard_label)
-            if self.scope is not ScanScope.MISPLACED or not view.hashring.shards:
-                return labelled
-            return labelled & view.unplaced if view.unplaced else labelled
-        if self.scope is ScanScope.CONTROLLED and self.of.entry.main:
-            return Selector.exists(view.drain_label)
-        return view.unplaced if self.scope is ScanScope.MISPLACED else None
-
-    def _namespaces(self, kind: Kind) -> tuple[str, ...] | None:
-        """The namespaces that the ring names or selects, if these are few. One that is being cleaned up may have
-        selected others before.
-        """
-        ring = self.ring
-        if not kind.namespaced or (ring.releasing and not ring.named):
-            return None
-        return ring.named_and_selected() if ring.named else ring.selected(FEW_NAMESPACES, MANY_NAMESPACES)
-
-
-class Reading:
-    """One list of a scan."""
-
-    def __init__(
-        self,
-        of: Scan,
-        place: str | AllNamespaces,
-        kind: Kind,
-        selector: Selector | None,
-        draining: Container[str],
-    ) -> None:
-        self.place = place
-        self.kind = kind
-        self.selector = selector
-        self.over = False
-        """Whether nothing is to be done about further pages: the ring has ended, say."""
-        self._of = of
-        self._draining = draining
-        self._began = of.began
-        """When the list began that is read now."""
-        self._read: float | None = None
-        """When the first objects had arrived: the others are not newer, unless the list restarts."""
-        self._left_out = Counter[str]()
-        self._waited = True
-
-    def restarted(self) -> None:
-        """The list begins anew: deciding twice on an object is harmless."""
-        self._began, self._read = self._of.ring.clock.monotonic(), None
-        self._left_out.clear()
-
-    def waited(self) -> None:
-        """Others had their turn, so that the ring may have changed."""
-        self._waited = True
-
-    def ended(self) -> None:
-        """It was read to its end."""
-        self._of.not_sharded[self.place] = self._left_out
-
-    def decide(self, page: Iterable[PartialObject], read_at: float) -> Iterator[Job]:
-        """The jobs to carry out now for objects that were read then. One with `LOOK_UP` asks for what it names."""
-        scan, ring, kind, draining = self._of, self._of.ring, self.kind, self._draining
-        of, entry, began, holders, left_out = (
-            scan.of,
-            scan.of.entry,
-            self._began,
-            scan.holders,
-            self._left_out,
-        )
-        found, handled, type_ = of.found, of.handled, TypeMeta(kind.api_version, kind.kind)
-        if self._read is None:
-            self._read = read_at
-        view: RingView | None = None
-        namespace, selected, urgent, self._waited = "", None, False, True
-        for obj in page:
-            if self._waited:
-                view, namespace, selected, self._waited = ring.view, "", None, False
-                urgent = scan.leaves_to_urgent(self._read)
-            if view is None:
-                self.over = True
-                return
-            meta = obj.metadata
-            if holders is not None:
-                holders[meta.label(view.shard_label)] += 1
-            if meta.namespace != namespace:
-                namespace = meta.namespace
-                selected = view.of_selected if namespace and view.selects(namespace) else None
-            decision = plan(selected or view, entry, type_, meta, draining=draining)
-            if view.controllers:
-                ring.controls_others(meta)
-            if decision.action is Action.LOOK_UP:
-                yield Job(ring, entry, kind, meta, decision, read_at, view)
-                decision = plan(view, entry, type_, meta, draining=draining)
-            action = decision.action
-            if not decision.key and (why := not_sharded(decision, meta)):
-                left_out[why] += 1
-            if action is Action.NOTHING or action is Action.LOOK_UP or action is Action.REFUSED:
-                if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
-                    of.skipped_namespaces.add(meta.namespace)
-                continue
-            if action is Action.WAIT or action is Action.DRAIN:
-                scan.drains_seen(meta, decision, view)
-                if action is Action.WAIT:
-                    continue
-            if urgent and decision.source not in view.available:
-                scan.leaves_some = True
-                continue
-            job = Job(ring, entry, kind, meta, decision, read_at, view)
-            key = job.key
-            ended = handled.since(key, began)
-            if ended is not None and ended < math.inf:
-                continue
-            waits = bool(ended)
-            if action is Action.ASSIGN and not waits:
-                waits = key in found or (
-                    of._may_be_wanted(job) and found.put(key, job, ring.clock.monotonic() + ASSIGNMENT_DELAY)
-                )
-            if not waits:
-                yield job
-            elif decision.source not in view.available:
-                scan.lost(meta, decision)
 
 
 class _DrainingOwners:

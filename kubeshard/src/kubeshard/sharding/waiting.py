@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heappop, heappush
@@ -34,7 +34,6 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import parse_time
 from kubeshard.sharding.hash_ring import namespace_of_key
-from kubeshard.sharding.scans import ScanScope
 
 REMEMBERED = 1000
 
@@ -62,10 +61,8 @@ further ones.
 ENOUGH = 2
 """Dry runs in a row that have to agree."""
 
-Asked = tuple[ScanScope, float]
-"""A scan to request, and for when."""
-
 J = TypeVar("J")
+S = TypeVar("S", bound=Hashable)
 
 
 class Waiting(NamedTuple):
@@ -350,19 +347,19 @@ class Backoff(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
-class Retries(Jobs[J]):
+class Retries(Jobs[J], Generic[J, S]):
     """Writes of one resource that were refused, and when each is tried again: on its own, without affecting others.
 
     Guaranteed: after a refused write (an admission policy, another webhook, a brownout) the object is due as `backoff`
     says, or after the server's Retry-After (a minute at most). If one succeeds, all are due, because the cause may be
     gone for all. At most `AT_ONCE` are tried at a time, and `REMEMBERED` are known. If more fail, it is scanned again
-    when one of these succeeds, and for objects without an available shard also every `MORE_AFTER` seconds.
+    when one of these succeeds, and if that is cheap also every `MORE_AFTER` seconds.
     """
 
     def __init__(self, backoff: Backoff) -> None:
         super().__init__(AT_ONCE, REMEMBERED)
         self._backoff = backoff
-        self._more: dict[ScanScope, float] = {}
+        self._more: dict[S, float] = {}
         """When the scans were requested for that will find the objects that were not remembered."""
         self._woken = -math.inf
 
@@ -370,12 +367,12 @@ class Retries(Jobs[J]):
         """A write was refused. Returns whether it is remembered."""
         return self.put(key, job, now + max(self._backoff.when(key), min(retry_after, LONGEST_RETRY_AFTER)))
 
-    def more(self, scope: ScanScope, now: float) -> list[Asked]:
-        """One is not remembered, which a scan of this scope will find. Returns the scans to request."""
+    def more(self, scope: S, now: float, *, cheap: bool) -> list[tuple[S, float]]:
+        """One is not remembered, which a scan of this scope will find. Returns the scans to request, and for when."""
         if self._more.get(scope, now) > now:
             return []
-        self._more[scope] = at = now + MORE_AFTER if scope is ScanScope.MISPLACED else math.inf
-        return [(scope, at)] if at < math.inf else []  # a scan of all is too expensive to be tried in vain
+        self._more[scope] = at = now + MORE_AFTER if cheap else math.inf
+        return [(scope, at)] if cheap else []
 
     def tried(self, key: Key, now: float, *, done: bool) -> None:
         """The try has ended. `done`: nothing is left to try again; else it `failed` before, or crashed."""
@@ -386,8 +383,8 @@ class Retries(Jobs[J]):
             self.failed(key, self._under_way[key], now)
         self.ended(key)
 
-    def succeeded(self, now: float) -> list[Asked]:
-        """A try has succeeded. Returns the scans to request."""
+    def succeeded(self, now: float) -> list[tuple[S, float]]:
+        """A try has succeeded. Returns the scans to request, and for when."""
         may = self._woken + TOGETHER
         asked = [(scope, max(now, may)) for scope in self._more]
         self._more.clear()
