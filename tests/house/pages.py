@@ -35,7 +35,6 @@ BEFORE = {
     "docs/in-manager-sharding.md": f"{_FIRST_OPERATOR}\nfrom kubeshard import Sharding",
     "docs/informers.md": "async def send_elsewhere(delta: object) -> None: ...",
     "docs/testing.md": "import asyncio\nfrom kubeshard.client import load_config",
-    "docs/testing-your-operator.md": "OPERATOR = 'backups.py'",
 }
 """Names that the reader of a page has when the programs begin, and that the page does not repeat."""
 

@@ -20,10 +20,8 @@ CONFIGURATION = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_sco
 def project(tmp_path: Path) -> Path:
     """A user's project with the examples of the page in order."""
     official, handlers, *others, without = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
-    operator = tmp_path / "backups.py"
-    operator.write_text(handlers)
-    tests = (official, f"OPERATOR = {str(operator)!r}", *others)
-    (tmp_path / "test_examples.py").write_text("\n\n".join(tests))
+    (tmp_path / "backups.py").write_text(handlers)
+    (tmp_path / "test_examples.py").write_text("\n\n".join((official, *others)))
     (tmp_path / "without_pytest.py").write_text(without)
     (tmp_path / "pytest.ini").write_text(CONFIGURATION)
     return tmp_path

@@ -21,7 +21,7 @@ Run = Callable[..., str]
 def run(tmp_path: Path) -> Run:
     """Runs pytest on a user's test module and returns its output."""
 
-    def running(tests: str, *arguments: str) -> str:
+    def running(tests: str, *arguments: str, passes: bool = True) -> str:
         (tmp_path / "test_user.py").write_text(tests)
         (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -42,7 +42,7 @@ def run(tmp_path: Path) -> Run:
             text=True,
             timeout=120,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert (done.returncode == 0) is passes, done.stdout + done.stderr
         return done.stdout
 
     return running
@@ -84,6 +84,12 @@ def test_the_client_serves_tests_of_pytest_asyncio_in_its_strict_mode(run: Run) 
         "    assert (await kube_client.get(Namespace, kube_namespace)).metadata.name == kube_namespace\n"
     )
     assert "1 passed" in said
+
+
+def test_an_async_test_that_nothing_runs_says_what_to_set(run: Run) -> None:
+    said = run("async def test_a(kube_memory):\n    pass\n", passes=False)
+    assert 'nothing runs async tests here: set asyncio_mode = "auto" in [tool.pytest.ini_options]' in said
+    assert "1 passed" in run("async def test_a(kube_memory):\n    pass\n", "-o", "asyncio_mode=auto")
 
 
 def test_every_test_has_a_namespace_of_its_own_and_it_goes_after_the_test(run: Run) -> None:

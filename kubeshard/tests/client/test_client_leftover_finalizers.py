@@ -22,7 +22,8 @@ from kubeshard.core import (
     Unavailable,
 )
 from kubeshard.core.errors import Forbidden
-from kubeshard.core.kinds import GroupResource
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.objects import metadata_only
 from kubeshard.core.patches import add
 from kubeshard.crd import definition
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
@@ -66,6 +67,18 @@ async def the_one(client: Client) -> Held:
         if isinstance(each, Held) and each.metadata.name == "one":
             return each
     raise AssertionError
+
+
+async def test_that_kinds_are_deprecated_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster() as (_, client):
+        await client.list_all(
+            metadata_only(Kind("", "v1", "ComponentStatus", "componentstatuses", namespaced=False))
+        )
+        assert "deprecated" in caplog.text
+        caplog.clear()
+    async with cluster() as (_, client):
+        await found(client, MINE)
+        assert "deprecated" not in caplog.text
 
 
 async def test_objects_of_all_kinds_are_found_or_of_those_that_are_named() -> None:

@@ -18,6 +18,7 @@ Guaranteed: a test run that uses none of these fixtures imports nothing but this
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from kubeshard_apiserver.testing.control_plane import ControlPlane
     from kubeshard_apiserver.testing.kube_api import KubeApi
     from kubeshard_apiserver.testing.memory import MemoryApi
+
+_FIXTURES = {"kube_api", "kube_namespace", "kube_operator", "kube_client", "kube_memory"}
 
 TARGETS = {"embedded": ("embedded",), "real": ("real",), "both": ("embedded", "real")}
 
@@ -67,6 +70,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "kube_control_plane" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kube)
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Fails an async test that no plugin has taken. pytest itself says to install one, although one may be."""
+    if inspect.iscoroutinefunction(pyfuncitem.obj) and _FIXTURES & set(pyfuncitem.fixturenames):
+        how = (
+            'set asyncio_mode = "auto" in [tool.pytest.ini_options] of pyproject.toml, or asyncio_mode = auto in '
+            "[pytest] of pytest.ini"
+        )
+        installed = find_spec("pytest_asyncio") is not None
+        pytest.fail(
+            f"nothing runs async tests here: {'' if installed else 'pip install pytest-asyncio, and '}{how}",
+            pytrace=False,
+        )
 
 
 @pytest.fixture(scope="session")

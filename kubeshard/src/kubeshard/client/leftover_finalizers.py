@@ -62,6 +62,7 @@ async def held(
     namespace: str | AllNamespaces = ALL,
 ) -> AsyncGenerator[Held | Unseen, None]:
     """Objects with one of them, of all kinds or these, in `ALL` namespaces or one. RBAC: `list`."""
+    client = client.without_warnings()  # that some kinds are deprecated
     kinds, silent = await client.discovery.all_kinds("list")
     for group_version, error in silent.items():
         yield Unseen(f"kinds of {group_version}", error)
