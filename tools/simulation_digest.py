@@ -1,6 +1,7 @@
 """Prints the digest of a simulated run (`kubeshard_lab.simulation.digest`).
 
     python tools/simulation_digest.py --seed 1 --minutes 30 --objects 100 --events /tmp/a
+    python tools/simulation_digest.py --delivery uid --sharder in-manager
 
 `--events` writes the events, one a line: the first line in which two files differ is where the leak is.
 """
@@ -18,6 +19,7 @@ from typing import TextIO
 
 from kubeshard_lab.simulation.digest import Digest, Recorder
 from kubeshard_lab.simulation.running import explore
+from kubeshard_lab.simulation.script import RANGES, Delivery, Sharder
 from kubeshard_lab.simulation.workload import SHARDERS
 
 CALM = 5.0
@@ -31,10 +33,12 @@ def of(
     kinds: Sequence[str] = (),
     calm: float = CALM,
     copy: TextIO | None = None,
-    sharder: str = "service",
+    sharder: Sharder = "service",
+    delivery: Delivery = "labels",
 ) -> Digest:
     recorder = Recorder(copy)
-    result = explore(seed, minutes, kinds, recorder.recording, objects=objects, calm=calm, sharder=sharder)
+    shares = {"sharder": sharder, "delivery": delivery}
+    result = explore(seed, minutes, kinds, recorder.recording, objects=objects, calm=calm, **shares)
     for line in result.breaks:
         print(line, file=sys.stderr)
     return recorder.digest
@@ -50,15 +54,15 @@ def main() -> int:
     parser.add_argument("--collect", type=int, default=None, help="the collector's first threshold; 0: never")
     parser.add_argument("--events", type=Path, help="a file for them")
     parser.add_argument("--sharder", choices=SHARDERS, default="service", help="as of the swarm")
+    parser.add_argument("--delivery", choices=RANGES, default="labels", help="as of the swarm")
     options = parser.parse_args()
     if options.collect is not None:
         gc.set_threshold(options.collect)
     kinds = [kind for kind in options.faults.split(",") if kind]
     began = time.process_time()
     with options.events.open("w") if options.events else nullcontext() as copy:
-        digest = of(
-            options.seed, options.minutes, options.objects, kinds, options.calm, copy, options.sharder
-        )
+        shares = options.sharder, options.delivery
+        digest = of(options.seed, options.minutes, options.objects, kinds, options.calm, copy, *shares)
     print(f"{digest.value} {digest.events} events")
     print(f"{time.process_time() - began:.1f} s CPU", file=sys.stderr)
     return 0

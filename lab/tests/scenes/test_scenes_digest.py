@@ -25,9 +25,21 @@ SURROUNDINGS = [("0", "700"), ("1", "50"), ("4711", "0")]
 
 @pytest.mark.system
 @pytest.mark.nightly
-@pytest.mark.parametrize(("sharder", "minutes"), [("service", "30"), ("in-manager", "10")])
-def test_a_seed_gives_the_same_digest_under_every_hash_seed_and_collector(sharder: str, minutes: str) -> None:
-    size = ["--minutes", minutes, "--objects", "100", "--sharder", sharder]
+@pytest.mark.parametrize(
+    ("delivery", "sharder", "minutes"),
+    [
+        ("labels", "service", "30"),
+        ("labels", "in-manager", "10"),
+        ("uid", "service", "10"),
+        ("uid", "in-manager", "10"),
+        ("namespace", "both", "10"),
+        ("cluster", "in-manager", "10"),
+    ],
+)
+def test_a_seed_gives_the_same_digest_under_every_hash_seed_and_collector(
+    delivery: str, sharder: str, minutes: str
+) -> None:
+    size = ["--minutes", minutes, "--objects", "100", "--sharder", sharder, "--delivery", delivery]
     programs = [
         subprocess.Popen(
             [sys.executable, PROGRAM, *size, "--collect", threshold],

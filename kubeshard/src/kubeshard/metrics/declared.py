@@ -127,7 +127,8 @@ controller_sharding_drains_acknowledged_total: counter by controllerring group r
 controller_sharding_drain_acknowledgement_seconds: histogram by controllerring group resource
     Time from the request to release an object until this shard released it.
 controller_sharding_buckets: gauge by controllerring shard state
-    Buckets of this shard in a ring by ranges: acquiring (being listed), owned, draining, leaving (not run).
+    Buckets of this shard in a ring by ranges: acquiring (runs wait for kinds that
+    they read and that are not listed yet), owned, draining, leaving (not run).
 """,
 )
 
