@@ -19,7 +19,6 @@ from typing import NoReturn
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta, current
-from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.controller.syncing import until_filled
@@ -27,7 +26,6 @@ from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import FieldSelector
-from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.bucket_labels import EVERYWHERE, BucketLabels, Read
 from kubeshard.sharder.kinds_and_rights import ResourceKinds
@@ -82,58 +80,46 @@ class RangeAssignor:
         self.kinds = ResourceKinds(objects)
         self.chains = OwnerChains(objects, self.kinds)
         self._sync_period = sync_period
-        self._ring = ring
-        self._buckets = buckets
-        self._namespace = namespace
+        self.ring = ring
+        self.buckets = buckets
+        self.namespace = namespace
         named = FieldSelector.equals("metadata.name", assignment_name(ring))
-        self._informer = cache.declare(ConfigMap, Scope(frozenset({namespace}), fields=named))
+        self.informer = cache.declare(ConfigMap, Scope(frozenset({namespace}), fields=named))
 
     @asynccontextmanager
     async def ready(self, rings: Rings) -> AsyncIterator[None]:
-        await until_filled([self._informer])
+        await until_filled([self.informer])
         yield
 
     async def lead(
         self, rings: Rings, observer: LeaseObserver, objects: Client, leases: Client, *, first: bool
     ) -> None:
-        ring, buckets, namespace = self._ring, self._buckets, self._namespace
+        coordination = RangeCoordination(self, rings, observer, leases, first=first)
         labels = BucketLabels(
-            ring, buckets, rings, self.kinds, self.chains, objects, self._sync_period, self._read
+            self.ring, self.buckets, rings, self.kinds, self.chains, objects, self._sync_period, self._read
         )
-        await RangeCoordination(
-            ring, buckets, namespace, rings, observer, leases, self._informer, labels, first=first
-        ).run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(labels.run(), name="bucket labels")
+            await coordination.run()
 
 
 class RangeCoordination:
-    """What a leader runs for one term. `client` writes only while this process leads. `informer`: that of the ConfigMap
-    in a cache that runs. `first`: nobody has led before.
+    """What a leader runs for one term, and the Leases next to the assignment, as it sees them (`Membership`). `client`
+    writes only while this process leads. `first`: nobody has led before.
     """
 
     def __init__(
-        self,
-        ring: str,
-        buckets: Buckets,
-        namespace: str,
-        rings: Rings,
-        observer: LeaseObserver,
-        client: Client,
-        informer: Informer[ConfigMap],
-        labels: BucketLabels,
-        *,
-        first: bool,
+        self, of: RangeAssignor, rings: Rings, observer: LeaseObserver, client: Client, *, first: bool
     ) -> None:
-        self._ring = ring
-        self._namespace = namespace
+        self._ring, self._namespace, self._informer = of.ring, of.namespace, of.informer
         self._rings = rings
         self._observer = observer
         self._client = client
-        self._informer = informer
-        self._labels = labels
         self._clock = client.world.clock
         self._proofs = DeadShardProofs(client, observer, self._clock)
-        self._members = _Members(ring, namespace, rings, observer, self._clock)
-        self._machine = Coordinator(buckets, self._members, self._clock, first=first)
+        self._machine = Coordinator(of.buckets, self, self._clock, first=first)
+        self._wrong = ""
+        """What is wrong with weights and reports."""
         self._inbox = Inbox[str]()
         """What `run` reads: its ring, if something about it has changed, and others."""
         self._waiting: dict[tuple[int, Place], float] = {}
@@ -144,9 +130,7 @@ class RangeCoordination:
         handler = self._informer.add_handler(self._heard)
         try:
             with reading(self._rings.changes) as self._inbox:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._labels.run(), name="bucket labels")
-                    await self._keep_tending()
+                await self._keep_tending()
         finally:
             handler.remove()
             if (ring := self._rings.get(self._ring)) is not None:
@@ -203,7 +187,7 @@ class RangeCoordination:
         await carried_out(machine.tend(), self._do)
         ring.report.ranges_unable = machine.unable
         ring.report.ranges_problem = "; ".join(
-            filter(None, (machine.problem, machine.contested, machine.note, self._members.problem))
+            filter(None, (machine.problem, machine.contested, machine.note, self._wrong))
         )
         self._measure(ring)
 
@@ -280,20 +264,7 @@ class RangeCoordination:
             return error
         return proof is not None and proof.stands()
 
-
-class _Members:
-    """The Leases of the ring next to the assignment, as the observer sees them."""
-
-    def __init__(
-        self, ring: str, namespace: str, rings: Rings, observer: LeaseObserver, clock: Clock
-    ) -> None:
-        self.problem = ""
-        """What is wrong with weights and reports."""
-        self._ring = ring
-        self._namespace = namespace
-        self._rings = rings
-        self._observer = observer
-        self._clock = clock
+    # Membership
 
     @property
     def fresh(self) -> bool:
@@ -314,5 +285,5 @@ class _Members:
             member, problem = member_of(shard.lease, buckets, available=shard.name in available)
             found.append(member._replace(silent=shard.state is ShardState.UNCERTAIN))
             problems += [problem] if problem else []
-        self.problem = "; ".join(problems)
+        self._wrong = "; ".join(problems)
         return found
