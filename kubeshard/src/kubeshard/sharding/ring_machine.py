@@ -18,19 +18,12 @@ decided which objects are looked at, and when:
 | out | |
 |---|---|
 | what is due, and when the next of it is | `due`, `wake_at` |
-| which scan it is, once there is room for it, and the lists to read | `begin`, `Scan` |
+| which scan it is, once there is room for it, and the lists to read | `begin`, `scans.Scan` |
 | what to do about one object | `steps`, `Scan.carry_out` |
 | what people are told | the ring's report and metrics (`tell_waiting`) |
 
 Whoever drives a machine knows no rule: it sleeps until `wake_at`, does what is due, one step after the other, and tells
 what became of it. It is woken by `notify` and `attend`, which its subclass of ResourceMachine overrides.
-
-There are two rules for the order of scans (`_follows`). A normal scan of a controlled resource follows one of the
-resources that control it: what it finds being drained, or not readable, needs no read for each object that it controls
-(`waiting.PendingDrains`). It waits for that scan to end, not to succeed. An urgent scan of a main resource follows
-those of the resources that it controls, for `CONTROLLED_FIRST` seconds at most: nobody works on the objects of a dead
-shard, and their next shard finds what they control on its first run. Otherwise it would try again and again to write
-what is still labelled with the dead shard.
 
 A movement is counted only when the response names the target; a failure of one object (deleted, changed, rejected) does
 not affect others. Kept in memory: what `waiting` says. No event loop is needed, and no time passes here but that of the
@@ -40,10 +33,9 @@ ring's clock.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum, auto
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kubeshard.core.errors import ApiError, Forbidden
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
@@ -54,22 +46,12 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER
-from kubeshard.sharding.hash_ring import kind_of_key
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.object_job import DryRun, Job, LookUp, MoveResult, Steps, Tell, carry_out
-from kubeshard.sharding.planner import NOT_SELECTED, NOT_SHARDED, Action, plan
+from kubeshard.sharding.planner import NOT_SELECTED, Action, plan
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_resources import RingEntry
-from kubeshard.sharding.scans import (
-    FAILED,
-    FOLLOW,
-    FOLLOW_MAIN,
-    DueScan,
-    ScanPriority,
-    ScanResult,
-    ScanScope,
-    Schedule,
-)
+from kubeshard.sharding.scans import ScannedResource, ScanPriority, ScanScope
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.sharding.waiting import (
     ASSIGNMENT_DELAY,
@@ -77,18 +59,14 @@ from kubeshard.sharding.waiting import (
     Backoff,
     HandledObjects,
     Jobs,
-    PendingDrains,
     Refusals,
     Retries,
-    SkippedNamespaces,
-    WaitingObjects,
     WebhookSeries,
     grouped,
     may_be_wanted,
 )
 
 LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
-CONTROLLED_FIRST = 3.0
 TOLD_TOGETHER = 1.0
 """Seconds for which news of refusals are collected."""
 LOOKED_AT_AGAIN = 5.0
@@ -269,59 +247,27 @@ class RingMachine(Generic[S]):
             machine.close()
 
 
-class ResourceMachine:
-    """One resource of a ring, while this process leads: the schedule of scans of its objects, and their in-memory
-    state.
-    """
+class ResourceMachine(ScannedResource):
+    """One resource of a ring, while this process leads: what is to be done about its objects."""
+
+    of: RingMachine[Any]
 
     def __init__(self, of: RingMachine[Any], entry: RingEntry, sync_period: float) -> None:
-        self.of = of
-        self.ring = of.ring
-        self.entry = entry
-        self.schedule = Schedule(sync_period, FOLLOW_MAIN if entry.main else FOLLOW)
-        self.open = True
-        """Whether the ring still has the resource."""
-        self.kind: Kind | None = None
-        """The kind of its objects, as of the last scan; None if none has found it."""
-        self.pending_drains = PendingDrains()
-        """Drains of a main resource, for the objects that it controls."""
-        self.drains = WaitingObjects()
-        """Objects that are being drained."""
+        found: Jobs[Job] = Jobs(of.at_once, MANY, self)
+        super().__init__(of, entry, sync_period, found)
         self.refusals = Refusals()
-        self.unassigned = WaitingObjects()
-        """Objects without an available shard."""
         self.asked: dict[str, float] = {}
         """When the server was asked whether a verb is allowed."""
-        self.skipped_namespaces = SkippedNamespaces()
-        """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
-        self.found: Jobs[Job] = Jobs(of.at_once, MANY, self)
-        """Objects without an available shard that a watch or a list has shown."""
         self.retries: Retries[Job, ScanScope] = Retries(of.backoff())
         """Objects whose writes were refused."""
         self._doubted = False
         """Whether it has to be asked if objects may be read and written."""
         self._tell_at = math.inf
         """When news of refusals are told."""
-        self.handled = HandledObjects()
         self._appeared: set[str] | None = None
         """Namespaces to look into; None: there are none, and it is not looked into any."""
         self._look_at = math.inf
-        self._not_sharded: Mapping[str | AllNamespaces, Mapping[str, int]] = {}
-        """How many objects the ring does not shard, by the namespaces that were listed, and why."""
-        self.narrow = False
-        """Whether a scan did not see objects in namespaces that were not known."""
-        self.scanning: set[ScanPriority] = set()
-        """The priorities whose scan was `due`, and has not ended."""
-        self.began: dict[ScanPriority, float] = {}
-        """When the scan of each priority began that is under way."""
-        self._ended = dict.fromkeys(ScanPriority, 0)
-        """By `RingMachine.scans_ended`, when the last scan of each priority ended."""
-        self._held: dict[ScanPriority, tuple[int, float]] = {}
-        """Scans that wait for others: since when, by `scans_ended` and by the clock."""
         of.resources[entry.resource] = self
-
-    def __str__(self) -> str:
-        return f"{self.entry.resource} of {self.ring}"
 
     def spoken(self, key: Key) -> str:
         """An object of it in a text."""
@@ -345,30 +291,6 @@ class ResourceMachine:
         self.ring.metrics.set("drains_pending", self.drains.count, self.entry.resource)
         self.ring.metrics.set("objects_unassigned", self.unassigned.count, self.entry.resource)
         self.of.tell_waiting()
-
-    def tell_not_sharded(
-        self, listed: Mapping[str | AllNamespaces, Mapping[str, int]], unread: Container[str | AllNamespaces]
-    ) -> None:
-        """How many objects the ring does not shard, in the namespaces that were listed; those that could not be read
-        have as many as before.
-        """
-        before = {place: counts for place, counts in self._not_sharded.items() if place in unread}
-        self._not_sharded = {**before, **listed}
-        total = Counter[str]()
-        for counts in self._not_sharded.values():
-            total.update(counts)
-        for why in NOT_SHARDED:
-            self.ring.metrics.set("objects_not_sharded", total[why], self.entry.resource, why)
-
-    def request(self, scope: ScanScope, at: float) -> None:
-        """Requests a scan at that time (monotonic)."""
-        self.schedule.request(scope, at, self.ring.clock.monotonic())
-        self.notify()
-
-    def missed(self) -> None:
-        """Objects without an available shard may have been missed: requests a scan of them, if none is about to."""
-        if not self.scans_all_soon:
-            self.request(ScanScope.MISPLACED, self.ring.clock.monotonic())
 
     def appeared(self, namespace: str) -> None:
         """The ring selects the namespace now; it may have objects that were passed over. Those that appear within
@@ -616,8 +538,7 @@ class ResourceMachine:
         self.schedule.members(self.ring.shards.labelled, now)
         if now >= self.of.available_until:
             self.of.available_until = self.ring.shards.until
-        scans = [priority for priority in ScanPriority if self._may_scan(priority, now)]
-        self.scanning.update(scans)
+        scans = [priority for priority in ScanPriority if self.may_scan(priority, now)]
         return [*commands, *((Do.SCAN, priority) for priority in scans)]
 
     @property
@@ -626,7 +547,7 @@ class ResourceMachine:
         if self._doubted:
             return -math.inf
         dry_run = self.of.webhook.wake_at if self.of.webhook is not None and self._is_probed else math.inf
-        scans = map(self._scan_at, ScanPriority)
+        scans = map(self.scan_at, ScanPriority)
         return min(
             self.found.wake_at,
             self.retries.wake_at,
@@ -653,120 +574,6 @@ class ResourceMachine:
     def _ask_for(self, scans: Iterable[tuple[ScanScope, float]]) -> None:
         for scope, at in scans:
             self.request(scope, at)
-
-    # Scans
-
-    def _may_scan(self, priority: ScanPriority, now: float) -> bool:
-        """Whether a scan is to be done, and those that it follows have ended."""
-        if priority in self.scanning or self.schedule.due(priority, now) is None:
-            self._held.pop(priority, None)
-            return False
-        since, began = self._held.setdefault(priority, (self.of.scans_ended, now))
-        if self._follows(priority, since, now - began):
-            return False
-        del self._held[priority]
-        return True
-
-    def _scan_at(self, priority: ScanPriority) -> float:
-        """When one may be due of which is not known yet that it is."""
-        if priority in self.scanning:
-            return math.inf
-        if priority in self._held:
-            return math.inf if priority is ScanPriority.NORMAL else self._held[priority][1] + CONTROLLED_FIRST
-        now = self.ring.clock.monotonic()
-        return now + self.schedule.wait(priority, now)
-
-    def begin(self, priority: ScanPriority) -> DueScan | None:
-        """There is room for a scan that was `due`. Returns what to scan; None if that is needed no more."""
-        now = self.ring.clock.monotonic()
-        if (work := self.schedule.due(priority, now)) is not None:
-            self.began[priority] = now
-        return work
-
-    @property
-    def scans_all_soon(self) -> bool:
-        """Whether a scan of all objects of a main resource is about to start. Those of controlled ones may have to wait
-        for their owners'.
-        """
-        due = self.schedule.due(ScanPriority.NORMAL, self.ring.clock.monotonic())
-        return (
-            self.entry.main
-            and due is not None
-            and due.scope is ScanScope.ALL
-            and ScanPriority.NORMAL not in self.began
-        )
-
-    def end(self, priority: ScanPriority, work: DueScan | None = None, result: ScanResult = FAILED) -> None:
-        """The scan of this priority has ended; `work` is what `begin` has returned."""
-        self.scanning.discard(priority)
-        if (began := self.began.pop(priority, None)) is not None:
-            self.of.scans_ended += 1
-            self._ended[priority] = self.of.scans_ended
-            if work is not None:
-                self.schedule.done(priority, work, result, began, self.ring.clock.monotonic())
-        self.of.notify()
-
-    def due_soon(self, priority: ScanPriority, now: float) -> bool:
-        """Whether a scan of the priority is running, or about to start."""
-        return self.open and (priority in self.began or self.schedule.due(priority, now) is not None)
-
-    def _follows(self, priority: ScanPriority, since: int, held: float) -> bool:
-        """Whether a scan that is due, and `held` since then, has to wait for another one to end."""
-        now = self.ring.clock.monotonic()
-        if priority is ScanPriority.URGENT:
-            waits = self.entry.main and held < CONTROLLED_FIRST
-            return waits and any(each._comes(priority, since, now) for each in self.controlled)
-        for owner in self.owners:
-            if not owner.schedule.failing(priority) and owner._ended[priority] <= since:
-                if not owner.due_soon(priority, now):
-                    owner.request(ScanScope.CONTROLLED, now)
-                return True
-        return self._comes(ScanPriority.URGENT, since, now)
-
-    def _comes(self, priority: ScanPriority, since: int, now: float) -> bool:
-        """Whether a scan is running or about to start, and none has ended since then."""
-        return self._ended[priority] <= since and self.due_soon(priority, now)
-
-    def drains_ended(self) -> None:
-        """What its objects control may follow them."""
-        for each in self.controlled:
-            each.request(ScanScope.CONTROLLED, self.ring.clock.monotonic())
-
-    @property
-    def draining_owners(self) -> Container[str]:
-        """The keys of owners that objects of this resource have to wait for, always current: the `draining` of
-        `plan`.
-        """
-        return _DrainingOwners(self)
-
-    @property
-    def owner_drains(self) -> int:
-        """How many owners of objects of this resource are being drained. Their shards may create more objects until
-        they release them.
-        """
-        return sum(len(owner.pending_drains) for owner in self.owners)
-
-    @property
-    def owners(self) -> list[Self]:
-        """The main resources that list this one as controlled."""
-        return [self.of.resources[each] for each in sorted(self.entry.owners) if each in self.of.resources]
-
-    @property
-    def controlled(self) -> list[Self]:
-        """The resources that this one, a main resource, lists as controlled."""
-        return [each for each in self.of.resources.values() if self.entry.resource in each.entry.owners]
-
-
-class _DrainingOwners:
-    def __init__(self, machine: ResourceMachine) -> None:
-        self._owners = machine.owners
-
-    def __contains__(self, key: object) -> bool:
-        owner_key = str(key)
-        kind = kind_of_key(owner_key)
-        # The others, which it may not be possible to read, do not have the object. Without any it may be one of theirs.
-        its = [each for each in self._owners if each.kind is not None and each.kind.group_kind == kind]
-        return any(owner_key in owner.pending_drains for owner in its or self._owners)
 
 
 def _is_looked_up(job: Job) -> bool:

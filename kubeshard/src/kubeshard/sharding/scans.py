@@ -30,6 +30,7 @@ drain has ended. Several reasons of one priority that are due together make one 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -38,13 +39,22 @@ from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
 from kubeshard.core.errors import ApiError
-from kubeshard.core.kinds import Kind, TypeMeta
+from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import ObjectMeta, PartialObject
 from kubeshard.core.selectors import Selector
+from kubeshard.sharding.hash_ring import kind_of_key
 from kubeshard.sharding.names import RETURNING
 from kubeshard.sharding.object_job import Job, MoveResult, Steps
-from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, not_sharded, plan
+from kubeshard.sharding.planner import (
+    NOT_SELECTED,
+    NOT_SHARDED,
+    Action,
+    Decision,
+    RingView,
+    not_sharded,
+    plan,
+)
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingEntry
 from kubeshard.sharding.waiting import (
@@ -62,6 +72,7 @@ FOLLOW_MAIN = (8.0, 10.0)
 """The first and the longest delay of scans that follow drains. A main resource is listed by the drain label."""
 RETRY_FIRST, RETRY_LAST = 5.0, 10.0
 PUT_OFF = 5.0
+CONTROLLED_FIRST = 3.0
 """Seconds."""
 MANY_NAMESPACES = 50
 """If a ring selects few of many namespaces, it lists each of these: where each of many rings has a namespace of its
@@ -219,33 +230,216 @@ class Schedule:
         return max(0.0, min(times, default=float("inf")) - now)
 
 
-class Scanned(Protocol):
-    """The resource that a scan is of: the `ResourceMachine`."""
+class ScannedRing(Protocol):
+    """The ring of a resource: the `RingMachine`."""
 
     ring: Ring
-    entry: RingEntry
-    kind: Kind | None
-    narrow: bool
-    began: dict[ScanPriority, float]
-    drains: WaitingObjects
-    unassigned: WaitingObjects
-    pending_drains: PendingDrains
-    handled: HandledObjects
-    found: Jobs[Job]
-    skipped_namespaces: SkippedNamespaces
+    scans_ended: int
 
     @property
-    def draining_owners(self) -> Container[str]: ...
-    @property
-    def owner_drains(self) -> int: ...
-    def due_soon(self, priority: ScanPriority, now: float) -> bool: ...
-    def may_be_wanted(self, job: Job) -> bool: ...
-    def carry_out(self, job: Job) -> Steps: ...
-    def drains_ended(self) -> None: ...
+    def resources(self) -> Mapping[GroupResource, ScannedResource]: ...
+    def notify(self) -> None: ...
+
+
+class ScannedResource(ABC):
+    """A resource of a ring as its scans see it: which one may begin, and what they have found.
+
+    There are two rules for the order of scans (`_follows`). A normal scan of a controlled resource follows one of the
+    resources that control it: what it finds being drained, or not readable, needs no read for each object that it
+    controls (`waiting.PendingDrains`). It waits for that scan to end, not to succeed. An urgent scan of a main resource
+    follows those of the resources that it controls, for `CONTROLLED_FIRST` seconds at most: nobody works on the objects
+    of a dead shard, and their next shard finds what they control on its first run. Otherwise it would try again and
+    again to write what is still labelled with the dead shard.
+    """
+
+    def __init__(self, of: ScannedRing, entry: RingEntry, sync_period: float, found: Jobs[Job]) -> None:
+        self.of = of
+        self.ring = of.ring
+        self.entry = entry
+        self.schedule = Schedule(sync_period, FOLLOW_MAIN if entry.main else FOLLOW)
+        self.open = True
+        """Whether the ring still has the resource."""
+        self.kind: Kind | None = None
+        """The kind of its objects, as of the last scan; None if none has found it."""
+        self.pending_drains = PendingDrains()
+        """Drains of a main resource, for the objects that it controls."""
+        self.drains = WaitingObjects()
+        """Objects that are being drained."""
+        self.unassigned = WaitingObjects()
+        """Objects without an available shard."""
+        self.skipped_namespaces = SkippedNamespaces()
+        """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
+        self.found = found
+        """Objects without an available shard that a watch or a list has shown."""
+        self.handled = HandledObjects()
+        self._not_sharded: Mapping[str | AllNamespaces, Mapping[str, int]] = {}
+        """How many objects the ring does not shard, by the namespaces that were listed, and why."""
+        self.narrow = False
+        """Whether a scan did not see objects in namespaces that were not known."""
+        self.scanning: set[ScanPriority] = set()
+        """The priorities whose scan was due, and has not ended."""
+        self.began: dict[ScanPriority, float] = {}
+        """When the scan of each priority began that is under way."""
+        self._ended = dict.fromkeys(ScanPriority, 0)
+        """By `scans_ended` of the ring, when the last scan of each priority ended."""
+        self._held: dict[ScanPriority, tuple[int, float]] = {}
+        """Scans that wait for others: since when, by `scans_ended` and by the clock."""
+
+    def __str__(self) -> str:
+        return f"{self.entry.resource} of {self.ring}"
+
+    @abstractmethod
+    def carry_out(self, job: Job) -> Steps:
+        """The job, and what follows from what becomes of it."""
+
+    @abstractmethod
+    def may_be_wanted(self, job: Job) -> bool:
+        """Whether the object, which is found without a shard, may be wanted back by that."""
+
+    @abstractmethod
+    def notify(self) -> None:
+        """A scan may be due."""
+
+    @abstractmethod
+    def tell_counts(self) -> None:
+        """Tells which objects wait."""
+
+    def request(self, scope: ScanScope, at: float) -> None:
+        """Requests a scan at that time (monotonic)."""
+        self.schedule.request(scope, at, self.ring.clock.monotonic())
+        self.notify()
+
+    def missed(self) -> None:
+        """Objects without an available shard may have been missed: requests a scan of them, if none is about to."""
+        if not self.scans_all_soon:
+            self.request(ScanScope.MISPLACED, self.ring.clock.monotonic())
+
     def tell_not_sharded(
         self, listed: Mapping[str | AllNamespaces, Mapping[str, int]], unread: Container[str | AllNamespaces]
-    ) -> None: ...
-    def tell_counts(self) -> None: ...
+    ) -> None:
+        """How many objects the ring does not shard, in the namespaces that were listed; those that could not be read
+        have as many as before.
+        """
+        before = {place: counts for place, counts in self._not_sharded.items() if place in unread}
+        self._not_sharded = {**before, **listed}
+        total = Counter[str]()
+        for counts in self._not_sharded.values():
+            total.update(counts)
+        for why in NOT_SHARDED:
+            self.ring.metrics.set("objects_not_sharded", total[why], self.entry.resource, why)
+
+    def may_scan(self, priority: ScanPriority, now: float) -> bool:
+        """Whether a scan is to be done, and those that it follows have ended."""
+        if priority in self.scanning or self.schedule.due(priority, now) is None:
+            self._held.pop(priority, None)
+            return False
+        since, began = self._held.setdefault(priority, (self.of.scans_ended, now))
+        if self._follows(priority, since, now - began):
+            return False
+        del self._held[priority]
+        self.scanning.add(priority)
+        return True
+
+    def scan_at(self, priority: ScanPriority) -> float:
+        """When one may be due of which is not known yet that it is."""
+        if priority in self.scanning:
+            return math.inf
+        if priority in self._held:
+            return math.inf if priority is ScanPriority.NORMAL else self._held[priority][1] + CONTROLLED_FIRST
+        now = self.ring.clock.monotonic()
+        return now + self.schedule.wait(priority, now)
+
+    def begin(self, priority: ScanPriority) -> DueScan | None:
+        """There is room for a scan that was `due`. Returns what to scan; None if that is needed no more."""
+        now = self.ring.clock.monotonic()
+        if (work := self.schedule.due(priority, now)) is not None:
+            self.began[priority] = now
+        return work
+
+    @property
+    def scans_all_soon(self) -> bool:
+        """Whether a scan of all objects of a main resource is about to start. Those of controlled ones may have to wait
+        for their owners'.
+        """
+        due = self.schedule.due(ScanPriority.NORMAL, self.ring.clock.monotonic())
+        return (
+            self.entry.main
+            and due is not None
+            and due.scope is ScanScope.ALL
+            and ScanPriority.NORMAL not in self.began
+        )
+
+    def end(self, priority: ScanPriority, work: DueScan | None = None, result: ScanResult = FAILED) -> None:
+        """The scan of this priority has ended; `work` is what `begin` has returned."""
+        self.scanning.discard(priority)
+        if (began := self.began.pop(priority, None)) is not None:
+            self.of.scans_ended += 1
+            self._ended[priority] = self.of.scans_ended
+            if work is not None:
+                self.schedule.done(priority, work, result, began, self.ring.clock.monotonic())
+        self.of.notify()
+
+    def due_soon(self, priority: ScanPriority, now: float) -> bool:
+        """Whether a scan of the priority is running, or about to start."""
+        return self.open and (priority in self.began or self.schedule.due(priority, now) is not None)
+
+    def _follows(self, priority: ScanPriority, since: int, held: float) -> bool:
+        """Whether a scan that is due, and `held` since then, has to wait for another one to end."""
+        now = self.ring.clock.monotonic()
+        if priority is ScanPriority.URGENT:
+            waits = self.entry.main and held < CONTROLLED_FIRST
+            return waits and any(each._comes(priority, since, now) for each in self.controlled)
+        for owner in self.owners:
+            if not owner.schedule.failing(priority) and owner._ended[priority] <= since:
+                if not owner.due_soon(priority, now):
+                    owner.request(ScanScope.CONTROLLED, now)
+                return True
+        return self._comes(ScanPriority.URGENT, since, now)
+
+    def _comes(self, priority: ScanPriority, since: int, now: float) -> bool:
+        """Whether a scan is running or about to start, and none has ended since then."""
+        return self._ended[priority] <= since and self.due_soon(priority, now)
+
+    def drains_ended(self) -> None:
+        """What its objects control may follow them."""
+        for each in self.controlled:
+            each.request(ScanScope.CONTROLLED, self.ring.clock.monotonic())
+
+    @property
+    def draining_owners(self) -> Container[str]:
+        """The keys of owners that objects of this resource have to wait for, always current: the `draining` of
+        `plan`.
+        """
+        return _DrainingOwners(self.owners)
+
+    @property
+    def owner_drains(self) -> int:
+        """How many owners of objects of this resource are being drained. Their shards may create more objects until
+        they release them.
+        """
+        return sum(len(owner.pending_drains) for owner in self.owners)
+
+    @property
+    def owners(self) -> list[ScannedResource]:
+        """The main resources that list this one as controlled."""
+        return [self.of.resources[each] for each in sorted(self.entry.owners) if each in self.of.resources]
+
+    @property
+    def controlled(self) -> list[ScannedResource]:
+        """The resources that this one, a main resource, lists as controlled."""
+        return [each for each in self.of.resources.values() if self.entry.resource in each.entry.owners]
+
+
+class _DrainingOwners:
+    def __init__(self, owners: list[ScannedResource]) -> None:
+        self._owners = owners
+
+    def __contains__(self, key: object) -> bool:
+        owner_key = str(key)
+        kind = kind_of_key(owner_key)
+        # The others, which it may not be possible to read, do not have the object. Without any it may be one of theirs.
+        its = [each for each in self._owners if each.kind is not None and each.kind.group_kind == kind]
+        return any(owner_key in owner.pending_drains for owner in its or self._owners)
 
 
 class Scan:
@@ -255,7 +449,7 @@ class Scan:
     shard waits as if the watch had shown it.
     """
 
-    def __init__(self, of: Scanned, scope: ScanScope) -> None:
+    def __init__(self, of: ScannedResource, scope: ScanScope) -> None:
         self.of = of
         self.ring = of.ring
         self.scope = scope
