@@ -18,8 +18,8 @@ was changed since |
 | delete | uid and resourceVersion | Conflict, if the object was written since |
 | delete_collection | none is possible: refused with ValueError | |
 
-An object that goes where its owner goes has a label that says where that is (`kubeshard.sharding.ring_buckets`). It is
-written with the object, and with the next write of one that lacks it, other than a replacement.
+An object that goes where its owner goes has a label that says where that is (`sharding.ring_resources`). It is written
+with the object, and with the next write of one that lacks it, other than a replacement.
 
 Before anything is sent, an object that this shard does not own now is refused with `NotOurs`; so is everything once
 the Lease's deadline has passed.

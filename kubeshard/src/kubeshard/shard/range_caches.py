@@ -25,7 +25,7 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.shard.delivery import RingMember
 from kubeshard.shard.range_driver import LOGGED_EVERY, PATIENCE, RETRY
 from kubeshard.shard.range_ownership import RangeOwnership
-from kubeshard.sharding.ring_buckets import RingBuckets
+from kubeshard.sharding.ring_resources import RingBuckets
 
 NOTHING = FieldSelector.equals("metadata.name", "-")
 """Selects no object, whose name would have to begin with a letter or a digit."""

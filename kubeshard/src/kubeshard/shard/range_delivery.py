@@ -4,7 +4,7 @@
 |---|---|
 | caches of the objects in this shard's buckets, which the API server selects if it can | here, `range_caches` |
 | each write proves that nobody has written since | `kubeshard.client.version_fence` |
-| in which bucket an object is | `kubeshard.sharding.ring_buckets` |
+| in which bucket an object is | `kubeshard.sharding.ring_resources` |
 | who owns which bucket | `kubeshard.sharding.assignment`, in one ConfigMap for each ring |
 | what this shard does about a bucket | `range_ownership`, `range_driver` |
 | runs by buckets | `range_runs` |
@@ -51,7 +51,7 @@ from kubeshard.shard.settings import DeclaredRing, Ranges
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import KINDS_ANNOTATION, PINNED_ANNOTATION, assignment_name
-from kubeshard.sharding.ring_buckets import RingBuckets
+from kubeshard.sharding.ring_resources import RingBuckets
 
 
 class RangeDelivery(ObjectDelivery):

@@ -41,8 +41,7 @@ from kubeshard.sharder.tasks import BoundedTaskGroup, Crashes, supervised
 from kubeshard.sharding.buckets import BUCKETS, Buckets
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring import Ring
-from kubeshard.sharding.ring_buckets import RingBuckets
-from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.ring_resources import RingBuckets, RingEntry
 
 AT_ONCE = 10
 RETRY = 10.0
