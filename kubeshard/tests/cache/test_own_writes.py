@@ -137,6 +137,38 @@ async def test_a_cache_that_stays_behind_is_an_error_after_five_seconds_and_the_
 
 
 @virtual_time
+async def test_a_watch_that_is_silent_about_a_write_is_opened_anew_once_before_it_could_send_a_bookmark() -> (
+    None
+):
+    async with SlowCache().running() as slow:
+        written = slow.write("x/a")
+        with pytest.raises(CacheBehind):
+            await slow.read()
+        assert await slow.read() is written
+        assert [request.what for request in slow.api.requests[1:]] == ["probe", "watch"]
+        slow._hold()
+        slow.write("x/a", "blue")
+        with pytest.raises(CacheBehind):
+            await slow.read()
+        await asyncio.sleep(5.0)
+        assert len(slow.api.requests) == 3
+
+
+@virtual_time
+async def test_a_watch_that_is_slow_but_not_silent_is_left_as_it_is() -> None:
+    async with SlowCache().running() as slow:
+        slow.api.put("x/b")
+        slow.write("x/a")
+        task = await waits(slow)
+        await asyncio.sleep(4.0)
+        await slow.catch_up(count=1)
+        with pytest.raises(CacheBehind):
+            await task
+        await settle()
+        assert len(slow.api.requests) == 1
+
+
+@virtual_time
 async def test_a_write_that_moves_the_object_out_of_the_selector_is_seen_by_its_deleted_event() -> None:
     async with SlowCache(MINE).running() as slow:
         slow.api.put("x/a", labels={"shard": "me"})

@@ -203,6 +203,12 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
         """
         return self._reflectors.read_after(namespace, moment, uid)
 
+    def doubt(self, namespace: str, uid: str, since: float) -> None:
+        """An object of that namespace has changed, and the store lacks it: a watch that is silent since that moment
+        (monotonic seconds) may have a half-open connection, and is opened anew.
+        """
+        self._reflectors.doubt(namespace, uid, since)
+
     @property
     def stale_events(self) -> int:
         """Old events that were received again and dropped."""

@@ -17,7 +17,8 @@ write when
 
 Guaranteed: after `settled` returns, reads of that kind reflect all recorded writes to it, or newer states;
 without pending writes it does not suspend. Not guaranteed: success. If the cache stays behind, it raises
-`CacheBehind`, and the reconcile must be requeued. Deletions of collections are not recorded. See KEP-5647.
+`CacheBehind`, the reconcile must be requeued, and a watch that was silent meanwhile is opened anew. Deletions of
+collections are not recorded. See KEP-5647.
 """
 
 from __future__ import annotations
@@ -114,6 +115,7 @@ class OwnWrites:
             if left > 0:
                 await asyncio.wait((informer.progress(),), timeout=left)
                 continue
+            informer.doubt(write.key.namespace, write.uid, deadline - timeout)
             seen = informer.store.complete_up_to(write.key.namespace, write.uid) or "no version yet"
             wanted = "its deletion" if write.deleted else f"version {write.resource_version}"
             raise CacheBehind(f"the cache of {informer}, at {seen}, has not seen {write.key} at {wanted}")

@@ -209,6 +209,12 @@ class Reflectors(Generic[T]):
                 found = True
         return found
 
+    def doubt(self, namespace: str, uid: str, since: float) -> None:
+        """See `Informer`."""
+        for name, part in self.parts.items():
+            if part.may_have(namespace, uid):
+                self._by_part[name].doubt(since)
+
     def narrowed(self, part: str) -> bool:
         """Whether the server still sends objects that have left the part."""
         return self._by_part[part].narrowed

@@ -5,11 +5,11 @@ to collect it (`Sink.begin`), as the cache does.
 
 Guaranteed: objects of any size; other tasks get a turn on the event loop every few milliseconds of decoding; a watch
 without any event for READ_DEADLINE is given up (a bookmark is due every minute), which bounds the effect of a half-open
-connection; an object that does not fit its class is passed on as an UndecodableObject and never fails the list. If a
-watch sends an object whose name cannot be read, the change of some object was missed, so everything is listed again; a
-full list omits such an object. Every failure is counted, reported to the sink, kept in `last_error`, and followed by
-another attempt. Nothing is read while the sink makes the driver wait, so a slow sink causes backpressure and costs no
-memory.
+connection, and is opened anew before that if it should have shown something (`doubt`); an object that does not fit its
+class is passed on as an UndecodableObject and never fails the list. If a watch sends an object whose name cannot be
+read, the change of some object was missed, so everything is listed again; a full list omits such an object. Every
+failure is counted, reported to the sink, kept in `last_error`, and followed by another attempt. Nothing is read while
+the sink makes the driver wait, so a slow sink causes backpressure and costs no memory.
 
 RBAC: list and watch.
 """
@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 import msgspec
@@ -271,6 +272,11 @@ class Reflector(Generic[T]):
         self._notices = Notices()
         self._troubled = False
         """Whether something may be in them."""
+        self._reads: asyncio.Task[Any] | None = None
+        """The driver, while it waits for the next event of an open watch."""
+        self._reopens = False
+        """Whether it was interrupted because of a doubt."""
+        self._reopened = float("-inf")
 
     def resume(self, position: Position, continued: Sequence[Reflector[T]]) -> None:
         """When it runs, it first continues others, which do not run any more."""
@@ -312,6 +318,18 @@ class Reflector(Generic[T]):
     @property
     def stale_events(self) -> int:
         return self._machine.stale_events
+
+    def doubt(self, since: float) -> None:
+        """There is a change since then (monotonic seconds), which this should have passed on: if it has heard nothing,
+        the watch is opened anew. At most once in READ_DEADLINE: else none would get as far as its first bookmark.
+        """
+        if self._reads is None or not isinstance(self._machine.state, Watching):
+            return
+        now, heard = self._clock.monotonic(), self.last_heard
+        if heard is not None and heard <= since and now - self._reopened >= READ_DEADLINE:
+            self._reopens, self._reopened = True, now
+            self._reads.cancel()
+            self._reads = None
 
     async def run(self) -> NoReturn:
         """Lists and watches until cancelled. May be run again later. Any exception is a bug."""
@@ -403,19 +421,36 @@ class Reflector(Generic[T]):
             else:
                 self._begin()
             foreign = 0
-            async for event in stream:
-                await self._event(event)
-                if self._asked_for is not None and stream.foreign != foreign:
-                    self.stats.foreign += stream.foreign - foreign
-                    foreign = stream.foreign
-                if isinstance(machine.state, Watching):
-                    if self._troubled:  # a successful list proves nothing: the watch may be what is refused
-                        self._notices.clear()
-                        self._troubled = False
-                elif not isinstance(machine.state, Streaming):
-                    return
-                await pace.step()
+            with self._interruptible():
+                async for event in stream:
+                    await self._event(event)
+                    if self._asked_for is not None and stream.foreign != foreign:
+                        self.stats.foreign += stream.foreign - foreign
+                        foreign = stream.foreign
+                    if isinstance(machine.state, Watching):
+                        # A successful list proves nothing: the watch may be what is refused.
+                        if self._troubled:
+                            self._notices.clear()
+                            self._troubled = False
+                    elif not isinstance(machine.state, Streaming):
+                        return
+                    await pace.step()
         machine.ended(self._clock.monotonic())
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Raises Unavailable if `doubt` interrupts the block."""
+        self._reads, self._reopens = asyncio.current_task(), False
+        driver = self._reads
+        assert driver is not None
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._reopens or driver.uncancel():
+                raise
+            raise Unavailable("the watch is silent about a change") from None
+        finally:
+            self._reads = None
 
     async def _event(self, event: WatchEvent[T]) -> None:
         machine = self._machine
@@ -451,7 +486,9 @@ class Reflector(Generic[T]):
             if machine.event(entry.metadata.resource_version, now):
                 room = (self._into.drop if gone else self._into.put)(entry, self._part)
         if room is not None:
+            driver, self._reads = self._reads, None  # an interruption would lose what is passed on
             await room
+            self._reads = driver
         if isinstance(machine.state, Watching):
             self.last_heard = now
 
