@@ -229,6 +229,35 @@ async def test_a_field_selector_that_the_server_rejects_is_a_mistake_and_no_outa
     assert "does not respond" not in said
 
 
+@virtual_time
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (409, "but not a list or watch of configmaps"),
+        (429, "its flow control has no room for this process"),
+        (500, "the conversion webhook of its definition"),
+        (504, "The API server does not respond; waiting for it"),
+    ],
+)
+async def test_an_answer_about_the_only_kind_is_no_outage(
+    status: int, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def reconcile(ctx: Context, obj: Any) -> None: ...
+
+    api = MemoryApi(ApiServer(world=virtual_world()))
+    api.inject("*", "configmaps", status=status)
+    async with api.client() as client:
+        controller = Controller(name="b", reconciler=reconcile, primary=ConfigMap)
+        manager = Manager([controller], client=client, status_pages=None)
+        run = asyncio.create_task(manager.run())
+        await asyncio.sleep(60)
+        manager.stop()
+        await run
+    said = [record.message for record in caplog.records if record.name == "kubeshard.manager"]
+    assert any(says in each for each in said), said
+    assert any(each.startswith("A kind cannot be read; the controllers") for each in said) is (status != 504)
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

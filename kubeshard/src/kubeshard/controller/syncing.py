@@ -37,6 +37,7 @@ from kubeshard.core.errors import (
     Invalid,
     KubeshardError,
     NotFound,
+    Throttled,
     Timeout,
     Unauthorized,
 )
@@ -223,12 +224,24 @@ def explained(informer: Informer[Any], error: ApiError | None) -> SyncProblem:
             return SyncProblem("crashed", error, "a bug: the log has its stack trace; trying again")
         case None if not informer.has_synced:
             return SyncProblem("unanswered", None, "the server has not answered yet")
-        case ApiError(code=code) if code >= 500:
+        case ApiError(code=code) if code >= 500 and not isinstance(error, Throttled):
             return SyncProblem(
                 "unavailable",
                 error,
                 "check what the API server needs for this kind: the conversion webhook of its definition, or its "
                 "aggregated API server; retrying",
+            )
+        case Throttled(code=code) if code:
+            return SyncProblem(
+                "unavailable",
+                error,
+                "the API server is overloaded, or its flow control has no room for this process; retrying",
+            )
+        case ApiError(code=code) if code:
+            return SyncProblem(
+                "unavailable",
+                error,
+                f"the server answers, but not a list or watch of {kind.plural}: see what serves it; retrying",
             )
         case _:
             return SyncProblem("unavailable", error, "check the API server and the network to it; retrying")

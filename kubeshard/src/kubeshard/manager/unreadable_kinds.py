@@ -2,10 +2,10 @@
 
 Guaranteed: one line with advice when a kind goes missing, a right on it is missing, the cause changes, or the server
 begins to serve it in another way than its class declares, and one when it is back; both name the controllers that wait;
-an API server that does not respond at all is one line for all kinds. A kind whose list merely takes long is not
-reported for PATIENCE seconds. A handler that does not return for HANDLER_PATIENCE seconds is reported once per call.
-None of this affects liveness, because a restart would not help. A shard also says it in events about its Lease
-(`KindUnreadable`, `KindReadable`; `ClusterUnreadable`, `ClusterReadable`).
+an API server that does not respond at all, or has errors for each of several kinds, is one line for all kinds. A kind
+whose list merely takes long is not reported for PATIENCE seconds. A handler that does not return for HANDLER_PATIENCE
+seconds is reported once per call. None of this affects liveness, because a restart would not help. A shard also says it
+in events about its Lease (`KindUnreadable`, `KindReadable`; `ClusterUnreadable`, `ClusterReadable`).
 """
 
 from __future__ import annotations
@@ -276,14 +276,16 @@ class Kinds:
     def _report_outage(
         self, problems: dict[Informer[Any], SyncProblem], now: float, *, everything: bool
     ) -> None:
+        causes = {found.cause for found in problems.values()}
+        errors = [found.error for found in problems.values() if found.error is not None]
         outage = (
-            bool(problems)
-            and everything
-            and all(found.cause in ("unavailable", "unanswered") for found in problems.values())
-            and any(found.cause == "unavailable" for found in problems.values())
+            everything
+            and causes <= {"unavailable", "unanswered"}
+            and bool(errors)
+            and all(_is_of_the_server(error, alone=len(problems) == 1) for error in errors)
         )
         if outage and not self._outage:
-            error = next(found.error for found in problems.values() if found.cause == "unavailable")
+            error = errors[0]
             advice = "check its address, the network, and the certificate authority of the kubeconfig; nothing is lost"
             self._log.warning("The API server does not respond; waiting for it", error=error, advice=advice)
             if self._cluster:
@@ -398,6 +400,13 @@ class KindMetrics(Collector):
                 for kind in dict.fromkeys(map(str, runner.informers)):
                     waiting.add_metric((runner.name, kind), float(kind in missing))
         yield waiting
+
+
+def _is_of_the_server(error: ApiError, *, alone: bool) -> bool:
+    """Whether the error may be about the server rather than about one kind. `alone`: there is no other kind."""
+    if error.code in (0, 502, 503, 504):  # of a proxy, or of a server that ends
+        return True
+    return not alone and (error.code == 429 or error.code >= 500)
 
 
 def _forbidden(informer: Informer[Any]) -> bool:
