@@ -24,7 +24,7 @@ class Pod(KubeObject, version="v1"):
 POD: Form[Pod] = form_of(Pod)
 
 
-def pod(key: str, version: int, *, node: str = "", uid: str = "") -> Pod:
+def pod(key: str, version: int | str, *, node: str = "", uid: str = "") -> Pod:
     namespace, _, name = key.rpartition("/")
     metadata = ObjectMeta(
         namespace=namespace, name=name, uid=uid or f"uid-{name}", resource_version=str(version)
@@ -93,6 +93,18 @@ def test_what_happened_before_the_object_that_is_here_changes_nothing() -> None:
     assert store.remove(pod("x/a", 49, uid="former")) == ()
     assert store.apply(pod("x/a", 48, uid="former")) == ()
     assert store.list() == [later]
+
+
+@pytest.mark.parametrize(("listed", "then"), [("ff", "0a"), ("0a", "ff"), ("99", "0a"), ("0a", "99")])
+def test_of_versions_that_are_no_numbers_each_change_counts(listed: str, then: str) -> None:
+    store: Store[Pod] = Store()
+    old, new = pod("x/a", listed), pod("x/a", then)
+    store.replace({old.key: old}, listed)
+    assert store.apply(new) == (Updated(old, new),)
+    assert store.apply(new) == ()
+    assert store.resource_version == then
+    assert store.reached("x", "another")  # nobody can tell, and nobody should wait for it
+    assert store.remove(pod("x/a", listed)) == (Deleted(pod("x/a", listed)),)
 
 
 def test_a_replacement_tells_deletions_first_then_the_rest() -> None:

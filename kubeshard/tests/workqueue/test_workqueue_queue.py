@@ -5,7 +5,7 @@ at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -229,6 +229,19 @@ async def test_rate_limited_adds_wait_as_the_limiter_says_until_forgotten() -> N
     queue.add_rate_limited("a")
     await take(queue)
     assert clock.monotonic() == 102
+
+
+@virtual_time
+async def test_the_limiter_is_told_of_each_success() -> None:
+    """As in client-go: one of an author's own may count successes, and have seen failures elsewhere."""
+    told: list[Hashable] = []
+
+    class Own(FastSlow):
+        def forget(self, key: Hashable) -> None:
+            told.append(key)
+
+    new_queue(limiter=Own(5, 100, fast_tries=2)).forget("a")
+    assert told == ["a"]
 
 
 @virtual_time

@@ -40,7 +40,7 @@ from kubeshard.core.clusters import HOME_CLUSTER, located
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Form, KubeObject
-from kubeshard.core.versions import compare
+from kubeshard.core.versions import precedes
 from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Sink
 from kubeshard.listwatch.state_machine import Listed, SharedKnowledge
 from kubeshard.runtime.pace import Pace
@@ -254,7 +254,7 @@ class Informer(InformerStats, Sink[T, Snapshot[T]], Generic[T]):
                 entries, versions = new.staging.close()
                 # A list that began after the position was reached, but is older, proves a restore.
                 rewound = restores != self._shared.rewrites or any(
-                    compare(version, position) < 0 for version in versions.values()
+                    precedes(version, position) for version in versions.values()
                 )
                 replacement = self.store.replacement(entries, versions, new.parts, rewound=rewound)
                 await self._stepping(replacement.steps)

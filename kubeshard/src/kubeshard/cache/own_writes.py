@@ -40,7 +40,7 @@ from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of, metadata_only
 from kubeshard.core.selectors import FieldSelector
-from kubeshard.core.versions import at_least
+from kubeshard.core.versions import may_be_at_least
 from kubeshard.runtime.clock import Clock
 
 K = TypeVar("K")
@@ -178,7 +178,7 @@ def has_seen(informer: Informer[Any], key: Key, writes: list[WriteRecord]) -> bo
     may_show = stored is not None or any(_in_scope(informer, write) for write in kept)
     version = "" if stored is None else stored.resource_version
     if may_show and not all(
-        at_least(version, write.resource_version)
+        may_be_at_least(version, write.resource_version)
         or informer.store.reached(key.namespace, write.resource_version, write.uid)
         for write in kept
     ):

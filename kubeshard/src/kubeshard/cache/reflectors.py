@@ -39,7 +39,7 @@ from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta
-from kubeshard.core.versions import compare, newest, oldest
+from kubeshard.core.versions import at_least, newest, oldest, precedes
 from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Position, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import Listed, SharedKnowledge
 
@@ -402,7 +402,7 @@ class Staging(CachingSink[T]):
     def _read_up_to(self, version: str, part: str) -> Snapshot[T]:
         """The objects of the part, which has been read up to this version."""
         before, entries = self._read[part]
-        self._read[part] = newest(before, version), entries
+        self._read[part] = newest(version, before), entries
         return entries
 
     async def _later(self, step: Callable[[W, str], Awaitable[None] | None], what: W, part: str) -> None:
@@ -422,10 +422,10 @@ class Staging(CachingSink[T]):
         for key, (version, metadata, entry) in self._heard.items():
             part = next((name for name, part in self._parts.items() if part.may_contain(metadata)), None)
             if part is None:
-                if key in found and compare(found[key].metadata.resource_version, version) < 0:
+                if key in found and precedes(found[key].metadata.resource_version, version):
                     found.discard(key)  # it has moved, and its list/watch is behind
                 continue
-            if compare(version, versions[part]) <= 0:
+            if at_least(versions[part], version):
                 continue
             if entry is not None and self._has(entry, known_before=key in found):
                 found.put(entry)

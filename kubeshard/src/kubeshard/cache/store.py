@@ -24,7 +24,7 @@ from kubeshard.core.errors import KubeshardError
 from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
-from kubeshard.core.versions import at_least, compare, newest, oldest
+from kubeshard.core.versions import at_least, may_be_at_least, newest, oldest, precedes
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -125,8 +125,10 @@ class Store(Generic[T]):
         return found[0] if len(found) == 1 else oldest(found)
 
     def reached(self, namespace: str, version: str, uid: str = "") -> bool:
-        """Whether objects of the namespace are complete up to the version. `uid`: see `complete_up_to`."""
-        return at_least(self.complete_up_to(namespace, uid), version)
+        """Whether objects of the namespace are complete up to the version, or nobody can tell. `uid`: see
+        `complete_up_to`.
+        """
+        return may_be_at_least(self.complete_up_to(namespace, uid), version)
 
     # Writing: only by the informer.
 
@@ -284,7 +286,7 @@ class Store(Generic[T]):
         key = Key(entry.metadata.namespace, entry.metadata.name)
         there = self.metadata(key)
         if there is not None:
-            if version and compare(there.resource_version, version) > 0:
+            if precedes(version, there.resource_version):
                 return ()
             if not self.parts[part].may_contain(there):
                 return ()

@@ -25,7 +25,7 @@ from typing import Any, Generic, NoReturn, TypeVar, overload
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.selectors import Selector
-from kubeshard.core.versions import compare
+from kubeshard.core.versions import precedes
 
 __all__ = [
     "Predicate",
@@ -215,7 +215,7 @@ def _new_generation(old: KubeObject, new: KubeObject) -> bool:
         or before.generation != now.generation
         or before.deletion_timestamp != now.deletion_timestamp
         or before.uid != now.uid
-        or compare(now.resource_version, before.resource_version) < 0
+        or precedes(now.resource_version, before.resource_version)
     )
 
 

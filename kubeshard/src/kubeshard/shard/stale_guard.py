@@ -25,7 +25,7 @@ from kubeshard.cache.informer import Informer
 from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
-from kubeshard.core.versions import at_least, newest
+from kubeshard.core.versions import at_least, may_be_at_least, newest
 from kubeshard.runtime.clock import Clock
 
 KEPT = 300.0
@@ -44,7 +44,7 @@ class StaleGuard:
         """Copies older than `version` are not trusted from now on."""
         now = self._clock.monotonic()
         required, _ = self._required.pop((kind, key), ("", now))
-        self._required[kind, key] = newest(required, version), now
+        self._required[kind, key] = newest(version, required), now
         while next(iter(self._required.values()))[1] < now - KEPT:
             self._required.popitem(last=False)
 
@@ -95,7 +95,7 @@ class FirstRuns:
             if reads != informer.full_reads:
                 limit = informer.store.complete_up_to(metadata.namespace)
                 read_up_to[metadata.namespace] = informer.full_reads, limit
-            return at_least(limit, metadata.resource_version)
+            return may_be_at_least(limit, metadata.resource_version)
 
         def on_delta(delta: Delta[Any]) -> None:
             if self._initial:

@@ -155,8 +155,8 @@ class Retries(Generic[K]):
         return due
 
     def forget(self, key: K) -> None:
-        if self._due.pop(key, None) is not None:  # which the limiter has not seen otherwise
-            self._limiter.forget(key)
+        self._due.pop(key, None)
+        self._limiter.forget(key)
 
     def count(self, key: K) -> int:
         return self._limiter.retries(key)
