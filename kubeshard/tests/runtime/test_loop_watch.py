@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -140,23 +141,25 @@ async def test_what_wakes_a_loop_for_some_turns_wakes_no_thread(records: Records
 
 
 @on_each_loop
-async def test_a_loop_at_work_looks_so_many_times_and_then_again_when_it_is_asked(records: Records) -> None:
-    loop, alarm = asyncio.get_running_loop(), Alarm(lambda: None)
-    looks, pause = loop_watch._Looks(loop, alarm, 60.0, lambda lag: None), "call_soon"
+async def test_a_loop_at_work_looks_in_so_many_turns_and_then_puts_the_alarm_off_in_time_until_it_sleeps(
+    records: Records,
+) -> None:
+    loop, slept, pause = asyncio.get_running_loop(), asyncio.Event(), 0.02
+    alarm = Alarm(lambda: loop.call_soon_threadsafe(slept.set))
+    looks = loop_watch._Looks(loop, alarm, pause, lambda lag: None)
+    looks._until = math.inf  # no more than these
+    looks._left = LOOKS
     looks.begin()
-    turns = 0
-    while pause in vars(loop):
+    for _ in range(LOOKS):
+        assert alarm.settings == [pause]
         await asyncio.sleep(0)
-        turns += 1
-    assert turns == LOOKS
-    await asyncio.sleep(0)
-    assert pause not in vars(loop)
-    assert alarm.settings == [60.0]
-    looks._until = 0.0  # the alarm has gone off
-    looks.begin()
-    assert pause in vars(loop)
+    while len(alarm.settings) < 5:  # noqa: ASYNC110 - each turn is work
+        await asyncio.sleep(0)
+    assert {*alarm.settings} == {pause}
+    await slept.wait()
+    assert LOOK in alarm.settings
     looks.end()
-    assert pause not in vars(loop)
+    assert "call_soon" not in vars(loop)
 
 
 @on_each_loop

@@ -16,8 +16,8 @@ from prometheus_client.registry import Collector
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.handlers import Queued
 from kubeshard.cache.informer import Informer
-from kubeshard.metrics.declared import defined
-from kubeshard.metrics.families import counter, gauge
+from kubeshard.manager.fast_metrics import Counts, Levels
+from kubeshard.metrics.declared import declared, defined
 from kubeshard.runtime.clock import Clock
 
 Values = Iterable[tuple[tuple[str, ...], float]]
@@ -87,17 +87,18 @@ class CacheMetrics(Collector):
     def __init__(self, caches: Callable[[], Iterable[Cache]], clock: Clock) -> None:
         self._caches = caches
         self._clock = clock
+        self._families = {
+            each.name: (Counts if defined(each.name).type == "counter" else Levels)(*declared(each.name))
+            for each in SERIES
+        }
 
     def collect(self) -> Iterator[Metric]:
-        informers = [informer for cache in self._caches() for informer in cache.informers]
+        informers = [(str(each), each) for cache in self._caches() for each in cache.informers]
         now = self._clock.monotonic()
         for name, values, combined in SERIES:
             found: dict[tuple[str, ...], float] = {}
-            for informer in informers:
+            for kind, informer in informers:
                 for labels, value in values(informer, now):
-                    place = (str(informer), *labels)
-                    found[place] = combined(found.get(place, 0), value)
-            family = counter(name) if defined(name).type == "counter" else gauge(name)
-            for labels, value in found.items():
-                family.add_metric(labels, value)
-            yield family
+                    place = (kind, *labels)
+                    found[place] = combined(found[place], value) if place in found else value
+            yield self._families[name].show(found)

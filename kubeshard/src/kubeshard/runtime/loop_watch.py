@@ -14,9 +14,11 @@ alarm wakes the thread, and the loop itself sets it:
        v
     asleep
 
-A look is a callback, one in each turn of the loop: what wakes a loop for some turns wakes no thread. After `LOOKS` of
-them, the watch costs a loop at work nothing until it is asked. The tripwire is an attribute of this one loop that hides
-its method, and goes when it is touched. A loop without attributes is always at work.
+A look is a callback, one in each turn of the loop: what wakes a loop for some turns wakes no thread. If there are more
+than `LOOKS` within `PAUSES` pauses, the loop has much to do, and each look would cost as much as a fifth of what it
+does. From then on a timer looks, and sets the alarm anew, before that goes off: so no thread wakes up as long as the
+loop turns. The tripwire is an attribute of this one loop that hides its method, and goes when it is touched. A loop
+without attributes is always at work.
 
 Guaranteed: one line when a task has blocked the loop for half a limit more than `limit` seconds at most, one when it
 runs again. A plain callback (of a timer, a reader or a protocol) that blocks a loop which slept until then is noticed
@@ -43,8 +45,10 @@ from kubeshard.runtime.thread_alarm import ThreadAlarm, thread_alarm
 
 LONGEST_PAUSE = 0.5
 """Seconds between two questions to a loop at work, or less: what blocks it for less time may not be noticed."""
-LOOKS = 32
-"""How often a loop looks within that time whether it sleeps again."""
+LOOKS, PAUSES = 32, 2
+"""How often a loop looks in a turn whether it sleeps again, within so many pauses,"""
+LATER = 0.75
+"""and how soon, as a part of the pause, if that is not enough."""
 LOOK = 30.0
 """Seconds between two questions to a loop that sleeps."""
 LAG_MEMORY = 60.0
@@ -212,18 +216,18 @@ class _Looks:
         self._note = note
         self._next: asyncio.Handle | None = None
         """The look that is scheduled, if there is one,"""
-        self._since = 0.0
-        """and since when."""
+        self._due = 0.0
+        """and when it is due."""
         self._touched = False
         """Whether the loop has scheduled anything else since."""
         self._left, self._until = 0, -math.inf
-        """How many looks there may be until a time."""
+        """How many looks there may be in turns until a time."""
 
     def begin(self) -> None:
         """The loop is at work, or may be."""
         now = time.monotonic()
         if now >= self._until:
-            self._left, self._until = LOOKS, now + self._pause
+            self._left, self._until = LOOKS, now + PAUSES * self._pause
         self._alarm.set(self._pause)
         if self._next is None:
             self._look_again(now)
@@ -237,8 +241,13 @@ class _Looks:
     def _look_again(self, now: float) -> None:
         if self._left > 0:
             self._left -= 1
-            self._next, self._since, self._touched = _call_soon(self._loop, self._look), now, False
-            _Tripwire.lay(self._loop, self._trip)
+            self._next, self._due = _call_soon(self._loop, self._look), now
+        else:
+            later = LATER * self._pause
+            self._next, self._due = self._loop.call_later(later, self._look), now + later
+            self._alarm.set(self._pause)
+        self._touched = False
+        _Tripwire.lay(self._loop, self._trip)
 
     def _trip(self) -> None:
         self._touched = True
@@ -247,7 +256,7 @@ class _Looks:
 
     def _look(self) -> None:
         now, self._next = time.monotonic(), None
-        self._note(now - self._since)
+        self._note(now - self._due)
         if self._touched:
             self._look_again(now)
         else:

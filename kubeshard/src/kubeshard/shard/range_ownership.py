@@ -232,7 +232,8 @@ class RangeOwnership:
     @property
     def states(self) -> Counter[State]:
         """How many buckets are in which state; none is counted as FOREIGN."""
-        return Counter(held.state for held in self._held.values())
+        states = [held.state for held in self._held.values()]
+        return Counter({each: n for each in State if (n := states.count(each))})  # their hash is a call
 
     @property
     def summary(self) -> str:
