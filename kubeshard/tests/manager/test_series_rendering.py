@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.core import GaugeHistogramMetricFamily, GaugeMetricFamily, Metric, UnknownMetricFamily
 from prometheus_client.registry import Collector
 
-from kubeshard.manager.fast_metrics import SAMPLES, render
+from kubeshard.manager.fast_metrics import SAMPLES, Counts, Durations, Levels, render
 from kubeshard.manager.http import pages_app
 from kubeshard.manager.metrics import Metrics
 
@@ -49,6 +49,27 @@ async def test_the_text_is_that_of_the_client_library(count: int) -> None:
     expected = generate_latest(registry)
     assert await render(registry.collect()) == expected
     assert gzip.decompress(await render(registry.collect(), gzip=True)) == expected
+
+
+async def test_so_is_that_of_numbers_which_are_written_from_memory() -> None:
+    registry, labels = CollectorRegistry(), ("zone", "name")
+    counts, levels = Counts("adds_total", 'Of "all".', labels), Levels("depth", "Now.", labels)
+    took = Durations("work_seconds", "100 %.", labels, (0.1, 1.0))
+    for family in (counts, levels, took):
+        registry.register(family)
+    pages = set()
+    for change in (0.0, -0.0, 0.1, 2.5, 1e9):
+        for name in ("a", 'a "quoted" %s', "two\nlines 0.0\n", "back\\slash"):
+            counts.series("z", name).value += change
+            levels.series(name, "z").value = change
+            took.series("z", name).observe(change)
+        page = await render(registry.collect())
+        assert page == generate_latest(registry) == await render(registry.collect())
+        pages.add(page)
+    assert len(pages) == 5
+    levels.show({("only", "this"): 1.0})
+    assert b'depth{name="this",zone="only"} 1.0' in await render(levels.collect())
+    assert (await render(levels.collect())).count(b"\n") == 3
 
 
 async def test_other_tasks_run_while_a_large_page_is_rendered() -> None:
