@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from types import SimpleNamespace
 from typing import Any
 
 from small_ring import SmallRing, ring_machine
 
+from kubeshard.core.errors import Unavailable
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.kinds_and_rights import ASKED_AGAIN, ASKED_EVERY, Permissions
 from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.ring_machine import Do
+from kubeshard.sharding.scans import DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 SECRETS = GroupResource("", "secrets")
@@ -66,3 +70,29 @@ async def test_what_is_refused_again_is_asked_about_again_whatever_the_answer_wa
     await asyncio.sleep(1)
     await permissions.refused(sync, "list")
     assert sync.ring.report.missing_verbs == {SECRETS: {"list": ()}}
+
+
+@virtual_time
+async def test_a_right_that_is_missing_is_asked_for_until_it_is_there_and_then_everything_is_scanned() -> (
+    None
+):
+    clock, asked = VirtualClock(), list[float]()
+    small = SmallRing("a", clock=clock)
+    sync, began = small.sync("secrets"), clock.monotonic()
+
+    async def can_i(*_: str) -> bool:
+        asked.append(clock.monotonic() - began)
+        if len(asked) == 3:
+            raise Unavailable("not now")
+        return len(asked) > 4
+
+    permissions = Permissions(SimpleNamespace(can_i=can_i), clock)  # type: ignore[arg-type]
+    sync.asked = dict.fromkeys(("get", "patch"), math.inf)  # they are not asked for
+    sync.schedule.done(ScanPriority.NORMAL, DueScan(ScanScope.ALL), ScanResult(), began, began)
+    await permissions.refused(sync, "list")
+    while sync.ring.report.missing_verbs:
+        await sync.attended()
+        if sync.due() == [(Do.ASK, None)]:
+            await permissions.ask(sync)
+    assert [round(at) for at in asked] == [0, 10, 20, 30, 40]
+    assert sync.schedule.due(ScanPriority.NORMAL, clock.monotonic()) == DueScan(ScanScope.ALL, "membership")

@@ -313,7 +313,7 @@ class Assignments:
         try:
             match about:
                 case None:
-                    await self._permissions.one_refused(machine)
+                    await self._permissions.ask(machine)
                 case Job():
                     await carried_out(machine.steps(what, about), self._mover.do)
                 case _:

@@ -18,7 +18,6 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from functools import partial
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
@@ -195,8 +194,6 @@ class Permissions:
         self._answers: dict[_Question, tuple[float, bool]] = {}
         """The last answers, and when they were asked for."""
         self._asking: defaultdict[_Question, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._waiting: set[DrivenResource] = set()
-        """Syncs with a missing right."""
 
     async def check(self, machine: DrivenResource) -> None:
         """Checks all verbs that the sharder needs, except the one that just worked."""
@@ -207,13 +204,19 @@ class Permissions:
         """A request was forbidden: checks whether the verb is."""
         await self._ask(machine, verb, ASKED_AGAIN)
 
-    async def one_refused(self, machine: DrivenResource) -> None:
-        """An object could not be read or written: checks whether that is so for all of them."""
-        for verb in ("get", "patch"):  # what moving an object needs
-            await self.refused(machine, verb)
+    async def ask(self, machine: DrivenResource) -> None:
+        """An object could not be read or written: checks what moving one needs. And what was missing."""
+        report, resource = machine.ring.report, machine.entry.resource
+        missing = report.missing_verbs.get(resource, {})
+        try:
+            for verb in dict.fromkeys(("get", "patch", *missing)):
+                await self._ask(machine, verb, 0.0 if verb in missing else ASKED_AGAIN)
+        finally:
+            if resource in report.missing_verbs:
+                machine.ask_again(ASKED_AGAIN)
 
     async def _ask(self, machine: DrivenResource, verb: str, every: float) -> None:
-        now, resource = self._clock.monotonic(), machine.entry.resource
+        now = self._clock.monotonic()
         if now - machine.asked.get(verb, -math.inf) < every:
             return
         machine.asked[verb] = now
@@ -222,16 +225,21 @@ class Permissions:
         except ApiError:
             return
         if machine.open:
-            machine.ring.report.permitted(
-                resource, verb, not missing, in_=tuple(n for n in missing if n is not ALL)
-            )
-            if missing and machine not in self._waiting:
-                machine.start(partial(self._wait_for_rights, machine), "missing rights")
+            self._tell(machine, verb, not missing, tuple(n for n in missing if n is not ALL))
 
     def granted(self, machine: DrivenResource, verb: str) -> None:
         """A request succeeded."""
         machine.asked.pop(verb, None)
-        machine.ring.report.permitted(machine.entry.resource, verb, True)
+        self._tell(machine, verb, True)
+
+    def _tell(self, machine: DrivenResource, verb: str, allowed: bool, in_: tuple[str, ...] = ()) -> None:
+        report, resource = machine.ring.report, machine.entry.resource
+        lacked = resource in report.missing_verbs
+        report.permitted(resource, verb, allowed, in_)
+        if not allowed:
+            machine.ask_again(ASKED_AGAIN)
+        elif lacked and resource not in report.missing_verbs:
+            machine.request(ScanScope.ALL, self._clock.monotonic())
 
     async def everywhere(self, machine: DrivenResource, verb: str) -> bool:
         """Whether it is allowed in all namespaces; True if that is not known."""
@@ -264,15 +272,3 @@ class Permissions:
                 allowed = await self._client.can_i(verb, resource.group, resource.resource, namespace)
                 self._answers[what] = asked, allowed
             return allowed
-
-    async def _wait_for_rights(self, machine: DrivenResource) -> None:
-        self._waiting.add(machine)
-        try:
-            while missing := tuple(machine.ring.report.missing_verbs.get(machine.entry.resource, ())):
-                await asyncio.sleep(ASKED_AGAIN)
-                for verb in missing:
-                    machine.asked.pop(verb, None)
-                    await self.refused(machine, verb)
-            machine.request(ScanScope.ALL, self._clock.monotonic())
-        finally:
-            self._waiting.discard(machine)

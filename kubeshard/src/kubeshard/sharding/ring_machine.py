@@ -87,7 +87,7 @@ class Do(Enum):
     PROBE = auto()
     """Find out by the object whether the webhook is called."""
     ASK = auto()
-    """Ask whether single objects may be read and written, because that was refused."""
+    """Ask whether single objects may be read and written, because that was refused, and for missing rights."""
     LOOK_INTO = auto()
     """List what is `watched` in these namespaces, where objects were passed over: `seen`, `looked_into`."""
     SCAN = auto()
@@ -260,8 +260,8 @@ class ResourceMachine(ScannedResource):
         """When the server was asked whether a verb is allowed."""
         self.retries: Retries[Job, ScanScope] = Retries(of.backoff())
         """Objects whose writes were refused."""
-        self._doubted = False
-        """Whether it has to be asked if objects may be read and written."""
+        self._ask_at = math.inf
+        """When it is asked whether objects may be read and written, and for the rights that were missing."""
         self._tell_at = math.inf
         """When news of refusals are told."""
         self._appeared: set[str] | None = None
@@ -301,6 +301,11 @@ class ResourceMachine(ScannedResource):
             self._look_at = self.ring.clock.monotonic() + TOGETHER
             self.attend()
         self._appeared.add(namespace)
+
+    def ask_again(self, seconds: float) -> None:
+        """A right is missing: asks for it, so many seconds from now at the latest."""
+        self._ask_at = min(self._ask_at, self.ring.clock.monotonic() + seconds)
+        self.attend()
 
     def looked_into(self) -> None:
         """The end of that. What failed is `missed`."""
@@ -469,7 +474,8 @@ class ResourceMachine(ScannedResource):
         )
         if self.refusals.refused(job.meta, error, now, drain=job.decision.action is Action.DRAIN):
             self._tell_at = min(self._tell_at, now + TOLD_TOGETHER)
-        self._doubted |= isinstance(error, Forbidden)
+        if isinstance(error, Forbidden):
+            self._ask_at = -math.inf
         if not self.retries.failed(job.key, job, now, retry_after or 0.0):
             lives = (
                 job.decision.source in self.ring.available
@@ -530,8 +536,8 @@ class ResourceMachine(ScannedResource):
             few = len(self._appeared) <= NAMESPACES_AT_ONCE
             commands.append((Do.LOOK_INTO, sorted(self._appeared) if few else [ALL]))
             self._appeared, self._look_at = set(), math.inf
-        if self._doubted:
-            self._doubted = False
+        if self._ask_at <= now:
+            self._ask_at = math.inf
             commands.append((Do.ASK, None))
         if webhook is not None and self._is_probed and (about := webhook.take(now)) is not None:
             commands.append((Do.PROBE, about))
@@ -544,8 +550,6 @@ class ResourceMachine(ScannedResource):
     @property
     def wake_at(self) -> float:
         """When something is `due`; infinite if that needs an event."""
-        if self._doubted:
-            return -math.inf
         dry_run = self.of.webhook.wake_at if self.of.webhook is not None and self._is_probed else math.inf
         scans = map(self.scan_at, ScanPriority)
         return min(
@@ -553,6 +557,7 @@ class ResourceMachine(ScannedResource):
             self.retries.wake_at,
             dry_run,
             self._tell_at,
+            self._ask_at,
             self._look_at,
             self.of.available_until,
             *scans,
