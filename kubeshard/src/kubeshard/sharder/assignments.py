@@ -98,15 +98,15 @@ class LabelAssignor:
         self.kinds = ResourceKinds(objects)
         self.chains = OwnerChains(objects, self.kinds)
         self._apart = Cache(objects, cluster=cluster) if cluster else None
-        self._cache = self._apart or cache
-        self.namespaces = _CachedNamespaces(self._cache, all_known=service)
-        self._config = config
-        self._service = service
+        self.cache = self._apart or cache
+        self.namespaces = _CachedNamespaces(self.cache, all_known=service)
+        self.config = config
+        self.service = service
 
     @asynccontextmanager
     async def ready(self, rings: Rings) -> AsyncIterator[None]:
         """Enters when decisions are possible, and keeps them so."""
-        rings.declare_namespaces(self._cache)
+        rings.declare_namespaces(self.cache)
         async with self._apart.running() if self._apart else nullcontext(), asyncio.TaskGroup() as tasks:
             await until_filled([self.namespaces.informer])
             learning = tasks.create_task(self.kinds.keep_learning(rings), name="ring kinds")
@@ -120,8 +120,7 @@ class LabelAssignor:
         """For one term, until cancelled. The clients write only while this process leads; `leases` is the one for the
         cluster with the Leases.
         """
-        kinds, cache, config, service = self.kinds, self._cache, self._config, self._service
-        await Assignments(rings, observer, kinds, objects, leases, cache, config, service=service).run()
+        await Assignments(self, rings, observer, objects, leases).run()
 
 
 class _CachedNamespaces(Namespaces):
@@ -152,26 +151,15 @@ class Assignments:
     """The work of one term: the tasks of each `DrivenResource` and of each coordinator, which last as long as `run`."""
 
     def __init__(
-        self,
-        rings: Rings,
-        observer: LeaseObserver,
-        kinds: ResourceKinds,
-        objects: Client,
-        leases: Client,
-        cache: Cache,
-        config: SharderControllerConfig,
-        *,
-        service: bool,
+        self, of: LabelAssignor, rings: Rings, observer: LeaseObserver, objects: Client, leases: Client
     ) -> None:
+        self._cache, self._config, self._service, kinds = of.cache, of.config, of.service, of.kinds
         self._rings = rings
         self._observer = observer
-        self._cache = cache
-        self._config = config
-        self._service = service
         self._leases = leases
         self._clock, self._rng = clock, rng = objects.world.clock, objects.world.rng
         self._crashes = Crashes(rings.inputs.metrics.of(""), clock)
-        at_once = config.concurrent_moves
+        at_once = of.config.concurrent_moves
         self._permissions = permissions = Permissions(objects, clock)
         self._proofs = DeadShardProofs(leases, observer, clock)
         self._mover = mover = Mover(objects, kinds, self._proofs, clock=clock, rng=rng)
