@@ -193,7 +193,7 @@ def test_rings_of_one_name_in_two_namespaces_are_told_to_work_on_each_object_sev
         states = ShardStates()
         states.observe(lease("a", namespace="one", owned="uid/1024:0-1023@1/1"), 0.0)
         states.observe(lease("b", namespace="two", owned=owned), 0.0)
-        (found,) = shard_problems(list(states.shards("ring", 0.0)), 10)
+        (found,) = shard_problems(list(states.shards("ring", 0.0)))
         return found
 
     assert "several times" not in problem("uid/1024:")
@@ -206,6 +206,6 @@ def test_who_has_no_controllerring_is_not_told_to_annotate_it(declared: bool, ad
     states = ShardStates()
     states.observe(lease("a", namespace="one"), 0.0)
     states.observe(lease("b", namespace="two"), 0.0)
-    (found,) = shard_problems(list(states.shards("ring", 0.0)), 10, declared=declared)
+    (found,) = shard_problems(list(states.shards("ring", 0.0)), declared=declared)
     assert "somebody has created Leases" in found
     assert ("annotation" in found) is advised

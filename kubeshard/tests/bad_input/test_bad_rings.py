@@ -82,7 +82,7 @@ def test_an_entry_that_cannot_be_sharded_is_named_and_left_out_and_the_rest_of_t
     assert [problem.resource for problem in resources.problems] == [bad.group_resource]
     (webhook,) = webhook_configuration(ring(*entries), WebhookConfig())["webhooks"]
     assert [rule["resources"] for rule in webhook["rules"]] == [["deployments"]]
-    (condition,) = findings(RingReport(), resources, [], max_shards=500)
+    (condition,) = findings(RingReport(), resources, [])
     assert str(bad.group_resource)[:50] in condition.message
 
 
@@ -141,7 +141,7 @@ def test_a_message_of_any_length_fits_into_a_condition() -> None:
     for number in range(2_000):
         meta = ObjectMeta(name="a", namespace=f"{number:063}", labels={RING_LABEL: "ring"})
         states.observe(Lease(metadata=meta, spec=LeaseSpec(holder_identity="a")), 0.0)
-    found = findings(RingReport(), resources, states.shards("ring", 0.0), max_shards=500)
+    found = findings(RingReport(), resources, states.shards("ring", 0.0))
     assert len(found) == 2
     assert all(len(condition.message) <= MAX_MESSAGE for condition in found)
 
@@ -194,19 +194,19 @@ def test_a_ring_that_selects_system_namespaces_does_not_get_them_unless_an_annot
     everything = ring(GOOD, selector=LabelSelector())
     rings.apply(Added(everything))
     assert selected(rings) == ["default"]
-    (condition,) = findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
+    (condition,) = findings(report_of(rings), RingResources([GOOD]), [])
     assert condition.type == "NamespacesAccepted"
     assert (
         'alpha.sharding.timebertt.dev/system-namespaces: "kube-system, sharding-system"' in condition.message
     )
     rings.apply(Updated(everything, one := ring(GOOD, selector=LabelSelector(), confirmed="kube-system")))
     assert selected(rings) == ["default", "kube-system"]
-    (condition,) = findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
+    (condition,) = findings(report_of(rings), RingResources([GOOD]), [])
     assert condition.message.startswith("the ring's namespaceSelector selects sharding-system,")
     both = ring(GOOD, selector=LabelSelector(), confirmed="kube-system, sharding-system")
     rings.apply(Updated(one, both))
     assert selected(rings) == ["default", "kube-system", "sharding-system"]
-    assert not findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
+    assert not findings(report_of(rings), RingResources([GOOD]), [])
 
 
 def test_a_ring_that_names_a_system_namespace_gets_it_if_it_is_confirmed() -> None:
@@ -222,7 +222,7 @@ def test_an_annotation_alone_selects_nothing() -> None:
     rings = rings_in()
     rings.apply(Added(ring(GOOD, confirmed="kube-system, sharding-system")))
     assert selected(rings) == ["default"]
-    assert not findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
+    assert not findings(report_of(rings), RingResources([GOOD]), [])
 
 
 @pytest.mark.parametrize("confirmed", ["", "kube-system"])

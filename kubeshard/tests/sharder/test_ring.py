@@ -410,12 +410,12 @@ def test_who_leads_no_more_does_not_tell_later_what_it_had_seen_as_the_leader() 
     ring = SmallRing("a").ring
     ring.report.lease("ns/a", "no")
     ring.report.waiting({}, {"no": Objects.of(["secrets default/a"])}, {}, {})
-    assert {each.type for each in findings(ring.report, ring.resources, [], max_shards=1)} == {
+    assert {each.type for each in findings(ring.report, ring.resources, [])} == {
         LEASES_WRITTEN,
         ASSIGNMENT_STUCK,
     }
     ring.leads_no_more()
-    assert not findings(ring.report, ring.resources, [], max_shards=1)
+    assert not findings(ring.report, ring.resources, [])
 
 
 def test_a_late_deletion_of_a_former_ring_ends_no_other() -> None:

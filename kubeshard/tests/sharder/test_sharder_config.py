@@ -348,7 +348,7 @@ def conditions_of(
     report: RingReport, resources: RingResources, states: ShardStates | None = None
 ) -> dict[str, str]:
     shards = states.shards("ring", 0.0) if states else []
-    found = findings(report, resources, shards, max_shards=500)
+    found = findings(report, resources, shards)
     return {condition.type: condition.message for condition in found}
 
 

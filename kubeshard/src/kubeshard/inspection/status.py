@@ -66,7 +66,7 @@ from kubeshard.sharding.names import (
     WEIGHT_ANNOTATION,
     webhook_config_name,
 )
-from kubeshard.sharding.shard_states import MAX_SHARDS, ShardState
+from kubeshard.sharding.shard_states import ShardState
 
 
 class ShardBuckets(msgspec.Struct, rename="camel", frozen=True):
@@ -461,7 +461,7 @@ def _shard_troubles(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
             leases,
             "error",
         )
-    for problem in shard_problems(shards, MAX_SHARDS, declared=ring.cluster.is_declared(ring.name)):
+    for problem in shard_problems(shards, declared=ring.cluster.is_declared(ring.name)):
         yield Trouble(problem, _SHARDS, leases)
     for member in ring.members:
         if member.held and member.state is not ShardState.READY:

@@ -89,7 +89,6 @@ from kubeshard.sharding.names import (
 )
 from kubeshard.sharding.ring import Chains, Namespaces, OwnerKinds, Ring, RingInputs
 from kubeshard.sharding.ring_resources import RingResources
-from kubeshard.sharding.shard_states import MAX_SHARDS
 
 PATIENCE = BackoffPolicy(initial=10.0, cap=600.0, jitter=0.0, reset_after=1800.0)
 """How long a leader tries what it cannot do, and after how many seconds without trouble the next one is the first."""
@@ -355,7 +354,7 @@ class _LoggedFindings:
         """Returns what there is. `ended`: whether what is not there any more has ended, or is not known yet."""
         shards = self._observer.shards(ring.name)
         present = [shard for shard in shards if not shard.deleted]
-        found = findings(ring.report, ring.resources, present, max_shards=MAX_SHARDS)
+        found = findings(ring.report, ring.resources, present)
         for each in found:
             if self._notices.due(each.type, "" if each.type in CHANGING else each.message):
                 self._events.event(self._about, "Warning", each.reason, each.message, action="Reconcile")

@@ -58,7 +58,6 @@ from kubeshard.sharding.conditions import (
 )
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, DELIVERY_ANNOTATION
 from kubeshard.sharding.ring import Ring
-from kubeshard.sharding.shard_states import MAX_SHARDS
 from kubeshard.sharding.waiting import CleanUp, CleanUpState
 from kubeshard.webhook.shared_certificate import CaBundleSource
 
@@ -317,7 +316,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         shards = [
             s for s in self._observer.states.shards(ring.name, self._clock.monotonic()) if not s.deleted
         ]
-        found = findings(ring.report, ring.resources, shards, max_shards=MAX_SHARDS)
+        found = findings(ring.report, ring.resources, shards)
         available = sum(shard.member for shard in shards)
         status = msgspec.structs.replace(status, shards=len(shards), available_shards=available)
         if ready == "True" and (lacking := needed(found)):

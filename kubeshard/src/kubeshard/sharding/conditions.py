@@ -22,7 +22,7 @@ from kubeshard.sharding.names import (
     UNRELEASED_ANNOTATION,
 )
 from kubeshard.sharding.ring_resources import RingResources
-from kubeshard.sharding.shard_states import MAX_DURATION, Shard, duplicates
+from kubeshard.sharding.shard_states import MAX_DURATION, MAX_SHARDS, Shard, duplicates
 from kubeshard.sharding.waiting import MENTIONED, Objects, by_answer
 
 K = TypeVar("K")
@@ -180,21 +180,19 @@ def _with(known: Mapping[K, V], key: K, value: V) -> dict[K, V]:
     return {**others, key: value} if value else others
 
 
-def findings(
-    report: RingReport, resources: RingResources, shards: list[Shard], *, max_shards: int
-) -> list[Condition]:
+def findings(report: RingReport, resources: RingResources, shards: list[Shard]) -> list[Condition]:
     """The conditions besides Ready that currently apply, without times. Findings about resources that the ring
     no longer has are ignored.
     """
     return [
         Condition(type=type_, status=status, reason=reason, message=for_people(message, MAX_MESSAGE))
-        for type_, status, reason, message in _candidates(report, resources, shards, max_shards)
+        for type_, status, reason, message in _candidates(report, resources, shards)
         if message
     ]
 
 
 def _candidates(
-    report: RingReport, resources: RingResources, shards: list[Shard], max_shards: int
+    report: RingReport, resources: RingResources, shards: list[Shard]
 ) -> list[tuple[str, str, str, str]]:
     """Type, status, reason and message of all conditions besides Ready; the message is "" where there is nothing."""
     refused = [problem.message for problem in resources.problems if not problem.conflict]
@@ -206,7 +204,7 @@ def _candidates(
         _permitted(report, resources),
         (SELECTOR_VALID, "False", "InvalidSelector", report.selector_problem),
         (NAMESPACES_ACCEPTED, "False", "SystemNamespacesUnconfirmed", _system_namespaces(report)),
-        (SHARDS_ACCEPTED, "False", "ShardsRefused", "; ".join(shard_problems(shards, max_shards))),
+        (SHARDS_ACCEPTED, "False", "ShardsRefused", "; ".join(shard_problems(shards))),
         (WEBHOOK_REACHED, "False", "WebhookNotCalled", _UNREACHED if report.webhook_unreached else ""),
         (WEBHOOK_CONTESTED, "True", "WrittenByOthers", _contested(report)),
         (SEVERAL_SHARDERS, "True", "AnotherSharderKeepsIt", report.another_sharder),
@@ -245,7 +243,7 @@ def with_findings(conditions: tuple[Condition, ...], found: list[Condition]) -> 
     )
 
 
-def shard_problems(shards: list[Shard], max_shards: int, *, declared: bool = False) -> list[str]:
+def shard_problems(shards: list[Shard], *, declared: bool = False) -> list[str]:
     """Why some Leases of a ring are not members, or not separate members. `declared`: it has no ControllerRing, which
     would say where shards may be.
     """
@@ -279,9 +277,9 @@ def shard_problems(shards: list[Shard], max_shards: int, *, declared: bool = Fal
         for shard in shards
         if shard.excess
     ]
-    if (count := sum(shard.member for shard in shards)) > max_shards:
+    if (count := sum(shard.member for shard in shards)) > MAX_SHARDS:
         problems.append(
-            f"{count} shards are available, only {max_shards} are used, the oldest of each namespace"
+            f"{count} shards are available, only {MAX_SHARDS} are used, the oldest of each namespace"
         )
     return problems[:10]
 
@@ -428,5 +426,5 @@ def _by_shard(found: Mapping[str, Objects]) -> str:
     return ", ".join(parts[:10]) + (f" and {len(parts) - 10} more shards" if len(parts) > 10 else "")
 
 
-OWN_CONDITIONS = frozenset(type_ for type_, *_ in _candidates(RingReport(), RingResources(()), [], 0))
+OWN_CONDITIONS = frozenset(type_ for type_, *_ in _candidates(RingReport(), RingResources(()), []))
 """The types of `findings`."""
