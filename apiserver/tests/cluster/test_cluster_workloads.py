@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from cluster_api import ClusterApi, condition, template, with_image, workload
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -188,6 +189,45 @@ async def test_a_paused_deployment_rolls_nothing_out(api: ClusterApi) -> None:
     assert await replica_sets(api) == {"a": (0, "1"), "b": (1, "2")}
 
 
+@pytest.mark.parametrize(
+    ("size", "rolling", "begun", "steps"),
+    [
+        (
+            10,
+            {"maxSurge": 3, "maxUnavailable": 2},
+            {"a": 8, "b": 5},
+            [
+                ({"a": 14, "b": 9}, {"paused": True, "replicas": 20}),
+                ({"a": 5, "b": 3}, {"replicas": 5}),
+                ({"a": 3, "b": 5}, {"paused": False}),
+                ({"a": 7, "b": 11}, {"replicas": 15}),
+                ({"a": 0, "b": 0}, {"replicas": 0}),
+            ],
+        ),
+        (
+            4,
+            {"maxSurge": 1, "maxUnavailable": 0},
+            {"a": 4, "b": 1},
+            [({"a": 6, "b": 1}, {"paused": True, "strategy": {"rollingUpdate": {"maxSurge": 3}}})],
+        ),
+    ],
+)
+async def test_a_deployment_that_is_scaled_during_a_rollout_grows_and_shrinks_in_proportion(
+    api: ClusterApi, size: int, rolling: Any, begun: Any, steps: Any
+) -> None:
+    await api.create("deployments", workload("web", replicas=size, strategy={"rollingUpdate": rolling}))
+    await available(api, replicas=size)
+    stuck = template("b", app="web")
+    stuck["spec"]["nodeSelector"] = {"no": "where"}
+    for wanted, spec in ((begun, {"template": stuck}), *steps):
+        await api.patch("deployments/web", {"spec": spec})
+
+        async def holds(wanted: Any = wanted) -> bool:
+            return {image: size for image, (size, _) in (await replica_sets(api)).items()} == wanted
+
+        await api.until(holds, f"ReplicaSets of {wanted} pods")
+
+
 async def test_recreate_replaces_all_pods(api: ClusterApi) -> None:
     await api.create("deployments", workload("web", replicas=2, strategy={"type": "Recreate"}))
     await available(api)
@@ -308,6 +348,32 @@ async def test_a_partition_keeps_the_first_pods_as_they_are(api: ClusterApi) -> 
     found = await api.until_status("statefulsets/db", updatedReplicas=1, readyReplicas=2, currentReplicas=1)
     assert found["status"]["currentRevision"] != found["status"]["updateRevision"]
     assert images(await api.items("pods")) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "begun"),
+    [
+        ("OrderedReady", {"db-0": "a", "db-1": "b"}),  # db-1 is not available, so db-2 is not created
+        ("Parallel", {"db-0": "a", "db-1": "b", "db-2": "b"}),
+    ],
+)
+async def test_as_many_pods_are_replaced_at_once_as_may_be_unavailable(
+    api: ClusterApi, policy: str, begun: dict[str, str]
+) -> None:
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "67%"}}
+    spec = {"serviceName": "db", "podManagementPolicy": policy, "updateStrategy": rolling}
+    await api.create("statefulsets", workload("db", replicas=3, **spec))
+    await api.until_status("statefulsets/db", readyReplicas=3)
+
+    stuck = template("b", app="db")
+    stuck["spec"]["nodeSelector"] = {"no": "where"}
+    await api.patch("statefulsets/db", {"spec": {"template": stuck}})
+
+    async def holds() -> bool:
+        pods = await api.items("pods")
+        return {pod["metadata"]["name"]: images([pod])[0] for pod in pods} == begun
+
+    await api.until(holds, f"the pods are {begun}")
 
 
 async def test_pods_of_a_stateful_set_get_claims_that_stay(api: ClusterApi) -> None:

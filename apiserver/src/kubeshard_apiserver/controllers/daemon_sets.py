@@ -7,7 +7,6 @@ pkg/controller/daemon.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
@@ -20,6 +19,7 @@ from kubeshard_apiserver.controllers.pods import (
     from_template,
     has_ended,
     is_ready,
+    number_of,
     split_available,
     without_zeros,
 )
@@ -94,7 +94,9 @@ class DaemonSetController(RevisionController):
         strategy = daemon_set["spec"].get("updateStrategy") or {}
         if strategy.get("type", "RollingUpdate") != "RollingUpdate":
             return
-        allowed = _part((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), len(places))
+        allowed = number_of(
+            (strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), len(places), up=True
+        )
         old = [pod for pod in pods.values() if labels_of(pod).get(REVISION) != hash_ and not is_deleting(pod)]
         missing = sum(place not in pods or not self.is_available(daemon_set, pods[place]) for place in places)
         # Replacing unavailable pods first reduces availability no further.
@@ -127,12 +129,6 @@ class DaemonSetController(RevisionController):
 def _place(pod: Object) -> str:
     """Return the node that the pod is on or is meant for."""
     return str(pod["spec"].get("nodeName") or "".join(named_nodes(pod["spec"]) or ()))
-
-
-def _part(value: Any, of: int) -> int:
-    if isinstance(value, str) and value.endswith("%"):
-        return ceil(int(value[:-1]) * of / 100)
-    return int(value)
 
 
 def _pod(daemon_set: Object, place: str, hash_: str) -> Object:

@@ -4,8 +4,8 @@ Guaranteed: there are never more pods than `maxSurge` allows, and never fewer av
 allows. `Recreate` waits until the old pods are gone. The status, conditions and reasons are those that
 `kubectl rollout status` and `kubectl rollout undo` read: `Available` reports whether enough pods are available,
 `Progressing` how the rollout is going, with the reasons `NewReplicaSetCreated`, `ReplicaSetUpdated`,
-`NewReplicaSetAvailable` (done) and `ProgressDeadlineExceeded`. Not implemented: distributing a change of `replicas`
-proportionally among several ReplicaSets (the rollout simply continues with the new number). At 0 replicas,
+`NewReplicaSetAvailable` (done) and `ProgressDeadlineExceeded`. A change of `replicas` during a rollout, and one of
+`maxSurge` while it is paused, are shared out among the ReplicaSets in proportion to their sizes. At 0 replicas,
 `Progressing` becomes `NewReplicaSetAvailable` at once; the real controller writes `NewReplicaSetCreated` before. The
 hash in the names differs from the real one. Source: pkg/controller/deployment.
 """
@@ -13,7 +13,7 @@ hash in the names differs from the real one. Source: pkg/controller/deployment.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, floor
+from math import floor
 from typing import Any
 
 from kubeshard.core.errors import ApiError
@@ -36,6 +36,7 @@ from kubeshard_apiserver.controllers.pods import (
     REPLICA_SETS,
     controller_reference,
     hashed,
+    number_of,
     without_zeros,
 )
 from kubeshard_apiserver.history import Event
@@ -255,12 +256,17 @@ class DeploymentController(Controller[Key]):
         yield from claim_dependents(self.cluster, self._account, deployment, REPLICA_SETS)
         sets = self.cluster.controlled(deployment, REPLICA_SETS)
         new = _of_template(deployment, sets)
-        if deployment["spec"].get("paused"):
-            if len(active := [each for each in sets if wanted(each)] or ([new] if new else [])) == 1:
-                yield from self._scale(deployment, active[0], wanted(deployment))
-            return ""
         old = [each for each in sets if each is not new]
         recreate = _strategy(deployment) == "Recreate"
+        paused = deployment["spec"].get("paused")
+        if paused or (not recreate and _was_scaled(deployment, sets)):
+            if new is not None:
+                yield from self._renew(deployment, new, old)
+            for each, size in _resized(deployment, new, old):
+                yield from self._scale(deployment, each, size)
+            if paused:
+                yield from self._forget_history(deployment, old)
+            return ""
         if recreate:
             for each in old:
                 yield from self._scale(deployment, each, 0)
@@ -335,7 +341,7 @@ class DeploymentController(Controller[Key]):
 
     def _renew(self, deployment: Object, new: Object, old: Sequence[Object]) -> Steps[None]:
         """Copy annotations to the newest ReplicaSet. One that becomes the newest again gets a new revision."""
-        annotations = {**_copied(deployment), **_sizes(deployment)}
+        annotations = _copied(deployment)
         former = _revision_of(new)
         if (newest := _newest(old)) >= former:
             history = (new["metadata"].get("annotations") or {}).get(_HISTORY, "")
@@ -382,14 +388,17 @@ class DeploymentController(Controller[Key]):
             yield from self._scale(deployment, each, sizes[key_of(each)])
 
     def _scale(self, deployment: Object, replica_set: Object, size: int) -> Steps[None]:
+        """Also records the sizes that it is part of, by which a later change of them is seen."""
         annotations = _sizes(deployment)
 
         def change(live: Object) -> Object:
             return _annotated({**live, "spec": {**live["spec"], "replicas": size}}, annotations)
 
         former, name = wanted(replica_set), replica_set["metadata"]["name"]
-        if former != size:
+        had = replica_set["metadata"].get("annotations") or {}
+        if former != size or (size and not annotations.items() <= had.items()):
             yield from self._account.update(Node(REPLICA_SETS, key_of(replica_set)), change)
+        if former != size:
             message = f"Scaled {'up' if size > former else 'down'} replica set {name} from {former} to {size}"
             yield from self._recorder.tell(deployment, "ScalingReplicaSet", message)
 
@@ -417,8 +426,8 @@ class _Limits:
 
     def __init__(self, size: int, strategy: Object) -> None:
         rolling = strategy.get("rollingUpdate") or {}
-        self.max_surge = _part(rolling.get("maxSurge", "25%"), size, up=True)
-        self.max_unavailable = min(size, _part(rolling.get("maxUnavailable", "25%"), size, up=False))
+        self.max_surge = number_of(rolling.get("maxSurge", "25%"), size, up=True)
+        self.max_unavailable = min(size, number_of(rolling.get("maxUnavailable", "25%"), size, up=False))
         if strategy.get("type") == "Recreate":
             self.max_surge, self.max_unavailable = 0, size
         elif not self.max_surge and not self.max_unavailable:
@@ -428,13 +437,6 @@ class _Limits:
 
 def _limits(deployment: Object) -> _Limits:
     return _Limits(wanted(deployment), deployment["spec"].get("strategy") or {})
-
-
-def _part(value: Any, of: int, *, up: bool) -> int:
-    if isinstance(value, str) and value.endswith("%"):
-        exact = int(value[:-1]) * of / 100
-        return ceil(exact) if up else floor(exact)
-    return int(value)
 
 
 def _strategy(deployment: Object) -> str:
@@ -447,6 +449,54 @@ def _room(deployment: Object, size: int, sets: Sequence[Object]) -> int:
         return wanted(deployment) - size
     most = wanted(deployment) + _limits(deployment).max_surge
     return max(0, min(most - sum(map(wanted, sets)), wanted(deployment) - size))
+
+
+def _was_scaled(deployment: Object, sets: Sequence[Object]) -> bool:
+    """Report whether the Deployment's size has changed since its ReplicaSets got theirs."""
+    sizes = [_recorded(each, _DESIRED) for each in sets if wanted(each)]
+    return any(size not in (None, wanted(deployment)) for size in sizes)
+
+
+def _recorded(replica_set: Object, name: str) -> int | None:
+    """Return a size in the annotations; None if somebody has made it something else."""
+    text = (replica_set["metadata"].get("annotations") or {}).get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _resized(deployment: Object, new: Object | None, old: Sequence[Object]) -> Iterable[tuple[Object, int]]:
+    """Return the sizes that the ReplicaSets get while nothing is rolled out: in proportion to those they have."""
+    by_age = sorted(old, key=_age) + ([new] if new else [])
+    active, size = [each for each in by_age if wanted(each)], wanted(deployment)
+    if len(active) < 2:
+        return [(each, size) for each in active or by_age[-1:]]
+    if new is not None and wanted(new) == _recorded(new, _DESIRED) == _available(new) == size:
+        return [(each, 0) for each in active if each is not new]
+    if _strategy(deployment) == "Recreate":
+        return []
+    most = size + _limits(deployment).max_surge if size else 0
+    rest = most - sum(map(wanted, active))
+    # The largest comes first; of equal ones, the newest grows first and the oldest shrinks first.
+    active = sorted(sorted(active, key=_age, reverse=rest > 0), key=wanted, reverse=True)
+    sizes = []
+    for each in active:
+        part = _part_of(each, deployment, most)
+        part = min(max(part, min(0, rest)), max(0, rest))
+        sizes.append(wanted(each) + part)
+        rest -= part
+    sizes[0] = max(0, sizes[0] + rest)
+    return zip(active, sizes, strict=True)
+
+
+def _part_of(replica_set: Object, deployment: Object, most: int) -> int:
+    """Return how many pods more, or fewer, make the same part of `most` as it has of the present ones."""
+    before = _recorded(replica_set, _MAX) or (deployment.get("status") or {}).get("replicas", 0)
+    if not most or not before:
+        return -wanted(replica_set) if not most else 0
+    return floor(wanted(replica_set) * most / before + 0.5) - wanted(replica_set)
+
+
+def _age(replica_set: Object) -> tuple[str, str]:
+    return replica_set["metadata"]["creationTimestamp"], replica_set["metadata"]["name"]
 
 
 def _available(replica_set: Object) -> int:

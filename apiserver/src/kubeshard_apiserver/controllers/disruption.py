@@ -8,7 +8,6 @@ implemented: removing a stale `DisruptionTarget` condition from a pod. Source: p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import ceil
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
@@ -18,7 +17,7 @@ from kubeshard_apiserver.controllers.cluster import Account, ClusterView, servic
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.events import Recorder
 from kubeshard_apiserver.controllers.ownership import Node, controller_of
-from kubeshard_apiserver.controllers.pods import PODS, REPLICA_SETS, is_ready
+from kubeshard_apiserver.controllers.pods import PODS, REPLICA_SETS, is_ready, number_of
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of
 from kubeshard_apiserver.resources.custom import CustomResources
@@ -97,10 +96,10 @@ class DisruptionController(Controller[Key]):
         least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
         if most is not None:
             expected = self._expected(pods)
-            return expected, max(0, expected - _part(most, expected))
+            return expected, max(0, expected - number_of(most, expected, up=True))
         if isinstance(least, str):
             expected = self._expected(pods)
-            return expected, _part(least, expected)
+            return expected, number_of(least, expected, up=True)
         return (0, 0) if least is None else (len(pods), int(least))
 
     def _expected(self, pods: Sequence[Object]) -> int:
@@ -162,11 +161,6 @@ def _selects(budget: Object, pod: Object) -> bool:
 
 def _seen_of(pod: Object | None) -> tuple[Any, ...]:
     return () if pod is None else (labels_of(pod), is_ready(pod), is_deleting(pod), controller_of(pod))
-
-
-def _part(value: Any, of: int) -> int:
-    """Return an absolute number; percentages are rounded up."""
-    return ceil(int(value[:-1]) * of / 100) if isinstance(value, str) else int(value)
 
 
 def _dotted(resource: GroupResource) -> str:

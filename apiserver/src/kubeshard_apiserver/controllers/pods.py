@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import ceil, floor
 from typing import Any
 from zlib import crc32
 
@@ -17,6 +18,13 @@ NODES = GroupResource("", "nodes")
 CLAIMS = GroupResource("", "persistentvolumeclaims")
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def number_of(value: Any, of: int, *, up: bool) -> int:
+    """Return a number of pods; a percentage is rounded up or down."""
+    if isinstance(value, str) and value.endswith("%"):
+        return (ceil if up else floor)(int(value[:-1]) * of / 100)
+    return int(value)
 
 
 def phase_of(pod: Object) -> str:

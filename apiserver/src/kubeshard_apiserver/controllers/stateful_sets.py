@@ -2,9 +2,9 @@
 
 Guaranteed: pods are named `name-0`, `name-1`, ... (`ordinals.start`). Unless the policy is `Parallel`, each pod is
 created once those before it are ready, and the last is deleted first. A new template replaces pods from the last down
-to `partition`, each once the others are ready. Claims from `volumeClaimTemplates` are created before their pod and are
-kept unless `persistentVolumeClaimRetentionPolicy.whenScaled` says otherwise. Not implemented: `whenDeleted: Delete`,
-`maxUnavailable`. Source: pkg/controller/statefulset.
+to `partition`, as many at once as `maxUnavailable` leaves room for. Claims from `volumeClaimTemplates` are created
+before their pod and are kept unless `persistentVolumeClaimRetentionPolicy.whenScaled` says otherwise. Not implemented:
+`whenDeleted: Delete`. Source: pkg/controller/statefulset.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kubeshard_apiserver.controllers.pods import (
     from_template,
     has_ended,
     is_ready,
+    number_of,
     split_available,
     without_zeros,
 )
@@ -85,21 +86,31 @@ class StatefulSetController(RevisionController):
                 return
         yield from self._release_claims(stateful_set, wanted)
         if (spec.get("updateStrategy") or {}).get("type", "RollingUpdate") == "RollingUpdate":
-            yield from self._replace_one(stateful_set, pods, wanted, update["metadata"]["name"])
+            yield from self._replace(stateful_set, pods, wanted, update["metadata"]["name"])
 
-    def _replace_one(
+    def _replace(
         self, stateful_set: Object, pods: Mapping[int, Object], wanted: range, update: str
     ) -> Steps[None]:
-        """Delete the last pod with an old template if all pods after it are available."""
-        for ordinal in reversed(wanted[_partition(stateful_set["spec"]) :]):
-            pod = pods.get(ordinal)
-            if pod is None or is_deleting(pod):
-                return
-            if labels_of(pod).get(REVISION) != update:
-                yield from self._delete(stateful_set, pod)
-                return
-            if not self.is_available(stateful_set, pod):
-                return
+        """Delete pods with an old template, the last ones first, while enough others are available. In parallel, those
+        that are not available go in any case.
+        """
+        spec = stateful_set["spec"]
+        available = [each for each in wanted if each in pods and self.is_available(stateful_set, pods[each])]
+        old = [
+            ordinal
+            for ordinal in reversed(wanted[_partition(spec) :])
+            if ordinal in pods
+            and labels_of(pods[ordinal]).get(REVISION) != update
+            and not is_deleting(pods[ordinal])
+        ]
+        room = max(0, _max_unavailable(spec, len(wanted)) - (len(wanted) - len(available)))
+        if spec.get("podManagementPolicy") == "Parallel":
+            broken = [ordinal for ordinal in old if ordinal not in available]
+            old = broken + [ordinal for ordinal in old if ordinal in available][:room]
+        else:
+            old = old[:room]
+        for ordinal in old:
+            yield from self._delete(stateful_set, pods[ordinal])
 
     def _create(self, stateful_set: Object, ordinal: int, revision: Object) -> Steps[None]:
         meta, spec = stateful_set["metadata"], stateful_set["spec"]
@@ -183,9 +194,16 @@ def _ordinal(stateful_set: Object, pod: Object) -> int | None:
     return int(tail) if head == stateful_set["metadata"]["name"] and tail.isdecimal() else None
 
 
+def _rolling(spec: Object) -> Object:
+    return (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+
+
 def _partition(spec: Object) -> int:
-    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
-    return int(rolling.get("partition", 0))
+    return int(_rolling(spec).get("partition", 0))
+
+
+def _max_unavailable(spec: Object, size: int) -> int:
+    return max(1, number_of(_rolling(spec).get("maxUnavailable") or 1, size, up=False))
 
 
 def _claim(stateful_set: Object, template: Object, name: str) -> Object:
