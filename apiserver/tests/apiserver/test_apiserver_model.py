@@ -63,6 +63,25 @@ def test_an_owner_that_is_named_twice_is_stored_once_and_the_client_is_warned():
     assert len(warnings) == 2
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"apiVersion": "a/b/c"}, "must be <group>/<version> or <version>"),
+        ({"apiVersion": "a/"}, "must be <group>/<version> or <version>"),
+        ({"kind": "Event"}, "/v1, Kind=Event is disallowed from being an owner"),
+        ({"kind": "Event", "apiVersion": "events.k8s.io/v1"}, None),
+    ],
+)
+def test_an_owner_is_of_a_kind_that_can_own(said, told):
+    server, owner = ApiServer(), {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u", **said}
+    body = {"metadata": {"name": "a", "ownerReferences": [owner]}}
+    if told is None:
+        server.create(maps(server), body, WriteOptions())
+        return
+    with pytest.raises(Invalid, match=told):
+        server.create(maps(server), body, WriteOptions())
+
+
 def test_who_names_an_owner_three_times_is_told_of_it_twice():
     server, warnings = ApiServer(), []
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"}

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from kubeshard.core.errors import ApiError
 from kubeshard_apiserver import ApiServer
-from kubeshard_apiserver.model import Target
+from kubeshard_apiserver.model import Target, WriteOptions
+from kubeshard_apiserver.patching import MergePatch
 from kubeshard_apiserver.schema import Validator, fill, prune
 from kubeshard_apiserver.schema.formats import string_format
 
@@ -222,6 +224,43 @@ def test_a_stored_schema_can_be_used_whatever_it_says(schema, value):
     Validator(schema).errors(value)
 
 
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"$schema": "http://json-schema.org/schema#"}, ["OpenAPIV3Schema 'schema' is not supported"]),
+        ({"$ref": "#/a"}, ["$ref is not supported"]),
+        (
+            {"type": "array", "items": [{"type": "string"}]},
+            ["items must be a schema object and not an array"],
+        ),
+    ],
+)
+def test_of_a_schema_without_structure_only_that_is_said(schema, told):
+    server = ApiServer()
+    definitions = server.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    refused = write(server.create, Target(definitions), definition(schema))
+    assert [cause["message"].split(": ")[-1] for cause in refused.causes] == told
+
+
+@pytest.mark.parametrize("type_", ["array", "object", "string"])
+def test_a_set_of_what_is_no_scalar_is_warned_of_once_and_not_again(type_):
+    server, warnings = ApiServer(), []
+    target = Target(server.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions"))
+    items = {"type": type_, "x-kubernetes-map-type": "atomic"} if type_ == "object" else {"type": type_}
+    if type_ == "array":
+        items |= {"items": {"type": "string"}, "x-kubernetes-list-type": "atomic"}
+    one = {"type": "array", "x-kubernetes-list-type": "set", "items": items}
+    options = WriteOptions(warnings=warnings)
+    body = definition({"type": "object", "properties": {"a": one, "b": one}})
+    server.create(target, body, options)
+    told = f'x-kubernetes-list-type: set for items of type "{type_}" is not supported by '
+    assert [each[: len(told)] for each in warnings] == ([] if type_ == "string" else [told])
+    warnings.clear()
+    categories = MergePatch({"spec": {"names": {"categories": ["all"]}}})
+    server.patch(replace(target, name=body["metadata"]["name"]), categories, options)
+    assert warnings == []
+
+
 @given(name=st.sampled_from(FORMATS), text=st.text())
 def test_a_format_holds_or_does_not(name, text):
     assert string_format(name)(text) in (True, False)
@@ -234,7 +273,7 @@ import sys
 sys.modules["cel_expr_python"] = None
 import test_apiserver_schemas as own
 from kubeshard_apiserver import ApiServer
-from kubeshard_apiserver.model import Target
+from kubeshard_apiserver.model import Target, WriteOptions
 server = ApiServer()
 definitions = Target(server.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions"))
 ruled = {"type": "object", "x-kubernetes-validations": [{"rule": "true"}]}

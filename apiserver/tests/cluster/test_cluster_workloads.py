@@ -495,3 +495,17 @@ async def test_pods_of_a_deleted_job_go(api: ClusterApi) -> None:
     await api.delete("jobs/job", "Background")
     await api.until_gone("jobs/job")
     await api.until_count("pods", 0)
+
+
+async def test_pods_that_a_deleted_job_leaves_behind_are_nobodys(api: ClusterApi) -> None:
+    await api.create("jobs", job(parallelism=2))
+    await api.until_count("pods", 2)
+    await api.delete("jobs/job", "Orphan")
+    await api.until_gone("jobs/job")
+
+    async def free() -> bool:
+        kept = [pod["metadata"] for pod in await api.items("pods")]
+        return not any(meta.get("finalizers") or meta.get("ownerReferences") for meta in kept)
+
+    await api.until(free, "the pods have neither owner nor finalizer")
+    assert len(await api.items("pods")) == 2

@@ -11,6 +11,7 @@ from kubeshard.core.until import WaitCondition
 
 class AppStatus(Struct):
     url: str = ""
+    observed_generation: int | None = None
     conditions: tuple[Condition, ...] = ()
 
 
@@ -25,6 +26,12 @@ class Bare(KubeObject, group="example.com", version="v1"):
 def app(*conditions: Condition, uid: str = "1", **meta: object) -> App:
     metadata = ObjectMeta(name="a", uid=uid, generation=2, **meta)  # type: ignore[arg-type]
     return App(metadata=metadata, status=AppStatus(conditions=conditions))
+
+
+def of_generation(generation: int, *conditions: Condition) -> App:
+    """An App whose status says as a whole which generation it is about."""
+    status = AppStatus(observed_generation=generation, conditions=conditions)
+    return App(metadata=ObjectMeta(name="a", generation=2), status=status)
 
 
 def synced(status: str = "True", generation: int = 0) -> Condition:
@@ -54,6 +61,10 @@ STALLED = app(Condition(type="Stalled", status="True"))
         (until.condition("Synced", "False"), app(synced("False")), True),
         (until.condition("Synced"), app(synced(generation=1)), False),
         (until.condition("Synced"), app(synced(generation=2)), True),
+        (until.condition("Synced"), of_generation(1, synced()), False),
+        (until.condition("Synced"), of_generation(2, synced()), True),
+        (until.condition("Synced"), of_generation(1, synced(generation=2)), True),
+        (until.condition("Synced"), of_generation(2, synced(generation=1)), False),
         (until.ready, READY, True),
         (until.ready, STALLED, False),
         (until.ready, None, False),

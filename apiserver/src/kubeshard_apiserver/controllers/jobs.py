@@ -213,7 +213,8 @@ class JobController(Controller[Node]):
                 yield from (node for node in self.cluster.ownership.dependents(uid) if node.resource == PODS)
             yield Node(JOBS, event.key)
         elif resource == PODS:
-            if event.new and is_deleting(event.new) and _is_tracked(event.new):
+            pod = event.new
+            if pod and _is_tracked(pod) and (is_deleting(pod) or controller_of(pod) is None):
                 yield Node(PODS, event.key)
             keys = (*owners_key(event, "Job"), *claimants(self.cluster, JOBS, event))
             yield from (Node(JOBS, key) for key in keys)

@@ -75,6 +75,30 @@ def root_errors(schema: Schema, path: str, *, has_status: bool) -> Iterator[Fiel
         yield forbidden_field(f"{path}.nullable", "nullable cannot be true at the root")
 
 
+def schemas_in(schema: Schema) -> Iterator[Schema]:
+    """Yield the schema and all below it."""
+    yield schema
+    for name in ("items", "additionalProperties", "not"):
+        if isinstance(inner := schema.get(name), Mapping):
+            yield from schemas_in(inner)
+    for inner in (schema.get("properties") or {}).values():
+        yield from schemas_in(inner)
+    for name in ("allOf", "anyOf", "oneOf"):
+        for inner in schema.get(name) or ():
+            yield from schemas_in(inner)
+
+
+def unstructured(schema: Schema) -> str:
+    """Return what a schema has, or one below it, that no structural schema can express; empty if there is nothing."""
+    for each in schemas_in(schema):
+        if isinstance(each.get("items"), list):
+            return "OpenAPIV3Schema 'items' must be a schema, but is an array"
+        for name in ("$schema", *_UNSUPPORTED):
+            if each.get(name) not in (None, "", {}, []):
+                return f"OpenAPIV3Schema '{name.removeprefix('$') if name == '$schema' else name}' is not supported"
+    return ""
+
+
 def structural_errors(schema: Schema, path: str) -> list[FieldError]:
     """Return the errors sorted by text, as on the real server."""
     return sorted(_structural(schema, path, "root"), key=str)

@@ -36,7 +36,9 @@ from kubeshard_apiserver.resources.definition_schema import (
     default_errors,
     form_errors,
     root_errors,
+    schemas_in,
     structural_errors,
+    unstructured,
     word_errors,
 )
 from kubeshard_apiserver.resources.field_paths import find_field, scale_paths
@@ -210,9 +212,9 @@ class Definitions(Typed):
         return errors
 
     def warnings(self, new: Object, old: Object | None) -> list[str]:
-        """Warn of unknown formats."""
-        before = set(_unknown_formats(old)) if old is not None else set()
-        return [f'unrecognized format "{name}"' for name in _unknown_formats(new) if name not in before]
+        """Warn of what the old state does not have."""
+        before = set(_warnings_of(old)) if old is not None else set()
+        return [warning for warning in _warnings_of(new) if warning not in before]
 
     def prepare_delete(self, obj: Object) -> None:
         obj["metadata"].pop("deletionGracePeriodSeconds", None)
@@ -390,8 +392,10 @@ def _selected(schema: Mapping[str, Any], path: str) -> tuple[tuple[str, ...], Ma
 def _schema_errors(schema: Mapping[str, Any], path: str, *, has_status: bool) -> list[FieldError]:
     """Validate a schema. Rules are compiled only if it is otherwise valid."""
     errors = list(root_errors(schema, path, has_status=has_status))
-    structure = structural_errors(schema, path)
     words = [*word_errors(schema, path, Place(), is_root=True), *form_errors(schema, path)]
+    if problem := unstructured(schema):
+        return errors + (words or [invalid_value(path, "", problem)])
+    structure = structural_errors(schema, path)
     if not structure and not words:
         compiling = list(compile_errors(schema, path))
         structure = [] if compiling else list(default_errors(schema, path))
@@ -399,19 +403,19 @@ def _schema_errors(schema: Mapping[str, Any], path: str, *, has_status: bool) ->
     return errors + structure + words
 
 
-def _unknown_formats(definition: Object) -> Iterator[str]:
-    for version in definition["spec"]["versions"] or ():
-        yield from _unknown_below((version.get("schema") or {}).get("openAPIV3Schema") or {})
-
-
-def _unknown_below(schema: Mapping[str, Any]) -> Iterator[str]:
-    if (given := schema.get("format")) and not known_format(given, schema.get("type") or ""):
-        yield given
-    for name in ("items", "additionalProperties", "not"):
-        if isinstance(inner := schema.get(name), Mapping):
-            yield from _unknown_below(inner)
-    for inner in (schema.get("properties") or {}).values():
-        yield from _unknown_below(inner)
-    for name in ("allOf", "anyOf", "oneOf"):
-        for inner in schema.get(name) or ():
-            yield from _unknown_below(inner)
+def _warnings_of(definition: Object) -> Iterator[str]:
+    """Unknown formats come in the order of the schemas, and sets after them, sorted, each kind of set once."""
+    schemas = [
+        schema
+        for version in definition["spec"]["versions"] or ()
+        for schema in schemas_in((version.get("schema") or {}).get("openAPIV3Schema") or {})
+    ]
+    for schema in schemas:
+        if (given := schema.get("format")) and not known_format(given, schema.get("type") or ""):
+            yield f'unrecognized format "{given}"'
+    sets = [schema.get("items") or {} for schema in schemas if schema.get("x-kubernetes-list-type") == "set"]
+    for type_ in sorted({items.get("type") or "" for items in sets} & {"array", "object"}):
+        yield (
+            f'x-kubernetes-list-type: set for items of type "{type_}" is not supported by server-side apply or '
+            "CEL validation rules"
+        )

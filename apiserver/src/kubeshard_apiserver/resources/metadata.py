@@ -5,6 +5,7 @@ Source: k8s.io/apimachinery `api/validation`, `util/validation`; k8s.io/apiserve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -151,19 +152,33 @@ def as_given(meta: Mapping[str, Any], body: Any) -> dict[str, Any]:
 
 
 def _owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
-    errors = [
-        required(f"metadata.ownerReferences[{index}].{field}", "must not be empty")
-        for index, owner in enumerate(owners)
-        for field in ("apiVersion", "kind", "name", "uid")
-        if not owner.get(field)
+    errors = []
+    for index, owner in enumerate(owners):
+        path = f"metadata.ownerReferences[{index}]"
+        errors += [
+            required(f"{path}.{field}", "must not be empty")
+            for field in ("apiVersion", "kind", "name", "uid")
+            if not owner.get(field)
+        ]
+        version = owner.get("apiVersion") or ""
+        if version and not _GROUP_VERSION.fullmatch(version):
+            problem = "must be <group>/<version> or <version>"
+            errors.append(invalid_value(f"{path}.apiVersion", version, problem))
+        if (version, owner.get("kind")) == ("v1", "Event"):
+            errors.append(
+                invalid_value(path, dict(owner), "/v1, Kind=Event is disallowed from being an owner")
+            )
+    controllers = [
+        f"{owner.get('kind', '')}/{owner.get('name', '')}" for owner in owners if owner.get("controller")
     ]
-    controllers = sum(bool(owner.get("controller")) for owner in owners)
-    if controllers > 1:
-        first, second = [owner.get("name") for owner in owners if owner.get("controller")][:2]
+    for other in controllers[1:]:
         problem = "Only one reference can have Controller set to true. "
-        problem += f'Found "true" in references for {first} and {second}'
+        problem += f'Found "true" in references for {controllers[0]} and {other}'
         errors.append(invalid_value("metadata.ownerReferences", list(owners), problem))
     return errors
+
+
+_GROUP_VERSION = re.compile("(?:[^/]*/)?[^/]+")
 
 
 def _finalizers(finalizers: Sequence[str], *, strict: bool) -> list[FieldError]:

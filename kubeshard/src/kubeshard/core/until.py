@@ -92,34 +92,34 @@ failed = WaitCondition("failed", _readiness(("Failed",)), _state_of, can_be_judg
 
 
 def condition(type: str, status: str = "True") -> WaitCondition:
-    """The object has a condition of the type in `status.conditions` with that status. A condition with an
-    `observedGeneration` older than the object's generation is ignored: it is about an earlier spec.
+    """The object has a condition of the type in `status.conditions` with that status. One about an earlier generation
+    of the object is ignored. Which one it is about is its `observedGeneration` or, without one, that of the status.
     """
     reads: Sequence[Path] = (("status", "conditions", "type"), ("status", "conditions", "status"))
 
-    def find(obj: KubeObject | None) -> Any:
+    def find(obj: KubeObject | None) -> tuple[Any, int | None]:
+        """The condition, and the generation it is about, if that is an earlier one."""
         if obj is None:
-            return None
-        found = at(document_of(obj, reads), "status", "conditions", default=())
-        return next((item for item in found if item.get("type") == type), None)
+            return None, None
+        said = at(document_of(obj, reads), "status", default={})
+        found = (item for item in said.get("conditions") or () if item.get("type") == type)
+        item: Any = next(found, {})
+        about = item.get("observedGeneration") or said.get("observedGeneration")
+        return item or None, about if about is not None and about < obj.metadata.generation else None
 
     def met(obj: KubeObject | None) -> bool:
-        item = find(obj)
-        return item is not None and item.get("status") == status and not _outdated(obj, item)
+        item, earlier = find(obj)
+        return item is not None and item.get("status") == status and earlier is None
 
     def seen(obj: KubeObject | None) -> str:
-        item = find(obj)
+        item, earlier = find(obj)
         if obj is None or item is None:
             return _presence(obj) if obj is None else f"it has no condition {type}"
-        about = f" of generation {item['observedGeneration']}" if _outdated(obj, item) else ""
+        about = "" if earlier is None else f" of generation {earlier}"
         why = ": ".join(word for word in (item.get("reason"), item.get("message")) if word)
         return f"{type}{about} is {item.get('status')}{f' ({why})' if why else ''}"
 
     return WaitCondition(f"{type}={status}", met, seen, lambda type_: require_declared(type_, reads))
-
-
-def _outdated(obj: KubeObject | None, item: Any) -> bool:
-    return obj is not None and 0 < (item.get("observedGeneration") or 0) < obj.metadata.generation
 
 
 def holds(text: str, test: Callable[[Any], bool]) -> WaitCondition:
