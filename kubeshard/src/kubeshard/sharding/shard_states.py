@@ -417,8 +417,15 @@ class ShardStates:
         """Whether the shard holds a Lease of this name; or held one when it was deleted, with an unsettled
         tombstone, or when it left the ring, not long enough ago.
         """
-        known, left = self._named(ring, shard)
-        return any(r.deleted for r in known) or any(r.state(now).available for r in (*known, *left))
+        known = (r for key, r in self._of(ring).items() if key.name == shard and self._admits(ring, key))
+        left = (
+            r
+            for (of, key), r in self._left.items()
+            if key.name == shard and of == ring and self._admits(ring, key)
+        )
+        return any(r.deleted or r.state(now).available for r in known) or any(
+            r.state(now).available for r in left
+        )
 
     def leases_of(self, ring: str, shard: str) -> list[Key]:
         """The current and former places of a shard's Leases: more than one for a duplicate name, none for a name never
@@ -428,8 +435,11 @@ class ShardStates:
 
     def named(self, ring: str, shard: str) -> list[Lease]:
         """The Leases of this name, also those that were deleted, or left the ring, while they were held."""
-        known, left = self._named(ring, shard)
-        return [record.lease for record in (*known, *left)]
+        records = [
+            *self._of(ring).items(),
+            *((key, record) for (of, key), record in self._left.items() if of == ring),
+        ]
+        return [record.lease for key, record in records if key.name == shard and self._admits(ring, key)]
 
     def signs(self, ring: str, shard: str) -> bool:
         """Whether the shard acknowledges drains under its name: its Lease shows that it is one of this library."""
@@ -523,16 +533,6 @@ class ShardStates:
     def _admits(self, ring: str, key: Key) -> bool:
         namespaces = self._namespaces.get(ring)
         return namespaces is None or key.namespace in namespaces
-
-    def _named(self, ring: str, shard: str) -> tuple[list[_Record], list[_Record]]:
-        """The records of this name, and those that left the ring."""
-        known = [r for key, r in self._of(ring).items() if key.name == shard and self._admits(ring, key)]
-        left = [
-            r
-            for (of, key), r in self._left.items()
-            if of == ring and key.name == shard and self._admits(ring, key)
-        ]
-        return known, left
 
     def _judged(self, key: Key, record: _Record, now: float) -> Shard:
         stated = record.ring in self._namespaces
