@@ -389,3 +389,43 @@ def test_the_approval_of_a_protected_group_is_the_first_condition():
         "NamesAccepted",
         "Established",
     ]
+
+
+def scaled(path):
+    """A client of a server with a custom resource whose replicas are at this path, and the path of its scale."""
+    server, spec = ApiServer(), {"type": "object", "properties": {"size": {"type": "integer"}}}
+    version = {"name": "v1", "served": True, "storage": True}
+    version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+    version["subresources"] = {"scale": {"specReplicasPath": path, "statusReplicasPath": ".status.size"}}
+    names = {"plural": "things", "kind": "Thing"}
+    definition = {"metadata": {"name": "things.example.com"}, "spec": {"group": "example.com"}}
+    definition["spec"] |= {"scope": "Namespaced", "names": names, "versions": [version]}
+    server.create(
+        Target(server.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")), definition
+    )
+    things = Target(server.registry.find("example.com", "v1", "things"), "default")
+    body = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"size": 2}}
+    server.create(things, body)
+    return client_of(server), "/apis/example.com/v1/namespaces/default/things/a/scale"
+
+
+async def test_the_table_of_a_custom_resources_scale_is_that_of_a_scale():
+    client, path = scaled(".spec.size")
+    async with client:
+        answer = await client.raw("GET", path, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    table = json.loads(answer.body)
+    assert [(each["name"], each["type"]) for each in table["columnDefinitions"]] == [
+        ("Name", "string"),
+        ("Desired", "integer"),
+        ("Available", "integer"),
+        ("Age", "date"),
+    ]
+    assert table["rows"][0]["cells"][:3] == ["a", 2, 0]
+
+
+async def test_a_scale_that_the_schema_has_no_place_for_is_answered_without_replicas():
+    client, path = scaled(".spec.nowhere")
+    async with client:
+        patch = b'{"spec":{"replicas":3}}'
+        answer = await client.raw("PATCH", path, patch, content_type="application/merge-patch+json")
+    assert json.loads(answer.body)["spec"] == {}

@@ -47,6 +47,7 @@ def test_scale_of_a_custom_resource(gizmos):
     assert gizmos("get gizmo a -o jsonpath={.spec.replicas}") == "3"
     scale = gizmos.json("get gizmo a --subresource=scale")
     assert (scale["kind"], scale["spec"]) == ("Scale", {"replicas": 3})
+    assert gizmos("get gizmo a --subresource=scale").split()[:4] == ["NAME", "DESIRED", "AVAILABLE", "AGE"]
 
 
 def test_run_and_expose(kubectl):

@@ -195,7 +195,7 @@ class Front:
             raise only_accepted((JSON, YAML, PROTOBUF))
         if format_.form != "Table":
             return format_
-        printer = target.resource.own_printer or printer_of(target.group_resource, target.subresource)
+        printer = printer_of(target.group_resource, target.subresource, target.resource.own_printer)
         include = request.query.get("includeObject", "")
         return replace(format_, tables=Tables(printer, self.server.clock.wall, format_.version, include))
 

@@ -20,7 +20,15 @@ from kubeshard_apiserver.model import Answer, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, private, with_metadata
 from kubeshard_apiserver.patching import patch_of, patched
 from kubeshard_apiserver.resources.field_paths import value_at, with_value
-from kubeshard_apiserver.resources.scales import KIND, SCALE, SCALES, paths_of, reviewed_scale, scale_of
+from kubeshard_apiserver.resources.scales import (
+    KIND,
+    SCALE,
+    SCALES,
+    paths_of,
+    reviewed_scale,
+    scale_of,
+    written_scale,
+)
 from kubeshard_apiserver.status import (
     bad_request,
     conflict,
@@ -100,7 +108,7 @@ def _written(
         return with_metadata(changed, resourceVersion=given.get("resourceVersion"))
 
     answer = yield from context.server.writes.updating(context.target, change, options)
-    return answer._replace(object=scale_of(answer.object, context.target.resource))
+    return answer._replace(object=written_scale(answer.object, context.target.resource))
 
 
 def _applied(context: HandlerContext, config: Mapping[str, Any], options: WriteOptions) -> Steps[Answer]:
@@ -133,7 +141,7 @@ def _applied(context: HandlerContext, config: Mapping[str, Any], options: WriteO
             reason=error.reason,
             details={**error.details, "causes": causes} if causes else error.details,
         ) from None
-    return answer._replace(object=scale_of(answer.object, target.resource))
+    return answer._replace(object=written_scale(answer.object, target.resource))
 
 
 def _applied_to_custom(

@@ -64,8 +64,8 @@ _PRINTERS: Mapping[str, Printer] = {
 }
 
 
-def printer_of(resource: GroupResource, subresource: str = "") -> Printer:
-    """Return the printer of a built-in kind."""
+def printer_of(resource: GroupResource, subresource: str = "", own: Printer | None = None) -> Printer:
+    """Return the printer of a kind; `own` is that of a custom resource."""
     if subresource == "scale":
-        return workloads.SCALES
-    return _PRINTERS.get(str(resource), _DEFAULT)
+        return workloads.SCALES if own is None else workloads.CUSTOM_SCALES
+    return own or _PRINTERS.get(str(resource), _DEFAULT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kubeshard.core.times import parse_time
@@ -262,3 +263,4 @@ SCALES = Printer(
         AGE,
     )
 )
+CUSTOM_SCALES = Printer((NAME, *SCALES.columns[1:-1], replace(AGE, type="date")))

@@ -35,10 +35,16 @@ _BUILT_IN = ScalePaths()
 
 def scale_of(obj: Object, resource: Resource) -> Object:
     """Returns the Scale of an object. Raises ApiError (500) for a custom resource without a replica count."""
+    path = paths_of(resource).spec
+    if resource.strategy.is_custom and value_at(obj, path) is None:
+        raise internal_error(f'the spec replicas field ".{".".join(path)}" does not exist')
+    return written_scale(obj, resource)
+
+
+def written_scale(obj: Object, resource: Resource) -> Object:
+    """Returns the Scale with which a write is answered. The replicas are missing if the schema does not know them."""
     paths = paths_of(resource)
     wanted, there = value_at(obj, paths.spec), value_at(obj, paths.status)
-    if wanted is None and resource.strategy.is_custom:
-        raise internal_error(f'the spec replicas field ".{".".join(paths.spec)}" does not exist')
     if resource.strategy.is_custom:
         selector = value_at(obj, paths.selector) if paths.selector else ""
     else:
@@ -57,7 +63,7 @@ def scale_of(obj: Object, resource: Resource) -> Object:
 def reviewed_scale(obj: Object, resource: Resource) -> Object:
     """Returns the Scale that admission sees. A custom resource without a replica count has 0 there."""
     path = paths_of(resource).spec
-    return scale_of(with_value(obj, path, value_at(obj, path) or 0), resource)
+    return written_scale(with_value(obj, path, value_at(obj, path) or 0), resource)
 
 
 def with_scale(obj: Object, scale: Object, resource: Resource) -> Object:
