@@ -85,6 +85,8 @@ def _covers(entry: str, host: str, port: int) -> bool:
     if name and own_port.isdecimal():
         if int(own_port) != port:
             return False
+        if name.startswith("["):  # an IPv6 address, which may be written in several ways
+            return _covers(name[1:].removesuffix("]"), host, port)
         entry = name
     entry = entry.removeprefix("*")
     return host.endswith(entry) if entry.startswith(".") else host == entry or host.endswith(f".{entry}")
