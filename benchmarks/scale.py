@@ -5,7 +5,8 @@
 | instances | the experiment *scale-out* of docs/project/performance.md with --instances of the example operator, \
 one worker each: what becomes ready per second, and the requests and events of all processes |
 | changes | how long it takes until all objects are where they belong when --instances shards are one more, and when \
-one of them has died, with --objects objects for each shard, each of which controls another one |
+one of them has died, with --objects objects for each shard, each of which controls another one. By ranges, their new \
+shard has to have reconciled them, too, and all are copies of one in etcd |
 | ring | how evenly hash rings of --shards give out objects, and what it costs to make one; beside it, the largest \
 share by ranges, when the shards have come one after the other |
 | scan | a sharder's full scan of --objects that are where they should be: CPU seconds and memory, really measured. \
@@ -37,7 +38,7 @@ from urllib.parse import parse_qs
 from kubeshard import Manager, Sharding
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
@@ -48,7 +49,7 @@ from kubeshard.sharder.scanner import Scanner
 from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.hash_ring import HashRing, main_key
-from kubeshard.sharding.names import RING_LABEL, shard_label
+from kubeshard.sharding.names import RING_LABEL, bucket_label, shard_label
 from kubeshard.sharding.scans import ScanResult, ScanScope
 from kubeshard.sharding.shares import divide
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
@@ -59,11 +60,14 @@ from kubeshard_lab.experiment.scenarios import SCENARIOS, scaled
 from kubeshard_lab.experiment.websites import Websites
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
 from kubeshard_lab.simulation.costs import Charged, Costs, SlowFront, costly_cluster
+from kubeshard_lab.simulation.deliveries import CHILDREN, THINGS
 from kubeshard_lab.simulation.processes import Network, Process
 from kubeshard_lab.virtual_time import run_virtual
 from kubeshard_lab.virtual_world import SeededRng
 
 WEBSITES = GroupResource("webhosting.timebertt.dev", "websites")
+AT_ONCE = 1000
+"""Copies that are stored before those who watch are given time to read."""
 PER_INSTANCE = 0.4
 """The scale of the scenario for each instance without --load: four websites are created per second, as in
 docs/project/performance.md.
@@ -182,15 +186,13 @@ def changes(costs: Costs, count: int, each: int, by_ranges: bool) -> None:
             await world.install()
             await world.make_ring()
             world.sharder("x0")
-            shards = [f"s{number}" for number in range(count)]
+            shards, work = [f"s{number}" for number in range(count)], Touch()
             for shard in shards:
-                world.shard(shard, Touch())
+                world.shard(shard, work)
             await world.until(lambda: _holders(world) >= {*shards}, within=120)
             await asyncio.sleep(RING_READY)
-            await asyncio.gather(
-                *(world.make_things(each, prefix=f"t{number}-", v=1) for number in range(count))
-            )
-            await world.until(lambda: _settled(world, shards), within=120)
+            await (_copied if by_ranges else _created)(world, each * count)
+            await world.until(lambda: work.runs >= each * count and _settled(world, shards), within=120)
             await asyncio.sleep(30)
             before = charged.requests.total(), charged.events.total()
             await asyncio.sleep(20)
@@ -201,13 +203,16 @@ def changes(costs: Costs, count: int, each: int, by_ranges: bool) -> None:
             row = [f"{rest[0]:.0f}/s", f"{rest[1]:.0f}/s"]
             for now in ([*shards, "more"], [*shards[1:], "more"]):
                 owners, sent, started = world.owners(), charged.requests.total(), world.loop.time()
+                runs = work.runs
                 if "more" in owners.values():
                     world.processes[shards[0]].kill()
                 else:
-                    world.shard("more", Touch())
+                    world.shard("more", work)
                 await world.until(lambda now=now: _settled(world, now), within=300)  # type: ignore[misc]
-                seconds = world.loop.time() - started
                 moved = sum(owners[name] != owner for name, owner in world.owners().items())
+                if by_ranges:
+                    await world.until(lambda due=runs + moved: work.runs >= due, within=300)  # type: ignore[misc]
+                seconds = world.loop.time() - started
                 extra = charged.requests.total() - sent - rest[0] * seconds
                 row += [f"{seconds:.1f} s", str(moved), f"{extra:.0f}"]
                 await asyncio.sleep(20)
@@ -217,6 +222,38 @@ def changes(costs: Costs, count: int, each: int, by_ranges: bool) -> None:
     run_virtual(scene(), limit=86_400)
 
 
+async def _created(world: SimulatedCluster, count: int) -> None:
+    await asyncio.gather(*(world.make_things(1, prefix=f"t{number}-", v=1) for number in range(count)))
+
+
+async def _copied(world: SimulatedCluster, count: int) -> None:
+    """Things, and what they control, are stored as the first one is once it has been reconciled."""
+    await world.make_things(1, v=1)
+    await asyncio.sleep(RING_READY)
+    store, rng, buckets = world.server.store, SeededRng(1), Ranges().divided
+    (thing,) = world.objects("sim.example", "things").values()
+    (child,) = (each for key, each in world.objects("", "configmaps").items() if key.name == "c-t0")
+    namespace, (reference,) = thing["metadata"]["namespace"], child["metadata"]["ownerReferences"]
+    for number in range(1, count):
+        name, uid = f"t{number}", rng.token()
+        references = [{**reference, "name": name, "uid": uid}]
+        labels = {bucket_label(world.ring): str(buckets.of_key(uid))}
+        controlled = {
+            "name": f"c-{name}",
+            "uid": rng.token(),
+            "labels": labels,
+            "ownerReferences": references,
+        }
+        store.put(CHILDREN, Key(namespace, f"c-{name}"), _copy(child, controlled))
+        store.put(THINGS, Key(namespace, name), _copy(thing, {"name": name, "uid": uid}))
+        if number % AT_ONCE == 0:
+            await asyncio.sleep(0.1)  # those who watch read
+
+
+def _copy(obj: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+    return {**obj, "metadata": {**obj["metadata"], **metadata}}
+
+
 def _holders(world: SimulatedCluster) -> set[str]:
     leases = world.objects("coordination.k8s.io", "leases")
     return {key.name for key, lease in leases.items() if lease["spec"].get("holderIdentity") == key.name}
@@ -224,6 +261,8 @@ def _holders(world: SimulatedCluster) -> set[str]:
 
 def _settled(world: SimulatedCluster, shards: list[str]) -> bool:
     """Whether each object, and what it controls, is with the shard that it should be with, of these."""
+    if world.ranges:  # objects are where their buckets are
+        return not (world.delivery.drained() or any(world.delivery.misplaced({}, shards)))
     owners, children = world.owners(), world.owners("", "configmaps")
     return (
         not world.draining()

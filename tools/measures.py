@@ -499,8 +499,7 @@ MEASURES = (
         "a late write lands only if nobody has written since",
         "stale write",
         "late",
-        "scale",
-        "hot",
+        "container_ended",
         off=((VersionProof, "patched", _without_proof),),
     ),
     by_ranges(
@@ -517,6 +516,7 @@ MEASURES = (
         "taken alive",
         "failover_blind",
         off=((lease_observer.DeadShardProofs, "proven", _proven),),
+        covered_by=("stale view distrusted",),
     ),
     by_ranges(
         "renewals before it is written anew",
