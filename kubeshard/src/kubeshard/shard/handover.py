@@ -91,8 +91,8 @@ class Handovers:
         self.losses = Losses(clock)
         self._clock = clock
         self._acknowledged = acknowledged
-        self._asked: dict[tuple[GroupKind, Key], float] = {}
-        """When the drain of each object that has not been released yet was first seen."""
+        self.asked: dict[tuple[GroupKind, Key], float] = {}
+        """When the drain of each object that has not been released yet was first seen. To be read only."""
         self._refusals: dict[GroupResource, Refusals] = {}
         """Of these, those that the API server did not let us release."""
         self.cannot_release: Callable[[str], None] = lambda why: None
@@ -109,15 +109,13 @@ class Handovers:
     def asked_for(self, kind: Kind, run: Run) -> None:
         """Called when a run sees the drain label."""
         since = min((cause.since for cause in run.why), default=self._clock.monotonic())
-        self._asked.setdefault((kind.group_kind, run.key), since)
+        self.asked.setdefault((kind.group_kind, run.key), since)
 
     def not_asked_for(self, kind: Kind, key: Key) -> float | None:
         """Returns since when it was."""
-        if not self._asked:
-            return None
         if (refusals := self._refusals.get(kind.group_resource)) is not None and refusals.ended(key):
             self._tell()
-        return self._asked.pop((kind.group_kind, key), None)
+        return self.asked.pop((kind.group_kind, key), None)
 
     def let_go(self, kind: Kind, key: Key) -> None:
         if (since := self.not_asked_for(kind, key)) is not None:
@@ -178,18 +176,20 @@ class _Sharded:
         self._following = False
 
     def __call__(self, run: Run, obj: KubeObject | None) -> Awaitable[Result | None]:
-        self._follow(run)
+        if not self._following:
+            self._follow(run)
         handovers, kind = self._handovers, run.form.kind.group_kind
         ours = obj is not None and handovers.ours(obj.metadata)
         draining = ours and obj is not None and handovers.draining(obj.metadata)
-        if not draining:
+        if handovers.asked and not draining:
             handovers.not_asked_for(run.form.kind, run.key)
         if obj is None:
             return self._work(run, None)
-        if not handovers.stale_guard.admits(kind, run.key, obj.metadata.resource_version):
+        guard = handovers.stale_guard
+        if guard.required and not guard.admits(kind, run.key, obj.metadata.resource_version):
             if not self._undone(run):
                 return no_run(None)
-            handovers.stale_guard.forget(kind, run.key)
+            guard.forget(kind, run.key)
         if not ours:
             return no_run(None)
         if run.activities.in_flight.sealed(kind, run.key):
@@ -207,21 +207,20 @@ class _Sharded:
 
     async def _work(self, run: Run, obj: KubeObject | None) -> Result | None:
         kind, key, stale_guard = run.form.kind.group_kind, run.key, self._handovers.stale_guard
-        began = stale_guard.required_since(kind, key)
-        with run.activities.working():
-            try:
-                arrival = self._first_runs.pending(key)
-                if arrival is None or obj is None or run.undecodable is not None:
-                    return await self._inner(run, obj)
-                return await self._first(run, arrival)
-            finally:
-                run.activities.left(
-                    lambda: (
-                        None
-                        if stale_guard.required_since(kind, key) == began
-                        else "it has been drained since"
-                    )
+        began = stale_guard.required_since(kind, key) if stale_guard.required else None
+        working = run.activities.working()
+        try:
+            arrival = self._first_runs.pending(key)
+            if arrival is None or obj is None or run.undecodable is not None:
+                return await self._inner(run, obj)
+            return await self._first(run, arrival)
+        finally:
+            run.activities.left(
+                lambda: (
+                    None if stale_guard.required_since(kind, key) == began else "it has been drained since"
                 )
+            )
+            working.end()
 
     async def _first(self, run: Run, arrival: str) -> Result | None:
         """A run with live reads. If the object turns out to be gone, reassigned or drained, the cache will show that
@@ -305,8 +304,6 @@ class _Sharded:
         return after.metadata
 
     def _follow(self, run: Run) -> None:
-        if self._following:
-            return
         self._following = True
         for informer in run.cache.informers_of(run.form.kind):
             if informer.form == run.form:

@@ -160,20 +160,20 @@ class BucketRuns:
         check = partial(self._require, bucket, term)
         run.client = run.client.fenced(fence.bound(check, str(bucket)))
         self._acting[bucket][which] = activities.in_flight
-        scope = asyncio.Timeout(None)
+        scope, working = asyncio.Timeout(None), activities.working()
         try:
-            with activities.working():
-                async with scope:
-                    self._scopes[bucket].add(scope)
-                    try:
-                        return await inner(run, obj)
-                    finally:
-                        self._scopes[bucket].discard(scope)
+            async with scope:
+                self._scopes[bucket].add(scope)
+                try:
+                    return await inner(run, obj)
+                finally:
+                    self._scopes[bucket].discard(scope)
         except TimeoutError:
             if not scope.expired():
                 raise
             return None
         finally:
+            working.end()
             activities.left(
                 lambda: (
                     None if self._ownership.term(bucket, reads) == term else "its bucket has been handed over"

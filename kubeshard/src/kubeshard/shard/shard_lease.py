@@ -52,7 +52,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from kubeshard.client.client import Client
-from kubeshard.client.label_fence import LabelFence
+from kubeshard.client.label_fence import LabelFence, LabelProof
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import Kind
@@ -440,6 +440,14 @@ class ShardFence(LabelFence):
         )
         self._owners = owner_kinds(ring, {kind.group_resource: kind for kind in kinds})
         self._check = check
+        self._proofs: dict[Kind, LabelProof | None] = {}
+
+    def proof(self, kind: Kind) -> LabelProof | None:
+        try:  # each write asks, and there are a few kinds
+            return self._proofs[kind]
+        except KeyError:
+            proof = self._proofs[kind] = super().proof(kind)
+            return proof
 
     def covers(self, kind: Kind) -> bool:
         """Whether the ring shards the kind, as a main or a controlled resource, in any version."""

@@ -37,35 +37,35 @@ class StaleGuard:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._required: OrderedDict[tuple[GroupKind, Key], tuple[str, float]] = OrderedDict()
-        """Version and time of the last change, the oldest change first."""
+        self.required: OrderedDict[tuple[GroupKind, Key], tuple[str, float]] = OrderedDict()
+        """Version and time of the last change, the oldest change first. To be read only: mostly there are none."""
 
     def require(self, kind: GroupKind, key: Key, version: str) -> None:
         """Copies older than `version` are not trusted from now on."""
         now = self._clock.monotonic()
-        required, _ = self._required.pop((kind, key), ("", now))
-        self._required[kind, key] = newest(version, required), now
-        while next(iter(self._required.values()))[1] < now - KEPT:
-            self._required.popitem(last=False)
+        required, _ = self.required.pop((kind, key), ("", now))
+        self.required[kind, key] = newest(version, required), now
+        while next(iter(self.required.values()))[1] < now - KEPT:
+            self.required.popitem(last=False)
 
     def admits(self, kind: GroupKind, key: Key, version: str) -> bool:
         """Whether a copy of that version can be trusted."""
-        required = self._required.get((kind, key))
+        required = self.required.get((kind, key))
         return required is None or at_least(version, required[0])
 
     def required_since(self, kind: GroupKind, key: Key) -> float | None:
         """When a newer version was last required (monotonic seconds); None if not recently."""
-        required = self._required.get((kind, key))
+        required = self.required.get((kind, key))
         return None if required is None else required[1]
 
     def forget(self, kind: GroupKind, key: Key) -> None:
         """Drops a version that was undone: the API server was restored from a backup, and every cache was listed
         again.
         """
-        self._required.pop((kind, key), None)
+        self.required.pop((kind, key), None)
 
     def __len__(self) -> int:
-        return len(self._required)
+        return len(self.required)
 
 
 class FirstRuns:
@@ -122,7 +122,8 @@ class FirstRuns:
     def pending(self, key: Key) -> str | None:
         """The version at which the object arrived; None if a run with live reads has succeeded since."""
         key = key.at(HOME_CLUSTER)  # changes of an object do not name the cluster, since there is only one
-        self._check_initial(key)
+        if self._initial:
+            self._check_initial(key)
         return self._versions.get(key)
 
     def settle(self, key: Key, version: str) -> None:
