@@ -201,6 +201,11 @@ class Reflectors(Generic[T]):
         reflector = self._by_part.get(namespace) or self._by_part.get(ALL_NAMESPACES)
         if reflector is not None:
             return reflector.read_since > moment
+        for each in self._by_part.values():
+            if each.read_since > moment:
+                break
+        else:
+            return False  # as nearly always: whatever part would have it
         found = False
         for name, part in self.parts.items():
             if part.may_have(namespace, uid):

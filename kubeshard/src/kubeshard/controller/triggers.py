@@ -109,6 +109,7 @@ class Trigger:
         rng: Rng,
     ) -> None:
         self._watch = watch
+        self._test = watch.when.test
         self._kind = watch.form.kind.kind
         self._source = str(watch.form)
         self._keys_of = keys_of
@@ -165,7 +166,7 @@ class Trigger:
 
     def _passes(self, delta: Delta[Any], about: Key) -> bool:
         try:
-            return self._watch.when(delta)
+            return self._test(delta)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:

@@ -61,17 +61,18 @@ class Predicate(Generic[T_contra]):
     `repr` is the expression, without the name of the module.
     """
 
-    __slots__ = ("_binds", "_name", "_test")
+    __slots__ = ("_binds", "_name", "test")
 
     def __init__(self, test: Callable[[Delta[T_contra]], bool], name: str = "") -> None:
-        self._test = test
+        self.test = test
+        """For who asks often: to call the predicate is another call."""
         self._name = name or f"Predicate({_called(test)})"
         self._binds = _ATOM
 
     def __call__(self, *delta: Delta[T_contra]) -> bool:
         if not delta:
             raise TypeError(f"{self} is a predicate: pass it without calling it, as in when={self}")
-        return self._test(*delta)
+        return self.test(*delta)
 
     @overload
     def __and__(self: Predicate[KubeObject], other: Predicate[T]) -> Predicate[T]: ...
@@ -80,7 +81,7 @@ class Predicate(Generic[T_contra]):
     def __and__(self, other: Predicate[T_contra]) -> Predicate[T_contra]: ...
 
     def __and__(self, other: Predicate[Any]) -> Predicate[Any]:
-        one, two = self._test, other._test
+        one, two = self.test, other.test
         return _combined(lambda delta: one(delta) and two(delta), _AND, " & ", self, other)
 
     @overload
@@ -90,7 +91,7 @@ class Predicate(Generic[T_contra]):
     def __or__(self, other: Predicate[T_contra]) -> Predicate[T_contra]: ...
 
     def __or__(self, other: Predicate[Any]) -> Predicate[Any]:
-        one, two = self._test, other._test
+        one, two = self.test, other.test
         return _combined(lambda delta: one(delta) or two(delta), _OR, " | ", self, other)
 
     def __invert__(self) -> Predicate[T_contra]:
@@ -99,7 +100,7 @@ class Predicate(Generic[T_contra]):
         Caveat: `~generation_changed` passes no additions and deletions, and `~matching(test)` no updates in which the
         object starts or stops matching.
         """
-        test = self._test
+        test = self.test
         return Predicate(lambda delta: not test(delta), f"~{self._within(_ATOM)}")
 
     def __bool__(self) -> NoReturn:
@@ -107,7 +108,7 @@ class Predicate(Generic[T_contra]):
 
     def named(self, name: str) -> Predicate[T_contra]:
         """The same predicate with another name: `changed(lambda site: site.spec.theme).named("theme_changed")`."""
-        return Predicate(self._test, name)
+        return Predicate(self.test, name)
 
     def __repr__(self) -> str:
         return self._name

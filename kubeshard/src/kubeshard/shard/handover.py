@@ -32,7 +32,7 @@ import copy
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from kubeshard.cache.deltas import Delta, Updated, current
+from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.controller.reconciler import Result, RunFn, no_run
 from kubeshard.controller.run import Run
 from kubeshard.controller.when import Predicate, always
@@ -326,15 +326,18 @@ def shard_predicate(ring: str, shard: str, when: Predicate[T] = always) -> Predi
     objects of this shard for which `when` is true, or on which this shard may work only from now on: a run that saw the
     drain label did nothing, and `when` may not pass its removal. For the watch of a main kind only.
     """
-    own, drain = shard_label(ring), drain_label(ring)
+    own, drain, passes = shard_label(ring), drain_label(ring), when.test
 
     def assigned(labels: Mapping[str, str] | None) -> bool:
         return labels is not None and labels.get(own) == shard and drain not in labels
 
     def test(delta: Delta[T]) -> bool:  # one function, and no combination of several: each event comes here
-        labels = current(delta).metadata.labels
+        if isinstance(delta, Updated):
+            labels, before = delta.new.metadata.labels, delta.old.metadata.labels
+        else:
+            labels = before = delta.object.metadata.labels
         if not assigned(labels):
             return labels is not None and drain in labels
-        return (isinstance(delta, Updated) and not assigned(delta.old.metadata.labels)) or when(delta)
+        return (before is not labels and not assigned(before)) or passes(delta)
 
     return Predicate(test, f"shard_predicate({when})")
