@@ -1,43 +1,88 @@
-"""Field sets, and the questions that are answered from FieldsV1 without reading it."""
+"""Field sets: trees in the form of FieldsV1, whose operations are those of sets of paths."""
 
 from __future__ import annotations
+
+from copy import deepcopy
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard_apiserver.apply.field_manager import merge, remove
-from kubeshard_apiserver.apply.fieldset import compare, contains, fields_of, from_fields_v1, to_fields_v1
-from kubeshard_apiserver.apply.managed_fields import ManagedFieldsEntry
-from kubeshard_apiserver.apply.shape import STRING, Shape
+from kubeshard_apiserver.apply.fieldset import (
+    compare,
+    contains,
+    difference,
+    fields_of,
+    from_fields_v1,
+    intersection,
+    paths_of,
+    union,
+)
+from kubeshard_apiserver.apply.shape import STRING, Path, Shape
 
-paths = st.lists(st.sampled_from(["f:a", "f:b", 'k:{"uid":"1"}', 'v:"x"']), min_size=1, max_size=3).map(tuple)
-field_sets = st.frozensets(paths, max_size=8)
+elements = st.sampled_from(["f:a", "f:b", 'k:{"uid":"1"}', 'v:"x"'])
+paths = st.lists(elements, min_size=1, max_size=3).map(tuple)
+sets_of_paths = st.frozensets(paths, max_size=8)
+Paths = frozenset[Path]
 
 
-@given(field_sets)
-def test_a_field_set_is_read_as_it_was_written(fields):
-    assert from_fields_v1(to_fields_v1(fields)) == fields
+def tree(fields: Paths) -> dict:
+    """The paths as a client may send them: in any order, and with dots where none are needed."""
+    root: dict = {}
+    for path in sorted(fields, reverse=True):
+        node = root
+        for element in path:
+            node = node.setdefault(element, {})
+        node["."] = {}
+    return root
 
 
-@given(field_sets, paths)
-def test_fields_v1_contains_the_paths_of_the_set_and_no_others(fields, path):
-    assert contains(to_fields_v1(fields), path) == (path in fields)
+def read(fields: Paths) -> dict:
+    return from_fields_v1(tree(fields))
 
 
-@given(field_sets, field_sets)
-def test_an_entry_answers_the_same_whether_it_knows_the_set_or_its_wire_form(fields, others):
-    known = ManagedFieldsEntry(fields, "v1")
-    sent = ManagedFieldsEntry(None, "v1", wire=to_fields_v1(fields))
-    for entry in (known, sent):
-        assert entry.fields == fields
-        assert entry.has_any(others) == bool(fields & others)
-        assert entry.has_all(others) == (others <= fields)
-        assert entry.is_empty == (not fields)
+def as_written(fields: dict) -> Paths:
+    """The paths of a set, which is in the form in which the server writes it."""
+    for element, node in fields.items():
+        assert element != "." or node == {}
+        assert node != {".": {}}
+        as_written(node)
+    assert list(fields) == sorted(fields)
+    return frozenset(paths_of(fields))
+
+
+@given(sets_of_paths)
+def test_what_was_sent_is_read_into_the_form_in_which_it_is_written(fields):
+    assert as_written(read(fields)) == fields
+    assert from_fields_v1(read(fields)) == read(fields)
+
+
+@given(sets_of_paths, paths)
+def test_a_set_contains_its_paths_and_no_others(fields, path):
+    assert contains(read(fields), path) == (path in fields)
+
+
+@given(sets_of_paths, sets_of_paths)
+def test_operations_on_trees_are_those_on_their_sets_of_paths_and_change_neither(fields, others):
+    one, two = read(fields), read(others)
+    before = deepcopy((one, two))
+    assert as_written(union(one, two)) == fields | others
+    assert as_written(difference(one, two)) == fields - others
+    assert as_written(intersection(one, two)) == fields & others
+    assert (one, two) == before
+
+
+@given(sets_of_paths, sets_of_paths)
+def test_what_changes_nothing_returns_the_same_set(fields, others):
+    one = read(fields)
+    assert not one or union(one, read(fields & others)) is one
+    assert difference(one, read(others - fields)) is one
 
 
 ITEM = Shape("map", {"name": STRING, "value": STRING})
 ENV = Shape("list", items=ITEM, list_type="map", keys={"name": None})
-X, Y = ('k:{"name":"X"}',), ('k:{"name":"Y"}',)
+X, Y = 'k:{"name":"X"}', 'k:{"name":"Y"}'
+OF_Y = {".": {}, "f:name": {}, "f:value": {}}
 
 
 def env(*items):
@@ -46,14 +91,14 @@ def env(*items):
 
 def test_items_with_one_key_are_owned_changed_and_removed_as_a_whole_and_others_leave_them_alone():
     twice = env(("X", "1"), ("Y", "3"), ("X", "2"))
-    of_y = {Y, (*Y, "f:name"), (*Y, "f:value")}
-    assert fields_of(ENV, twice) == {X, *of_y}
-    assert compare(ENV, twice, env(("X", "1"), ("Y", "3"))).modified == {X}
-    assert compare(ENV, env(("Y", "3")), twice).added == {X}
-    assert compare(ENV, twice, env(("X", "1"), ("Y", "4"), ("X", "2"))) == (set(), {(*Y, "f:value")}, set())
+    assert fields_of(ENV, twice) == {X: {}, Y: OF_Y}
+    assert compare(ENV, twice, env(("X", "1"), ("Y", "3"))).modified == {X: {}}
+    assert compare(ENV, env(("Y", "3")), twice).added == {X: {}}
+    changed = compare(ENV, twice, env(("X", "1"), ("Y", "4"), ("X", "2")))
+    assert changed == ({}, {Y: {"f:value": {}}}, {})
     assert sorted(merge(ENV, twice, env(("Y", "4"))), key=str) == sorted(
         env(("X", "1"), ("Y", "4"), ("X", "2")), key=str
     )
     assert merge(ENV, twice, env(("X", "9"))) == env(("X", "9"), ("Y", "3"))
-    assert remove(ENV, twice, frozenset(of_y), frozenset()) == env(("X", "1"), ("X", "2"))
-    assert remove(ENV, twice, frozenset({X}), frozenset()) == env(("Y", "3"))
+    assert remove(ENV, twice, {Y: OF_Y}, {}) == env(("X", "1"), ("X", "2"))
+    assert remove(ENV, twice, {X: {}}, {}) == env(("Y", "3"))

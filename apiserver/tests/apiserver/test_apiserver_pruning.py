@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard_apiserver.apply.field_manager import remove
-from kubeshard_apiserver.apply.fieldset import FieldSet, fields_of
+from kubeshard_apiserver.apply.fieldset import fields_of, from_fields_v1, paths_of
 from kubeshard_apiserver.apply.shape import SCALAR, Path, Shape, item_element, parts
 
 ITEMS = Shape("list", items=Shape("map", {"k": SCALAR, "v": SCALAR}), list_type="map", keys={"k": None})
@@ -19,6 +19,8 @@ INNER = Shape("map", {"items": ITEMS, "set": SET, "list": ATOMIC, "x": SCALAR})
 SHAPE = Shape(
     "map", {"spec": INNER, "status": Shape("map", {"inner": INNER, "free": Shape("map", items=INNER)})}
 )
+
+Paths = frozenset[Path]
 
 names = st.sampled_from("ab")
 scalars = st.sampled_from([None, 1])
@@ -36,11 +38,25 @@ status = st.fixed_dictionaries(
 values = st.fixed_dictionaries({}, optional={"spec": inner | maybe, "status": status | maybe})
 
 
+def paths(value: Any) -> Paths:
+    return frozenset(paths_of(fields_of(SHAPE, value)))
+
+
+def tree(fields: Paths) -> Any:
+    root: dict[str, Any] = {}
+    for path in fields:
+        node = root
+        for element in path:
+            node = node.setdefault(element, {})
+        node["."] = {}
+    return from_fields_v1(root)
+
+
 @st.composite
-def owned(draw: st.DrawFn) -> tuple[Any, FieldSet, FieldSet]:
+def owned(draw: st.DrawFn) -> tuple[Any, Paths, Paths]:
     """An object, what its applier owned before, and what anybody owns now. Who owns an item owns its key."""
     value, before = draw(values), draw(values)
-    of_both = sorted(fields_of(SHAPE, value) | fields_of(SHAPE, before))
+    of_both = sorted(paths(value) | paths(before))
     some = st.frozensets(st.sampled_from(of_both)) if of_both else st.just(frozenset())
     last, kept = (
         fields | {(*path, "f:k") for path in fields if path[-1][0] == "k"}
@@ -49,7 +65,7 @@ def owned(draw: st.DrawFn) -> tuple[Any, FieldSet, FieldSet]:
     return value, last, kept
 
 
-def with_declared(fields: FieldSet) -> FieldSet:
+def with_declared(fields: Paths) -> Paths:
     """With the declared fields in which these are: they are no members of the set by themselves."""
     return fields | {
         path[:length] for path in fields for length in range(len(path)) if declared(path[:length])
@@ -64,11 +80,11 @@ def declared(path: Path) -> bool:
     return is_declared
 
 
-def members(value: Any) -> FieldSet:
-    return with_declared(fields_of(SHAPE, value))
+def members(value: Any) -> Paths:
+    return with_declared(paths(value))
 
 
-def without(shape: Shape, value: Any, gone: FieldSet) -> Any:
+def without(shape: Shape, value: Any, gone: Paths) -> Any:
     """The value without these fields and all that is in them."""
     inner = parts(shape, value)
     if not inner or not gone:
@@ -94,4 +110,4 @@ def test_an_apply_removes_what_the_three_steps_of_the_server_remove(case):
     pruned = without(SHAPE, value, last)
     still_owned = without(SHAPE, value, all_ - (members(pruned) | with_declared(kept)))
     expected = without(SHAPE, value, (all_ - members(still_owned)) & last)
-    assert remove(SHAPE, value, last, kept) == expected
+    assert remove(SHAPE, value, tree(last), tree(kept)) == expected

@@ -2,6 +2,7 @@
 
 import asyncio
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,10 +10,10 @@ from hypothesis import strategies as st
 
 from kubeshard.core import Key
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.patches import JsonPatch
+from kubeshard.core.patches import JsonPatch, MergePatch
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.history import FEWEST, History, StoredEvent, TooOld
-from kubeshard_apiserver.model import Target
+from kubeshard_apiserver.model import Target, WriteOptions
 from kubeshard_apiserver.states import DecodedCache
 from kubeshard_apiserver.store import EXPIRY, Store
 from kubeshard_lab.virtual_time import virtual_time
@@ -98,19 +99,21 @@ def test_keys_stay_in_the_order_of_lists(steps):
         assert ordered == sorted(model.objects(MAPS), key=lambda key: f"{key.namespace}/{key.name}")
 
 
-def test_objects_that_share_a_set_of_fields_do_not_share_its_changes():
+def test_states_that_share_a_set_of_fields_do_not_share_its_changes():
     server = ApiServer()
-    maps = server.registry.find("", "v1", "configmaps")
-    for name in "ab":
-        server.create(Target(maps, "default"), {"metadata": {"name": name}, "data": {"k": "v"}})
-    mine, other = (server.get(Target(maps, "default", name)) for name in "ab")
-    before = deepcopy(other)
-    (entry,) = mine["metadata"]["managedFields"]
-    assert entry["fieldsV1"] is other["metadata"]["managedFields"][0]["fieldsV1"]
-    removal = JsonPatch([{"op": "remove", "path": "/metadata/managedFields/0/fieldsV1/f:data"}])
-    changed = server.patch(Target(maps, "default", "a"), removal).object
-    assert "managedFields" not in changed["metadata"]
-    assert server.get(Target(maps, "default", "b")) == before
+    target = Target(server.registry.find("", "v1", "configmaps"), "default", "a")
+    server.create(replace(target, name=""), {"metadata": {"name": "a"}, "data": {"k": "v"}})
+    first = server.get(target)
+    labelled = MergePatch({"metadata": {"labels": {"a": "b"}}})
+    second = server.patch(target, labelled, WriteOptions(manager="other")).object
+    before = deepcopy((first, second))
+    (entry,) = first["metadata"]["managedFields"]
+    others = [other["fieldsV1"] for other in second["metadata"]["managedFields"]]
+    (place,) = (place for place, fields in enumerate(others) if fields is entry["fieldsV1"])
+    removal = JsonPatch([{"op": "remove", "path": f"/metadata/managedFields/{place}/fieldsV1/f:data"}])
+    changed = server.patch(target, removal, WriteOptions(manager="other")).object
+    assert all("f:data" not in left["fieldsV1"] for left in changed["metadata"]["managedFields"])
+    assert (first, second) == before
 
 
 @given(st.lists(st.integers(0, 5000), max_size=80), st.integers(0, 20_000))

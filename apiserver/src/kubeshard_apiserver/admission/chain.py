@@ -13,7 +13,7 @@ from kubeshard_apiserver.admission.attributes import AdmissionOptions, Attribute
 from kubeshard_apiserver.admission.matching import BINDINGS, GROUP, MUTATING, POLICIES, VALIDATING
 from kubeshard_apiserver.admission.policies import Policies, Policy, policies_of
 from kubeshard_apiserver.admission.webhooks import Webhook, Webhooks, webhooks_of
-from kubeshard_apiserver.apply.fieldset import from_fields_v1, to_fields_v1
+from kubeshard_apiserver.apply.fieldset import from_fields_v1
 from kubeshard_apiserver.apply.managed_fields import read_managers
 from kubeshard_apiserver.cel.authorization import deciding
 from kubeshard_apiserver.model import Model, Target
@@ -108,4 +108,4 @@ def _managed(left: Object, write: Attributes) -> Object:
 
 
 def _normalised(entry: Object) -> Object:
-    return {**entry, "fieldsV1": to_fields_v1(from_fields_v1(entry.get("fieldsV1")))}
+    return {**entry, "fieldsV1": from_fields_v1(entry.get("fieldsV1"))}

@@ -13,12 +13,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import reduce
+from typing import Any
 
 import msgspec
 
 from kubeshard.core.errors import Conflict
-from kubeshard_apiserver.apply.fieldset import EMPTY, Comparison, FieldSet, compare, fields_of
+from kubeshard_apiserver.apply.fieldset import (
+    EMPTY,
+    Comparison,
+    FieldSet,
+    compare,
+    difference,
+    fields_of,
+    has_fields,
+    intersection,
+    is_member,
+    paths_of,
+    union,
+)
 from kubeshard_apiserver.apply.managed_fields import (
     ManagedFieldsEntry,
     Manager,
@@ -84,22 +97,11 @@ def remove(shape: Shape, value: Any, paths: FieldSet, kept: FieldSet) -> Any:
     contains them from the outermost of `paths` on, are not in `kept`: an item goes with what others own in it. What
     loses all of its parts becomes null.
     """
-    return _remove(shape, value, (), _Doomed(paths, _above(paths), kept, _above(kept)), False, False)[0]
-
-
-class _Doomed(NamedTuple):
-    paths: FieldSet
-    above_paths: FieldSet
-    kept: FieldSet
-    above_kept: FieldSet
-
-
-def _above(paths: FieldSet) -> FieldSet:
-    return frozenset(path[:length] for path in paths for length in range(1, len(path)))
+    return _remove(shape, value, paths, kept, False, False)[0]
 
 
 def _remove(
-    shape: Shape, value: Any, path: Path, doomed: _Doomed, is_within: bool, is_free: bool
+    shape: Shape, value: Any, paths: FieldSet, kept: FieldSet, is_within: bool, is_free: bool
 ) -> tuple[Any, bool]:
     """`is_within`: of something in the paths; `is_free`: and since there of something that is not kept. Returns also
     whether something is left that anybody can own if all that is free is gone.
@@ -110,13 +112,13 @@ def _remove(
     left: dict[str, Any] = {}
     remaining: list[bool] = []
     for element, part in inner.items():
-        here = (*path, element)
-        is_named = here in doomed.paths or (part.declared and here in doomed.above_paths)
-        is_kept = here in doomed.kept or (part.declared and here in doomed.above_kept)
+        named, held = paths.get(element), kept.get(element)
+        is_named = named is not None and (part.declared or is_member(named))
+        is_kept = held is not None and (part.declared or is_member(held))
         within = is_within or is_named
         counts = within and not _owns_nothing(part)
         free = is_free or (counts and not is_kept)
-        rest, is_owned = _remove(part.shape, part.value, here, doomed, within, free)
+        rest, is_owned = _remove(part.shape, part.value, named or EMPTY, held or EMPTY, within, free)
         is_owned |= not part.declared
         if not free:
             remaining.append(is_owned)
@@ -145,7 +147,7 @@ def _owns_nothing(part: Part) -> bool:
     """Whether nobody can own anything in this declared field: it is an empty list whose items would have owners, or an
     object of nothing but such fields. The empty object and null have owners.
     """
-    return part.declared and part.value not in (None, {}) and not fields_of(part.shape, part.value)
+    return part.declared and part.value not in (None, {}) and not has_fields(part.shape, part.value)
 
 
 _KUBECTL = "kubectl"
@@ -161,7 +163,7 @@ def _upgradable(shape: Shape, live: Object, api_version: str) -> FieldSet:
     if not isinstance(stated, dict) or stated.get("apiVersion") != api_version:
         return EMPTY
     comparison = compare(shape, stated, live)
-    return fields_of(shape, stated) - comparison.modified - comparison.added - comparison.removed
+    return difference(fields_of(shape, stated), union(_new_in(comparison), comparison.removed))
 
 
 def _kept_up(obj: Object, config: Object) -> Object:
@@ -179,16 +181,17 @@ def _annotation(obj: Object) -> str:
     return str((obj["metadata"].get("annotations") or {}).get(ANNOTATION, ""))
 
 
-_NEVER_OWNED: FieldSet = frozenset(
-    {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
-    | {
-        ("f:metadata", f"f:{name}")
+_NEVER_OWNED: FieldSet = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {
+        name: {}
         for name in (
-            "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
-            "resourceVersion",
+            ".", "f:clusterName", "f:creationTimestamp", "f:generation", "f:managedFields", "f:name", "f:namespace",
+            "f:resourceVersion", "f:selfLink", "f:uid",
         )
-    }
-)  # fmt: skip
+    },
+}  # fmt: skip
 _MOST_UPDATERS = 10
 _ANCIENT = "ancient-changes"
 _BEFORE_APPLY = "before-first-apply"
@@ -276,33 +279,35 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
         )
         raise internal(f"{failed}: {unfit[0]}")
     merged = merge(shape, before, config)
-    ours = _trimmed(fields_of(shape, config), writer)
+    ours = _unreset(difference(fields_of(shape, config), _NEVER_OWNED), writer)
     managers[manager] = ManagedFieldsEntry(ours, writer.api_version, last.time if last else None)
     if last is not None:
-        kept = frozenset().union(*(owned.fields for owned in managers.values()))
-        merged = remove(shape, merged, last.fields, kept | _NEVER_OWNED)
+        kept = reduce(union, (owned.fields for owned in managers.values()), _NEVER_OWNED)
+        merged = remove(shape, merged, last.fields, kept)
     if problem := _misfit(managers, writer, before, merged):
         raise internal(problem)
     unfiltered = compare(shape, before, merged)
     comparison = _heeded(unfiltered, writer)
-    changed = comparison.modified | comparison.added
+    changed = _new_in(comparison)
     conflicts = {
         other: (owned, fields)
         for other, owned in managers.items()
-        if other != manager and (fields := owned.fields & changed)
+        if other != manager and (fields := intersection(owned.fields, changed))
     }
     if conflicts and not force:
         free = _upgradable(shape, before, writer.api_version) if writer.manager == _KUBECTL else EMPTY
         if left := {
-            one: (owned, rest) for one, (owned, fields) in conflicts.items() if (rest := fields - free)
+            one: (owned, rest)
+            for one, (owned, fields) in conflicts.items()
+            if (rest := difference(fields, free))
         }:
             raise conflicting(left)
     managers = {
-        other: owned if other == manager else without(owned, changed | comparison.removed)
+        other: owned if other == manager else without(owned, union(changed, comparison.removed))
         for other, owned in managers.items()
     }
     if any(unfiltered) or merged != before:  # owning more, or less, of what there is already is no news
-        managers[manager] = replace(managers[manager], time=writer.now)
+        managers[manager] = managers[manager]._replace(time=writer.now)
     if writer.manager == _KUBECTL:
         merged = _kept_up(merged, config)
     return with_metadata(merged, managedFields=written(_owning(managers)))
@@ -314,16 +319,14 @@ def _after_update(
     after = _bare(new)
     empty = {"apiVersion": after.get("apiVersion"), "kind": after.get("kind"), "metadata": {}, **writer.zero}
     comparison = _heeded(compare(shape, _bare(live) if live else empty, after), writer)
-    taken = comparison.modified | comparison.added
-    lost = taken | comparison.removed
-    manager, ours = writer.manager_for("Update"), taken - _NEVER_OWNED
+    taken = _new_in(comparison)
+    lost = union(taken, comparison.removed)
+    manager, ours = writer.manager_for("Update"), difference(taken, _NEVER_OWNED)
     left = {other: without(owned, lost) for other, owned in managers.items() if other != manager or not ours}
     if ours:
-        before = managers.get(manager, ManagedFieldsEntry(EMPTY, ""))
-        if before.has_all(ours) and not before.has_any(lost - ours):
-            left[manager] = ManagedFieldsEntry(before.known, writer.api_version, writer.now, before.wire)
-        else:
-            left[manager] = ManagedFieldsEntry((before.fields - lost) | ours, writer.api_version, writer.now)
+        before = managers[manager].fields if manager in managers else EMPTY
+        fields = union(difference(before, difference(lost, ours)), ours)
+        left[manager] = ManagedFieldsEntry(fields, writer.api_version, writer.now)
     return _capped(_owning(left))
 
 
@@ -345,24 +348,31 @@ def _bare(obj: Object) -> Object:
     return with_metadata(obj, managedFields=None) if "metadata" in obj else obj
 
 
-def _trimmed(fields: FieldSet, writer: Writer) -> FieldSet:
-    return _unreset(fields - _NEVER_OWNED, writer)
-
-
 def _heeded(comparison: Comparison, writer: Writer) -> Comparison:
     return Comparison(*(_unreset(part, writer) for part in comparison))
 
 
+def _new_in(comparison: Comparison) -> FieldSet:
+    return union(comparison.modified, comparison.added)
+
+
 def _unreset(fields: FieldSet, writer: Writer) -> FieldSet:
-    if not fields:
-        return fields
-    beginnings = {path[:2] for path in fields}
-    reset = {beginning for beginning in beginnings if writer.resets(beginning)}
-    return frozenset(path for path in fields if path[:2] not in reset) if reset else fields
+    """Returns the fields without those that this kind of write cannot change."""
+    reset: FieldSet = {}
+    for first, below in fields.items():
+        named = {
+            second: below[second] for second in below if second != "." and writer.resets((first, second))
+        }
+        if is_member(below) and writer.resets((first,)):
+            named = {".": {}, **named} if named else named
+            reset[first] = named
+        elif named:
+            reset[first] = named
+    return difference(fields, reset) if reset else fields
 
 
 def _owning(managers: Managers) -> Managers:
-    return {manager: owned for manager, owned in managers.items() if not owned.is_empty}
+    return {manager: owned for manager, owned in managers.items() if owned.fields}
 
 
 def _capped(managers: Managers) -> Managers:
@@ -377,7 +387,7 @@ def _capped(managers: Managers) -> Managers:
         owned = capped.pop(manager)
         bucket = Manager(_ANCIENT, "Update", "", owned.api_version)
         earlier = capped[bucket].fields if bucket in capped else EMPTY
-        capped[bucket] = replace(owned, known=earlier | owned.fields, wire=None)
+        capped[bucket] = owned._replace(fields=union(earlier, owned.fields))
     return capped
 
 
@@ -387,7 +397,7 @@ def conflicting(conflicts: Mapping[Manager, tuple[ManagedFieldsEntry, FieldSet]]
     sections: dict[str, list[str]] = {}
     for manager, (owned, fields) in conflicts.items():
         name = shown(manager, owned)
-        paths = sorted(readable(path) for path in fields)
+        paths = sorted(readable(path) for path in paths_of(fields))
         sections.setdefault(name, []).extend(paths)
         causes += [
             {"reason": "FieldManagerConflict", "message": f"conflict with {name}", "field": path}

@@ -1,27 +1,33 @@
 """Field sets: of a value, of the difference between two values, and as FieldsV1 on the wire. Pure.
 
-A field set is a frozenset of paths and uses Python's set operations. Source: KEP-555, structured-merge-diff `typed`
-and `fieldpath`.
+A field set is a tree and has the form of FieldsV1: a node maps path elements to nodes, and is in the set itself if it
+has the element `.`, or no element at all. All sets here are as the server writes them: elements are in order, `.` is
+only where others are, and every node leads to a member. Sets share nodes with each other and with stored objects, and
+are never modified; an operation that changes nothing returns its argument. So the cost of an operation depends on the
+smaller of two sets, which is what a write has changed. Source: KEP-555, structured-merge-diff `typed` and `fieldpath`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from kubeshard_apiserver.apply.shape import (
     UNTYPED,
+    Part,
     Path,
     Repeated,
     Shape,
-    field_element,
     is_granular_map,
     parts,
 )
 
-FieldSet = frozenset[Path]
-EMPTY: FieldSet = frozenset()
+FieldSet = dict[str, Any]
+EMPTY: FieldSet = {}
+_LEAF: FieldSet = {}
+"""The node of a member below which there is none."""
 
 
 class Comparison(NamedTuple):
@@ -32,158 +38,208 @@ class Comparison(NamedTuple):
 
 def fields_of(shape: Shape, value: Any) -> FieldSet:
     """The fields that an applier of this value owns: leaves, items of maps and lists, and empty or null maps."""
-    found: set[Path] = set()
-    _collect(shape, value, (), found)
-    return frozenset(found)
+    return _owned(shape, value) or EMPTY
+
+
+def has_fields(shape: Shape, value: Any) -> bool:
+    """Whether anybody can own the value or something in it."""
+    return _owned(shape, value) is not None
 
 
 def compare(shape: Shape, before: Any, after: Any) -> Comparison:
     """Returns the fields that differ. If only one side has a part, every level of it belongs to the difference; beside
     null, only what is in it does.
     """
-    added: set[Path] = set()
-    modified: set[Path] = set()
-    removed: set[Path] = set()
-    _compare(shape, before, after, (), (added, modified, removed))
-    return Comparison(frozenset(added), frozenset(modified), frozenset(removed))
-
-
-def to_fields_v1(paths: FieldSet) -> dict[str, Any]:
-    """Returns the FieldsV1 form of a field set. Equal sets share one dict, which must not be changed."""
-    if (known := _shared.get(paths)) is not None:
-        return known
-    made = _made(paths)
-    if sum(len(element) for path in paths for element in path) <= _LONGEST_SHARED:
-        if len(_shared) >= _MOST_SHARED:
-            del _shared[next(iter(_shared))]
-        _shared[paths] = made
-    return made
-
-
-_shared: dict[FieldSet, dict[str, Any]] = {}
-_MOST_SHARED = 1024
-_LONGEST_SHARED = 20_000
-"""The maximum length of a cached set in characters, so that clients cannot fill the memory with invented fields."""
-
-
-def _made(paths: FieldSet) -> dict[str, Any]:
-    root: dict[str, Any] = {}
-    # In sorted order a path comes before the paths below it, and elements come in the order in which they are written.
-    for path in sorted(paths):
-        node, is_new = root, True
-        for element in path:
-            inner = node.get(element)
-            if inner is None:
-                if not node and not is_new:
-                    node["."] = {}
-                inner = node[element] = {}
-                is_new = True
-            else:
-                is_new = False
-            node = inner
-    return root
+    found: _Found = ({}, {}, {})
+    _compare(shape, before, after, "", found)
+    return Comparison(*(each.get("", EMPTY) for each in found))
 
 
 def from_fields_v1(fields: Any) -> FieldSet:
-    """Reads a field set. Raises ValueError for anything that is not FieldsV1. Most equal sets are one object."""
-    text = msgspec.json.encode(fields)
-    if (known := _known.get(text)) is not None:
-        return known
-    found: set[Path] = set()
-    _read({} if fields is None else fields, (), found)
-    made = frozenset(found)
-    if len(text) <= _LONGEST_SHARED:
-        if len(_known) >= _MOST_SHARED:
-            del _known[next(iter(_known))]
-        _known[text] = made
-    return made
+    """Reads a field set that a client has sent. Raises ValueError for anything that is not FieldsV1."""
+    found = _read({} if fields is None else fields) or EMPTY
+    return {element: node for element, node in found.items() if element != "."} if "." in found else found
 
 
-_known: dict[bytes, FieldSet] = {}
-
-
-def contains(fields: dict[str, Any], path: Path) -> bool:
-    """Whether FieldsV1 in the server's form has this path, without reading all of it."""
+def contains(fields: FieldSet, path: Path) -> bool:
     node: Any = fields
     for element in path:
         node = node.get(element)
         if node is None:
             return False
+    return is_member(node)
+
+
+def is_member(node: FieldSet) -> bool:
+    """Whether the node is in the set itself, and not only something below it."""
     return not node or "." in node
 
 
-def _collect(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
+def paths_of(fields: FieldSet, above: Path = ()) -> Iterator[Path]:
+    """Yields the paths of the members in order."""
+    for element, node in fields.items():
+        if element != ".":
+            here = (*above, element)
+            if is_member(node):
+                yield here
+            yield from paths_of(node, here)
+
+
+def intersection(fields: FieldSet, others: FieldSet) -> FieldSet:
+    return difference(fields, difference(fields, others))
+
+
+def union(fields: FieldSet, others: FieldSet) -> FieldSet:
+    if not fields:
+        return others
+    joined = fields
+    for element, node in others.items():
+        mine = fields.get(element)
+        if mine is None:
+            both = node
+        elif not mine or not node:
+            both = _with_itself(mine or node)
+        else:
+            both = union(mine, node)
+        if both is not mine:
+            if joined is fields:
+                joined = fields.copy()
+            joined[element] = both
+    return _in_order(joined) if len(joined) > len(fields) else joined
+
+
+def difference(fields: FieldSet, others: FieldSet) -> FieldSet:
+    return (_without(fields, others) or EMPTY) if fields and others else fields
+
+
+def _without(fields: FieldSet, others: FieldSet) -> FieldSet | None:
+    """`difference` of nodes with others below them; None if nothing is left."""
+    left = fields
+    for element, node in others.items():
+        mine = fields.get(element)
+        if mine is None:
+            continue
+        rest: FieldSet | None
+        if mine is node:
+            rest = None
+        elif mine and node:
+            rest = _without(mine, node)
+        elif not mine:
+            rest = None if is_member(node) else mine
+        else:
+            rest = {name: inner for name, inner in mine.items() if name != "."} if "." in mine else mine
+        if rest is not mine:
+            if left is fields:
+                left = fields.copy()
+            if rest is None:
+                del left[element]
+            else:
+                left[element] = rest
+    if len(left) == 1 and "." in left:
+        return _LEAF
+    return left or None
+
+
+def _with_itself(node: FieldSet | None) -> FieldSet:
+    return {".": _LEAF, **node} if node and "." not in node else node or _LEAF
+
+
+def _in_order(node: FieldSet) -> FieldSet:
+    return dict(sorted(node.items())) if len(node) > 1 else node
+
+
+def _owned(shape: Shape, value: Any) -> FieldSet | None:
     inner = parts(shape, value)
     if inner is None:
-        found.add(path)
-        return
+        return _LEAF
+    found: FieldSet = {}
     for element, part in inner.items():
-        here = (*path, element)
-        _collect(part.shape, part.value, here, found)
-        if not part.declared or part.value is None or part.value == {}:
-            found.add(here)
+        node = _owned(part.shape, part.value)
+        if not part.declared or part.value == {}:
+            node = _with_itself(node)
+        if node is not None:
+            found[element] = node
+    return _in_order(found) or None
 
 
-_ABSENT = object()
+_Found = tuple[FieldSet, FieldSet, FieldSet]
+"""What is added, modified and removed."""
+_ABSENT: Any = object()
+_NONE: dict[str, Part] = {}
 
 
-def _compare(
-    shape: Shape, before: Any, after: Any, path: Path, found: tuple[set[Path], set[Path], set[Path]]
-) -> None:
-    added, modified, removed = found
-    if before is _ABSENT:
-        _collect_all(shape, after, path, added)
-        return
-    if after is _ABSENT:
-        _collect_all(shape, before, path, removed)
-        return
+def _compare(shape: Shape, before: Any, after: Any, element: str, into: _Found) -> None:
+    """Notes what differs, if anything does, in nodes for this element."""
     if before is after:
         return
     if isinstance(before, (dict, list)) and before == after and _is_identical(before, after):
         return
+    found: _Found = ({}, {}, {})
+    itself = False
     if isinstance(before, dict) and isinstance(after, dict) and is_granular_map(shape):
-        for name, member in after.items():
-            former = before.get(name, _ABSENT)
-            if former is not member and not (type(former) is str is type(member) and former == member):
-                inner = shape.fields.get(name) or shape.items or UNTYPED
-                _compare(inner, former, member, (*path, field_element(name)), found)
+        _compare_maps(shape, before, after, found)
+    else:
+        old, new = parts(shape, before), parts(shape, after)
+        if not old and not new:
+            if not _is_equal(before, after):
+                into[1][element] = _LEAF
+            return
+        itself = (old is None and before is not None) or (new is None and after is not None)
+        _compare_parts(old or _NONE, new or _NONE, found)
+    for part, nodes in zip(into, found, strict=True):
+        if nodes:
+            part[element] = _in_order(nodes)
+    if itself:
+        into[1][element] = _with_itself(into[1].get(element))
+
+
+def _compare_maps(shape: Shape, before: dict[str, Any], after: dict[str, Any], found: _Found) -> None:
+    for name, member in after.items():
+        former = before.get(name, _ABSENT)
+        if former is member or (type(former) is str is type(member) and former == member):
+            continue
+        inner = shape.fields.get(name) or shape.items or UNTYPED
+        if former is _ABSENT:
+            found[0][f"f:{name}"] = _every(inner, member)
+        else:
+            _compare(inner, former, member, f"f:{name}", found)
+    if not before.keys() <= after.keys():
         for name in before.keys() - after.keys():
             inner = shape.fields.get(name) or shape.items or UNTYPED
-            _compare(inner, before[name], _ABSENT, (*path, field_element(name)), found)
-        return
-    old, new = parts(shape, before), parts(shape, after)
-    if not old and not new:
-        if not _same(before, after):
-            modified.add(path)
-        return
-    if (old is None and before is not None) or (new is None and after is not None):
-        modified.add(path)
-    for element in {**(old or {}), **(new or {})}:
-        part = (new or {}).get(element) or (old or {})[element]
-        if old and element in old and isinstance(old[element].value, Repeated):
-            part = old[element]
-        _compare(
-            part.shape,
-            old[element].value if old and element in old else _ABSENT,
-            new[element].value if new and element in new else _ABSENT,
-            (*path, element),
-            found,
-        )
+            found[2][f"f:{name}"] = _every(inner, before[name])
 
 
-def _collect_all(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
-    """Adds every level of a part that only one side has."""
-    found.add(path)
-    if isinstance(value, list):
-        for element, part in (parts(shape, value) or {}).items():
-            _collect_all(part.shape, part.value, (*path, element), found)
-    elif isinstance(value, dict) and is_granular_map(shape):
-        for name, member in value.items():
-            here = (*path, field_element(name))
-            if isinstance(member, (dict, list)):
-                _collect_all(shape.fields.get(name) or shape.items or UNTYPED, member, here, found)
-            else:
-                found.add(here)
+def _compare_parts(old: dict[str, Part], new: dict[str, Part], found: _Found) -> None:
+    for element, part in new.items():
+        former = old.get(element)
+        if former is None:
+            found[0][element] = _every(part.shape, part.value)
+        else:
+            shape = former.shape if isinstance(former.value, Repeated) else part.shape
+            _compare(shape, former.value, part.value, element, found)
+    for element, part in old.items():
+        if element not in new:
+            found[2][element] = _every(part.shape, part.value)
+
+
+def _every(shape: Shape, value: Any) -> FieldSet:
+    """Returns every level of a part that only one side has."""
+    if isinstance(value, dict):
+        if not value or not is_granular_map(shape):
+            return _LEAF
+        fields, items = shape.fields, shape.items or UNTYPED
+        return {
+            ".": _LEAF,
+            **{
+                f"f:{name}": _every(fields.get(name) or items, member)
+                if type(member := value[name]) is dict or type(member) is list
+                else _LEAF
+                for name in sorted(value)
+            },
+        }
+    if isinstance(value, list) and (inner := parts(shape, value)):
+        return {".": _LEAF, **{name: _every(inner[name].shape, inner[name].value) for name in sorted(inner)}}
+    return _LEAF
 
 
 def _is_identical(before: Any, after: Any) -> bool:
@@ -191,19 +247,23 @@ def _is_identical(before: Any, after: Any) -> bool:
     return msgspec.json.encode(before) == msgspec.json.encode(after)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _is_equal(a: Any, b: Any) -> bool:
     """Whether two leaves are equal. An integer may equal a float."""
     return bool(a == b) and (type(a) is type(b) or bool not in (type(a), type(b)))
 
 
-def _read(node: Any, path: Path, found: set[Path]) -> None:
+def _read(node: Any) -> FieldSet | None:
     if not isinstance(node, dict):
         raise ValueError(f"{node!r} is not a field set")
-    if path and (not node or "." in node):
-        found.add(path)
+    if not node:
+        return _LEAF
+    found: FieldSet = {}
     for element, inner in node.items():
-        if element != "." and _is_known(element):
-            _read(inner, (*path, element), found)
+        if element != "." and _is_known(element) and (below := _read(inner)) is not None:
+            found[element] = below
+    if "." in node:
+        return _with_itself(_in_order(found))
+    return _in_order(found) or None
 
 
 def _is_known(element: str) -> bool:

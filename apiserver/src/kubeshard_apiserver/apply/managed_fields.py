@@ -7,12 +7,10 @@ an updater has one per version. If one entry cannot be read, the whole list coun
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from kubeshard.core.times import parse_time
-from kubeshard_apiserver.apply.fieldset import FieldSet, contains, from_fields_v1, to_fields_v1
+from kubeshard_apiserver.apply.fieldset import FieldSet, difference, from_fields_v1
 
 
 class Manager(NamedTuple):
@@ -26,36 +24,12 @@ class Manager(NamedTuple):
     api_version: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class ManagedFieldsEntry:
-    """The fields of one manager: as a set, in the server's FieldsV1 form (`wire`), or both.
+class ManagedFieldsEntry(NamedTuple):
+    """The fields of one manager."""
 
-    Most updates change nothing about who owns what. So questions are answered from `wire` where there is one, and the
-    set is read from it only if it has to change.
-    """
-
-    known: FieldSet | None
+    fields: FieldSet
     api_version: str
     time: str | None = None
-    wire: dict[str, Any] | None = None
-
-    @cached_property
-    def fields(self) -> FieldSet:
-        return from_fields_v1(self.wire) if self.known is None else self.known
-
-    def has_any(self, paths: FieldSet) -> bool:
-        if self.wire is None:
-            return not self.fields.isdisjoint(paths)
-        return any(contains(self.wire, path) for path in paths)
-
-    def has_all(self, paths: FieldSet) -> bool:
-        if self.wire is None:
-            return paths <= self.fields
-        return all(contains(self.wire, path) for path in paths)
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.fields if self.wire is None else self.wire)
 
 
 Managers = dict[Manager, ManagedFieldsEntry]
@@ -63,7 +37,7 @@ Managers = dict[Manager, ManagedFieldsEntry]
 
 def read_managers(obj: Mapping[str, Any], *, stored: bool = False) -> Managers:
     """Returns the managers of the object; empty if it has no readable managedFields. `stored` means that the object
-    comes from the store, so that its field sets are in the server's form, and readable.
+    comes from the store, so that its field sets are in the server's form.
     """
     managers: Managers = {}
     for entry in obj.get("metadata", {}).get("managedFields") or ():
@@ -76,37 +50,31 @@ def read_managers(obj: Mapping[str, Any], *, stored: bool = False) -> Managers:
             entry.get("subresource", ""),
             version if operation == "Update" else "",
         )
-        wire = entry.get("fieldsV1")
-        if stored and isinstance(wire, dict):
-            managers[manager] = ManagedFieldsEntry(None, version, entry.get("time"), wire)
-            continue
-        try:
-            fields = from_fields_v1(wire)
-        except ValueError:
-            return {}
+        fields = entry.get("fieldsV1")
+        if not (stored and isinstance(fields, dict)):
+            try:
+                fields = from_fields_v1(fields)
+            except ValueError:
+                return {}
         managers[manager] = ManagedFieldsEntry(fields, version, entry.get("time"))
     return managers
 
 
 def written(managers: Managers) -> list[dict[str, Any]] | None:
     """Returns the wire form, or None if no field has an owner."""
-    ordered = sorted(
-        managers.items(),
-        key=lambda item: (
-            item[0].operation,
-            int(parse_time(item[1].time) or 0),
-            item[0].name,
-            item[1].api_version,
-            item[0].subresource,
-        ),
-    )
+    ordered = sorted(managers.items(), key=_place) if len(managers) > 1 else managers.items()
     return [_entry(manager, owned) for manager, owned in ordered] or None
 
 
+def _place(item: tuple[Manager, ManagedFieldsEntry]) -> tuple[str, int, str, str, str]:
+    manager, owned = item
+    time = int(parse_time(owned.time) or 0)
+    return manager.operation, time, manager.name, owned.api_version, manager.subresource
+
+
 def without(owned: ManagedFieldsEntry, fields: FieldSet) -> ManagedFieldsEntry:
-    if not owned.has_any(fields):
-        return owned
-    return ManagedFieldsEntry(owned.fields - fields, owned.api_version, owned.time)
+    left = difference(owned.fields, fields)
+    return owned if left is owned.fields else owned._replace(fields=left)
 
 
 def shown(manager: Manager, owned: ManagedFieldsEntry) -> str:
@@ -127,7 +95,7 @@ def _entry(manager: Manager, owned: ManagedFieldsEntry) -> dict[str, Any]:
     }
     if owned.time:
         entry["time"] = owned.time
-    entry |= {"fieldsType": "FieldsV1", "fieldsV1": owned.wire or to_fields_v1(owned.fields)}
+    entry["fieldsType"], entry["fieldsV1"] = "FieldsV1", owned.fields
     if manager.subresource:
         entry["subresource"] = manager.subresource
     return entry

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from kubeshard_apiserver.schema.decoding import (
@@ -86,7 +86,7 @@ def parts(shape: Shape, value: Any) -> dict[str, Part] | None:
         found = {}
         for name, member in value.items():
             declared = fields.get(name)
-            element = field_element(name)
+            element = f"f:{name}"
             found[element] = Part(element, declared or item_shape, member, declared is not None)
         return found
     if isinstance(value, list) and shape.kind == "list" and shape.list_type in ("set", "map"):
@@ -108,20 +108,6 @@ def _with_repeated(shape: Shape, items: list[Any], found: dict[str, Part]) -> di
         element: Part(element, _AS_A_WHOLE, same[element], False) if len(same[element]) > 1 else part
         for element, part in found.items()
     }
-
-
-_LONGEST_SHARED = 256
-
-
-def field_element(name: str) -> str:
-    """Returns the path element of a field."""
-    return _field_element(name) if len(name) <= _LONGEST_SHARED else f"f:{name}"
-
-
-@lru_cache(8192)
-def _field_element(name: str) -> str:
-    """Returns a string that is shared, because many objects have it in their managedFields."""
-    return f"f:{name}"
 
 
 def item_element(shape: Shape, item: Any) -> str:

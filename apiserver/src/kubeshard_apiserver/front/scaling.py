@@ -7,13 +7,13 @@ A write changes only the replicas of the workload, and its field manager then ow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from kubeshard.core.errors import Conflict
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.patches import ApplyPatch
 from kubeshard_apiserver.apply.field_manager import conflicting
+from kubeshard_apiserver.apply.fieldset import contains
 from kubeshard_apiserver.apply.managed_fields import read_managers
 from kubeshard_apiserver.front.handler import HandlerContext
 from kubeshard_apiserver.model import Answer, Target, WriteOptions
@@ -153,7 +153,9 @@ def _applied_to_custom(
     why = f"to proper version: request to convert CR to an invalid group/version: {KIND.api_version}"
     path = paths_of(target.resource).spec
     field = tuple(f"f:{name}" for name in path)
-    owners = {manager: owned for manager, owned in read_managers(live).items() if field in owned.fields}
+    owners = {
+        manager: owned for manager, owned in read_managers(live).items() if contains(owned.fields, field)
+    }
     if not owners:
         told = f"failed to convert live object (/; {KIND.api_version}, Kind={KIND.kind}) {why}"
         raise internal(f"failed to create manager for existing fields: {told}")
@@ -162,9 +164,9 @@ def _applied_to_custom(
         return Answer(200, scale_of(live, target.resource))
     others = [manager for manager in owners if manager[:2] != (options.manager, "Apply")]
     if others and not options.force:
-        shown = frozenset({("f:spec", "f:replicas")})
+        shown = {"f:spec": {"f:replicas": {}}}
         raise conflicting(
-            {one: (replace(owners[one], api_version=KIND.api_version), shown) for one in others}
+            {one: (owners[one]._replace(api_version=KIND.api_version), shown) for one in others}
         )
     name = (config.get("metadata") or {}).get("name") or ""
     raise internal(f"failed to convert new object (/{name}; {KIND.api_version}, Kind={KIND.kind}) {why}")
