@@ -8,7 +8,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from cluster_api import condition, template, workload
+from cluster_api import condition, config_map, owned_by, template, workload
+from test_cluster_gc import GADGET, GADGETS
 
 from kubeshard.core.errors import NotFound
 from kubeshard.core.patches import MergePatch
@@ -443,18 +444,8 @@ async def test_each_part_can_be_left_out() -> None:
         assert cluster.items("v1/serviceaccounts") == []
 
 
-class Slow:
-    """Webhooks that do not answer, after a second."""
-
-    async def call(self, call: WebhookCall) -> WebhookReply:
-        await asyncio.sleep(1)
-        return WebhookReply(problem="late")
-
-
-@virtual_time
-async def test_a_change_made_while_a_controller_waits_for_a_webhook_is_not_taken_for_its_own() -> None:
-    cluster = Cluster()
-    hook = {
+def hook_on_replica_sets() -> dict[str, Any]:
+    return {
         "name": "slow.test.dev",
         "clientConfig": {"url": "https://127.0.0.1:1/"},
         "rules": [
@@ -469,9 +460,22 @@ async def test_a_change_made_while_a_controller_waits_for_a_webhook_is_not_taken
         "admissionReviewVersions": ["v1"],
         "failurePolicy": "Ignore",
     }
+
+
+class Slow:
+    """Webhooks that do not answer, after a second."""
+
+    async def call(self, call: WebhookCall) -> WebhookReply:
+        await asyncio.sleep(1)
+        return WebhookReply(problem="late")
+
+
+@virtual_time
+async def test_a_change_made_while_a_controller_waits_for_a_webhook_is_not_taken_for_its_own() -> None:
+    cluster = Cluster()
     cluster.create(
         "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
-        {"metadata": {"name": "slow"}, "webhooks": [hook]},
+        {"metadata": {"name": "slow"}, "webhooks": [hook_on_replica_sets()]},
     )
     async with Controllers(cluster.server, caller=Slow()):
         cluster.create("apps/v1/deployments", workload("web", replicas=1))
@@ -480,6 +484,24 @@ async def test_a_change_made_while_a_controller_waits_for_a_webhook_is_not_taken
         cluster.server.patch(cluster.at("apps/v1/deployments/web"), MergePatch({"spec": {"replicas": 2}}))
         await asyncio.sleep(5)
         assert cluster.get("apps/v1/deployments/web")["status"]["readyReplicas"] == 2
+
+
+@virtual_time
+async def test_a_removed_owner_of_an_unknown_kind_is_told_by_its_name_too() -> None:
+    cluster = Cluster()
+    cluster.create("apiextensions.k8s.io/v1/customresourcedefinitions", GADGETS)
+    definition = f"apiextensions.k8s.io/v1/customresourcedefinitions/{GADGETS['metadata']['name']}"
+    async with Controllers(cluster.server):
+        await asyncio.sleep(1)
+        owner = {**GADGET, "metadata": {"name": "owner"}}
+        reference = owned_by(cluster.create("cluster.kubeshard.test/v1/gadgets", owner))
+        cluster.create("v1/configmaps", config_map("dependent", reference))
+        await asyncio.sleep(1)
+        cluster.server.delete(cluster.at(definition))
+        cluster.create("v1/configmaps", config_map("misnamed", {**reference, "name": "another"}))
+        await asyncio.sleep(10)
+        assert cluster.get("v1/configmaps/dependent") is None
+        assert cluster.get("v1/configmaps/misnamed")
 
 
 def test_an_agenda_gives_keys_once_and_deadlines_in_order() -> None:

@@ -41,6 +41,7 @@ class _Removed(NamedTuple):
 
     api_version: str
     kind: str
+    name: str
     namespace: str
 
 
@@ -92,7 +93,7 @@ class GarbageCollector(Controller[Node]):
         uid = old["metadata"]["uid"]
         self._waiting.pop(uid, None)
         if dependents := self.cluster.ownership.dependents(uid):
-            self._removed[uid] = _Removed(old["apiVersion"], old["kind"], node.key.namespace)
+            self._removed[uid] = _Removed(old["apiVersion"], old["kind"], node.key.name, node.key.namespace)
             yield from dependents
 
     def _of_deleting(self, node: Node, obj: Object) -> Iterator[Node]:
@@ -131,7 +132,7 @@ class GarbageCollector(Controller[Node]):
     def _owner(self, reference: Reference, dependent: Node) -> Owner:
         kind = reference["apiVersion"], reference["kind"]
         if self._removed.get(reference["uid"]) in {
-            _Removed(*kind, namespace) for namespace in ("", dependent.key.namespace)
+            _Removed(*kind, reference["name"], namespace) for namespace in ("", dependent.key.namespace)
         }:
             return Owner.ABSENT
         group, _, version = reference["apiVersion"].rpartition("/")
