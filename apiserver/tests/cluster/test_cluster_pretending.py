@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from base64 import b64encode
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -484,6 +486,37 @@ async def test_a_change_made_while_a_controller_waits_for_a_webhook_is_not_taken
         cluster.server.patch(cluster.at("apps/v1/deployments/web"), MergePatch({"spec": {"replicas": 2}}))
         await asyncio.sleep(5)
         assert cluster.get("apps/v1/deployments/web")["status"]["readyReplicas"] == 2
+
+
+class Stripping:
+    """A webhook that takes the owners away from what is created."""
+
+    async def call(self, call: WebhookCall) -> WebhookReply:
+        ops = [{"op": "remove", "path": "/metadata/ownerReferences"}]
+        patch = b64encode(json.dumps(ops).encode()).decode()
+        response = {
+            "uid": call.review["request"]["uid"],
+            "allowed": True,
+            "patchType": "JSONPatch",
+            "patch": patch,
+        }
+        return WebhookReply(
+            {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        )
+
+
+@virtual_time
+async def test_a_replica_set_without_pods_that_a_webhook_made_an_orphan_is_adopted_at_once() -> None:
+    cluster = Cluster()
+    cluster.create(
+        "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+        {"metadata": {"name": "stripping"}, "webhooks": [hook_on_replica_sets()]},
+    )
+    async with Controllers(cluster.server, caller=Stripping()):
+        cluster.create("apps/v1/deployments", workload("web", replicas=0))
+        await asyncio.sleep(1)
+        (found,) = cluster.items("apps/v1/replicasets")
+        assert [owner["name"] for owner in found["metadata"]["ownerReferences"]] == ["web"]
 
 
 @virtual_time

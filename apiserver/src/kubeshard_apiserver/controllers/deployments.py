@@ -30,7 +30,7 @@ from kubeshard_apiserver.controllers.conditions import (
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.controller_refs import claim_dependents, claimants
 from kubeshard_apiserver.controllers.events import Recorder
-from kubeshard_apiserver.controllers.ownership import Node, owners_key
+from kubeshard_apiserver.controllers.ownership import Node, controller_of, owners_key
 from kubeshard_apiserver.controllers.pods import (
     PODS,
     REPLICA_SETS,
@@ -217,8 +217,12 @@ class DeploymentController(Controller[Key]):
         return self._waiting_for(event) if resource == PODS and event.new is None else ()
 
     def repeats(self, resource: GroupResource, event: Event) -> bool:
-        """What was scaled may leave room for others; the status tells of everything else."""
-        return resource == REPLICA_SETS and event.old is not None and event.new is not None
+        """What was scaled may leave room for others, and what a webhook has made an orphan is adopted; the status tells
+        of everything else.
+        """
+        if resource != REPLICA_SETS or event.new is None:
+            return False
+        return event.old is not None or controller_of(event.new) is None
 
     def reconcile(self, key: Key) -> Steps[float | None]:
         node = Node(DEPLOYMENTS, key)
