@@ -83,6 +83,11 @@ class History:
         if len(self._events) > 2 * self._window:
             self._drop(len(self._events) - self._window)
 
+    @property
+    def last(self) -> StoredEvent:
+        """The latest event; there must have been one."""
+        return self._events[-1]
+
     def shrink(self, most_bytes: int) -> None:
         """Drops the oldest events until the objects of the others take no more than this."""
         count, left = 0, self.bytes

@@ -38,13 +38,12 @@ class Target:
     name: str = ""
     subresource: str = ""
 
-    @property
-    def group_resource(self) -> GroupResource:
-        return self.resource.group_resource
+    group_resource: GroupResource = field(init=False, repr=False, compare=False)
+    key: Key = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group_resource", self.resource.group_resource)
+        object.__setattr__(self, "key", Key(self.namespace, self.name))
 
 
 WriteCheck = Callable[[User, Target, Object, Object | None], None]
@@ -135,8 +134,7 @@ class Model:
 
     def _index(self, written: GroupResource) -> None:
         if (strategy := self._indexing.get(written)) is not None:
-            for change in self.store.history(written).after(self.store.revision - 1):
-                strategy.noticed(*change.event[1:])
+            strategy.noticed(*self.store.history(written).last.event[1:])
 
     def now(self) -> str:
         return second_time(self.clock.wall())
@@ -156,7 +154,22 @@ class Model:
 
     def reading(self, target: Target) -> Steps[Object]:
         """Returns the live object after its conversion. Raises NotFound."""
-        return self.converting(lambda: self.live(target))
+        if target.resource.strategy.needs_webhook:
+            return (yield from self.converting(lambda: self.live(target)))
+        return self.live(target)
+
+    def storable(self, target: Target, obj: Object, live: Object | None = None) -> Steps[Object]:
+        """Returns the object, which may replace the live one, in the version in which it is stored."""
+        strategy = target.resource.strategy
+        if strategy.needs_webhook:
+            return (yield from self.converting(lambda: strategy.for_storage(obj, live)))
+        return strategy.for_storage(obj, live)
+
+    def shown(self, target: Target, stored: Object) -> Steps[Object]:
+        """Returns what is stored in the requested API version."""
+        if target.resource.strategy.needs_webhook:
+            return (yield from self.converting(lambda: in_version(target.resource, stored)))
+        return in_version(target.resource, stored)
 
     def is_live(self, target: Target, obj: Object) -> bool:
         """Whether this state of the object is still the stored one."""

@@ -48,16 +48,23 @@ def recoded(value: Any) -> Any:
 
 def private_of_stored(obj: Mapping[str, Any]) -> Object:
     """`private`, for an object that differs from a stored one only in what the server itself has changed."""
-    copy: Object = recoded({name: value for name, value in obj.items() if name != "metadata"})
-    copy["metadata"] = _private_metadata(obj["metadata"])
-    return copy
+    meta = _private_metadata_of_stored(obj["metadata"])
+    return {**recoded({**obj, "metadata": None}), "metadata": meta}
 
 
 def private_status_of_stored(obj: Mapping[str, Any]) -> Object:
     """`private_of_stored`, for a write that cannot change anything but metadata and status: the rest is not copied."""
-    copy: Object = {**obj, "metadata": _private_metadata(obj["metadata"])}
+    copy: Object = {**obj, "metadata": _private_metadata_of_stored(obj["metadata"])}
     if "status" in copy:
         copy["status"] = recoded(copy["status"])
+    return copy
+
+
+def _private_metadata_of_stored(meta: Mapping[str, Any]) -> Object:
+    copy: Object = recoded({**meta, "managedFields": None})
+    del copy["managedFields"]
+    if "managedFields" in meta:
+        copy["managedFields"] = [dict(entry) for entry in meta["managedFields"]]
     return copy
 
 
@@ -73,12 +80,12 @@ def _private_metadata(meta: Mapping[str, Any]) -> Object:
 def same(a: Any, b: Any) -> bool:
     """Whether the values are equal as JSON. (In Python, True equals 1 and False equals 0.)"""
     # Equal values nearly always have the same text, and comparing texts is much cheaper than walking the values.
-    return bool(a == b) and (_text(a) == _text(b) or _same_types(a, b))
+    return a is b or (bool(a == b) and (_text(a) == _text(b) or _same_types(a, b)))
 
 
 def identical(a: Any, b: Any) -> bool:
     """Whether the values are equal, and no integer stands for a float."""
-    return bool(a == b) and _text(a) == _text(b)
+    return a is b or (bool(a == b) and _text(a) == _text(b))
 
 
 def _text(value: Any) -> bytes:

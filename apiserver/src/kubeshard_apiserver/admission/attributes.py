@@ -117,7 +117,7 @@ class Attributes:
         )
 
     def with_object(self, obj: Object | None) -> Attributes:
-        return replace(self, object=obj)
+        return Attributes(self.operation, self.target, obj, self.old, self.options, self.sent, self.first)
 
     def as_version(self, resource: Resource) -> Attributes:
         """The same write as one to another version of the kind; its objects stay as they are (see `converted`)."""

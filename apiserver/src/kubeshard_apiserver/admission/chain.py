@@ -50,34 +50,42 @@ class Admission:
         yield from self.validate(write.with_object(left))
         return left or body
 
-    def mutate(self, write: Attributes) -> Steps[Object | None]:
-        """Returns the object as changed by mutating webhooks."""
+    def mutates(self, options: AdmissionOptions) -> bool:
+        """Whether there is anybody to be asked by `mutate`."""
         if self._mutating is None:
             self._mutating = webhooks_of(self._store.objects(MUTATING).values())
-        new = write.object
-        if not self._mutating or not write.options.asks:
-            return new
-        left = yield from self._webhooks.mutate(self._mutating, write)
-        return left if left is new or left is None or new is None else _managed(left, write)
+        return bool(self._mutating) and options.asks
 
-    def validate(self, write: Attributes) -> Steps[None]:
-        """Raises ApiError if a policy or a webhook denies the write."""
+    def judges(self, options: AdmissionOptions) -> bool:
+        """Whether there is anybody to be asked by `validate`."""
         if self._validating is None:
             self._validating = webhooks_of(self._store.objects(VALIDATING).values())
         if self._judging is None:
             self._judging = policies_of(
                 self._store.objects(POLICIES).values(), self._store.objects(BINDINGS).values()
             )
-        if not (self._validating or self._judging) or not write.options.asks:
+        return bool(self._validating or self._judging) and options.asks
+
+    def mutate(self, write: Attributes) -> Steps[Object | None]:
+        """Returns the object as changed by mutating webhooks."""
+        new = write.object
+        if not self.mutates(write.options) or not self._mutating:
+            return new
+        left = yield from self._webhooks.mutate(self._mutating, write)
+        return left if left is new or left is None or new is None else _managed(left, write)
+
+    def validate(self, write: Attributes) -> Steps[None]:
+        """Raises ApiError if a policy or a webhook denies the write."""
+        if not self.judges(write.options):
             return
-        judging = self._judging
+        judging, validating = self._judging or (), self._validating or ()
 
         def judge() -> None:
             with deciding(write.decide):
                 self._policies.judge(judging, write)
 
         yield from self._model.converting(judge)
-        yield from self._webhooks.validate(self._validating, write)
+        yield from self._webhooks.validate(validating, write)
 
     def _forget(self, written: GroupResource) -> None:
         if written.group != GROUP:

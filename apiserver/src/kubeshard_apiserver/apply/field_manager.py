@@ -1,6 +1,7 @@
 """Field management: the fields that an update takes from other managers, and server-side apply.
 
-`updated` and `applied` return the object with its new managedFields and do not modify their arguments. Guaranteed: an
+`updated` and `applied` return the object with its new managedFields. `applied` does not modify its arguments; `updated`
+modifies the metadata of the new object, which belongs to its caller alone. Guaranteed: an
 apply sets exactly the fields in its configuration, removes the fields that it applied before and that nobody else
 owns, and raises Conflict if a value differs from one that another manager owns, unless forced; a time in managedFields
 changes only if the fields or values of that manager changed. The first server-side apply by the manager `kubectl` takes
@@ -12,9 +13,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -163,7 +163,7 @@ def _upgradable(shape: Shape, live: Object, api_version: str) -> FieldSet:
     if not isinstance(stated, dict) or stated.get("apiVersion") != api_version:
         return EMPTY
     comparison = compare(shape, stated, live)
-    return difference(fields_of(shape, stated), union(_new_in(comparison), comparison.removed))
+    return difference(fields_of(shape, stated), reduce(union, comparison))
 
 
 def _kept_up(obj: Object, config: Object) -> Object:
@@ -197,20 +197,19 @@ _ANCIENT = "ancient-changes"
 _BEFORE_APPLY = "before-first-apply"
 
 
-@dataclass(frozen=True)
-class Writer:
-    """Who writes, when, and in which version and subresource. `resets` lists the fields that this kind of write cannot
-    change, by the first two elements of their paths. `zero` is an empty object of the kind.
+class Writer(NamedTuple):
+    """Who writes, when, and in which version and subresource. `resets` says of a subresource which fields a write to it
+    cannot change, by the first two elements of their paths. `zero` is an empty object of the kind.
     """
 
     manager: str
     api_version: str
     subresource: str
     now: str
-    resets: Callable[[Path], bool] = lambda path: False
-    zero: Mapping[str, Any] = field(default_factory=dict)
+    resets: Callable[[str, Path], bool] = lambda subresource, path: False
+    zero: Mapping[str, Any] = {}
     is_custom: bool = False
-    siblings: Mapping[str, Shape] = field(default_factory=dict)
+    siblings: Mapping[str, Shape] = {}
     """The shapes of other versions of a custom resource, by `apiVersion`."""
 
     def manager_for(self, operation: str) -> Manager:
@@ -226,14 +225,22 @@ def updated(shape: Shape, live: Object | None, new: Object, writer: Writer) -> O
         return _owned_as_before(live, new)
     if not managers and live is not None:
         # Fields of this object are not managed yet; the first apply starts that.
-        return with_metadata(new, managedFields=None)
+        return _owned(new, None)
     if writer.siblings and _misfit(managers, writer, *(_bare(obj) for obj in (live, new) if obj is not None)):
         return _owned_as_before(live, new)
-    return with_metadata(new, managedFields=written(_after_update(shape, managers, live, new, writer)))
+    return _owned(new, written(_after_update(shape, managers, live, new, writer)))
 
 
 def _owned_as_before(live: Object | None, new: Object) -> Object:
-    return with_metadata(new, managedFields=(live or {"metadata": {}})["metadata"].get("managedFields"))
+    return _owned(new, live["metadata"].get("managedFields") if live else None)
+
+
+def _owned(new: Object, managed: list[dict[str, Any]] | None) -> Object:
+    if managed is None:
+        new["metadata"].pop("managedFields", None)
+    else:
+        new["metadata"]["managedFields"] = managed
+    return new
 
 
 def _misfit(managers: Managers, writer: Writer, *objects: Object) -> str:
@@ -256,7 +263,10 @@ def _misfits(shape: Shape, obj: Object, writer: Writer) -> list[str]:
         name: value
         for name, value in obj.items()
         if name != "metadata"
-        and (writer.resets((f"f:{name}",)) or (shape.fields.get(name) or shape.items or UNTYPED).lenient)
+        and (
+            writer.resets(writer.subresource, (f"f:{name}",))
+            or (shape.fields.get(name) or shape.items or UNTYPED).lenient
+        )
     }
     return validation_errors(shape, doubtful) if doubtful else []
 
@@ -266,7 +276,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
     managers = read_managers(live, stored=True)
     if not managers and live["metadata"].get("uid"):
         managers = _after_update(
-            shape, {}, None, live, replace(writer, manager=_BEFORE_APPLY, subresource="")
+            shape, {}, None, live, writer._replace(manager=_BEFORE_APPLY, subresource="")
         )
     manager = writer.manager_for("Apply")
     before = _bare(live)
@@ -286,9 +296,8 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
         merged = remove(shape, merged, last.fields, kept)
     if problem := _misfit(managers, writer, before, merged):
         raise internal(problem)
-    unfiltered = compare(shape, before, merged)
-    comparison = _heeded(unfiltered, writer)
-    changed = _new_in(comparison)
+    comparison = compare(shape, before, merged)
+    changed, lost = _heeded(comparison, writer)
     conflicts = {
         other: (owned, fields)
         for other, owned in managers.items()
@@ -303,10 +312,9 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
         }:
             raise conflicting(left)
     managers = {
-        other: owned if other == manager else without(owned, union(changed, comparison.removed))
-        for other, owned in managers.items()
+        other: owned if other == manager else without(owned, lost) for other, owned in managers.items()
     }
-    if any(unfiltered) or merged != before:  # owning more, or less, of what there is already is no news
+    if any(comparison) or merged != before:  # owning more, or less, of what there is already is no news
         managers[manager] = managers[manager]._replace(time=writer.now)
     if writer.manager == _KUBECTL:
         merged = _kept_up(merged, config)
@@ -318,16 +326,18 @@ def _after_update(
 ) -> Managers:
     after = _bare(new)
     empty = {"apiVersion": after.get("apiVersion"), "kind": after.get("kind"), "metadata": {}, **writer.zero}
-    comparison = _heeded(compare(shape, _bare(live) if live else empty, after), writer)
-    taken = _new_in(comparison)
-    lost = union(taken, comparison.removed)
+    before = _bare(live) if live else empty
+    taken, lost = _heeded(compare(shape, before, after), writer)
     manager, ours = writer.manager_for("Update"), difference(taken, _NEVER_OWNED)
-    left = {other: without(owned, lost) for other, owned in managers.items() if other != manager or not ours}
+    left: Managers = {}
+    for other, owned in managers.items():
+        if (other != manager or not ours) and (kept := without(owned, lost)).fields:
+            left[other] = kept
     if ours:
-        before = managers[manager].fields if manager in managers else EMPTY
-        fields = union(difference(before, difference(lost, ours)), ours)
+        mine = managers[manager].fields if manager in managers else EMPTY
+        fields = union(difference(mine, difference(lost, ours)), ours)
         left[manager] = ManagedFieldsEntry(fields, writer.api_version, writer.now)
-    return _capped(_owning(left))
+    return _capped(left) if len(left) > _MOST_UPDATERS else left
 
 
 def _managers_of_request(live: Object | None, new: Object, writer: Writer) -> Managers:
@@ -345,27 +355,33 @@ def _managers_of_request(live: Object | None, new: Object, writer: Writer) -> Ma
 
 
 def _bare(obj: Object) -> Object:
-    return with_metadata(obj, managedFields=None) if "metadata" in obj else obj
+    if "metadata" not in obj:
+        return obj
+    meta = {**obj["metadata"]}
+    meta.pop("managedFields", None)
+    if None in meta.values():
+        meta = {name: value for name, value in meta.items() if value is not None}
+    return {**obj, "metadata": meta}
 
 
-def _heeded(comparison: Comparison, writer: Writer) -> Comparison:
-    return Comparison(*(_unreset(part, writer) for part in comparison))
-
-
-def _new_in(comparison: Comparison) -> FieldSet:
-    return union(comparison.modified, comparison.added)
+def _heeded(comparison: Comparison, writer: Writer) -> tuple[FieldSet, FieldSet]:
+    """Returns the fields that the writer has changed or added, and these with those that it has removed."""
+    taken = _unreset(union(comparison.modified, comparison.added), writer)
+    return taken, union(taken, _unreset(comparison.removed, writer))
 
 
 def _unreset(fields: FieldSet, writer: Writer) -> FieldSet:
     """Returns the fields without those that this kind of write cannot change."""
+    if not fields:
+        return fields
+    where, resets = writer.subresource, writer.resets
     reset: FieldSet = {}
     for first, below in fields.items():
         named = {
-            second: below[second] for second in below if second != "." and writer.resets((first, second))
+            second: below[second] for second in below if second != "." and resets(where, (first, second))
         }
-        if is_member(below) and writer.resets((first,)):
-            named = {".": {}, **named} if named else named
-            reset[first] = named
+        if (not below or "." in below) and resets(where, (first,)):
+            reset[first] = {".": {}, **named} if named else named
         elif named:
             reset[first] = named
     return difference(fields, reset) if reset else fields

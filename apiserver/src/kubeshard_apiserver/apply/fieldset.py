@@ -20,7 +20,6 @@ from kubeshard_apiserver.apply.shape import (
     Path,
     Repeated,
     Shape,
-    is_granular_map,
     parts,
 )
 
@@ -51,6 +50,9 @@ def compare(shape: Shape, before: Any, after: Any) -> Comparison:
     null, only what is in it does.
     """
     found: _Found = ({}, {}, {})
+    if type(before) is dict is type(after) and shape.is_granular_map:
+        _compare_maps(shape, before, after, found)
+        return Comparison(*[nodes and _in_order(nodes) for nodes in found])
     _compare(shape, before, after, "", found)
     return Comparison(*(each.get("", EMPTY) for each in found))
 
@@ -105,7 +107,7 @@ def union(fields: FieldSet, others: FieldSet) -> FieldSet:
             if joined is fields:
                 joined = fields.copy()
             joined[element] = both
-    return _in_order(joined) if len(joined) > len(fields) else joined
+    return joined if joined is fields or len(joined) == len(fields) else _in_order(joined)
 
 
 def difference(fields: FieldSet, others: FieldSet) -> FieldSet:
@@ -115,10 +117,8 @@ def difference(fields: FieldSet, others: FieldSet) -> FieldSet:
 def _without(fields: FieldSet, others: FieldSet) -> FieldSet | None:
     """`difference` of nodes with others below them; None if nothing is left."""
     left = fields
-    for element, node in others.items():
-        mine = fields.get(element)
-        if mine is None:
-            continue
+    for element in fields.keys() & others.keys():
+        mine, node = fields[element], others[element]
         rest: FieldSet | None
         if mine is node:
             rest = None
@@ -135,9 +135,9 @@ def _without(fields: FieldSet, others: FieldSet) -> FieldSet | None:
                 del left[element]
             else:
                 left[element] = rest
-    if len(left) == 1 and "." in left:
-        return _LEAF
-    return left or None
+    if left is fields:
+        return fields
+    return _LEAF if len(left) == 1 and "." in left else left or None
 
 
 def _with_itself(node: FieldSet | None) -> FieldSet:
@@ -166,17 +166,17 @@ _Found = tuple[FieldSet, FieldSet, FieldSet]
 """What is added, modified and removed."""
 _ABSENT: Any = object()
 _NONE: dict[str, Part] = {}
+_encode = msgspec.json.Encoder().encode
 
 
 def _compare(shape: Shape, before: Any, after: Any, element: str, into: _Found) -> None:
     """Notes what differs, if anything does, in nodes for this element."""
-    if before is after:
-        return
-    if isinstance(before, (dict, list)) and before == after and _is_identical(before, after):
-        return
+    kind = type(before)
+    if (kind is dict or kind is list) and before == after and _encode(before) == _encode(after):
+        return  # equal, and of the same types
     found: _Found = ({}, {}, {})
     itself = False
-    if isinstance(before, dict) and isinstance(after, dict) and is_granular_map(shape):
+    if kind is dict is type(after) and shape.is_granular_map:
         _compare_maps(shape, before, after, found)
     else:
         old, new = parts(shape, before), parts(shape, after)
@@ -188,25 +188,28 @@ def _compare(shape: Shape, before: Any, after: Any, element: str, into: _Found) 
         _compare_parts(old or _NONE, new or _NONE, found)
     for part, nodes in zip(into, found, strict=True):
         if nodes:
-            part[element] = _in_order(nodes)
+            part[element] = _in_order(nodes) if len(nodes) > 1 else nodes
     if itself:
         into[1][element] = _with_itself(into[1].get(element))
 
 
 def _compare_maps(shape: Shape, before: dict[str, Any], after: dict[str, Any], found: _Found) -> None:
+    fields, items = shape.fields, shape.items or UNTYPED
+    left = len(before)
     for name, member in after.items():
         former = before.get(name, _ABSENT)
-        if former is member or (type(former) is str is type(member) and former == member):
+        left -= former is not _ABSENT
+        if former is member:
             continue
-        inner = shape.fields.get(name) or shape.items or UNTYPED
         if former is _ABSENT:
-            found[0][f"f:{name}"] = _every(inner, member)
-        else:
-            _compare(inner, former, member, f"f:{name}", found)
-    if not before.keys() <= after.keys():
+            found[0][f"f:{name}"] = _every(fields.get(name) or items, member)
+        elif (kind := type(member)) is dict or kind is list or kind is not type(former):
+            _compare(fields.get(name) or items, former, member, f"f:{name}", found)
+        elif former != member:
+            found[1][f"f:{name}"] = _LEAF
+    if left:
         for name in before.keys() - after.keys():
-            inner = shape.fields.get(name) or shape.items or UNTYPED
-            found[2][f"f:{name}"] = _every(inner, before[name])
+            found[2][f"f:{name}"] = _every(fields.get(name) or items, before[name])
 
 
 def _compare_parts(old: dict[str, Part], new: dict[str, Part], found: _Found) -> None:
@@ -224,8 +227,8 @@ def _compare_parts(old: dict[str, Part], new: dict[str, Part], found: _Found) ->
 
 def _every(shape: Shape, value: Any) -> FieldSet:
     """Returns every level of a part that only one side has."""
-    if isinstance(value, dict):
-        if not value or not is_granular_map(shape):
+    if type(value) is dict:
+        if not value or not shape.is_granular_map:
             return _LEAF
         fields, items = shape.fields, shape.items or UNTYPED
         return {
@@ -240,11 +243,6 @@ def _every(shape: Shape, value: Any) -> FieldSet:
     if isinstance(value, list) and (inner := parts(shape, value)):
         return {".": _LEAF, **{name: _every(inner[name].shape, inner[name].value) for name in sorted(inner)}}
     return _LEAF
-
-
-def _is_identical(before: Any, after: Any) -> bool:
-    """Whether equal values also have the same types. False if their order differs."""
-    return msgspec.json.encode(before) == msgspec.json.encode(after)
 
 
 def _is_equal(a: Any, b: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from kubeshard_apiserver.schema.decoding import (
@@ -51,6 +51,15 @@ class Shape:
     lenient: bool = False
     """Whether the schema takes values, here or inside, that do not fit: of an integer or a string that has a type."""
 
+    @cached_property
+    def is_granular_map(self) -> bool:
+        """Whether the fields of an object of this shape have owners of their own."""
+        return not self.atomic and self.kind in ("map", "untyped")
+
+    @cached_property
+    def sorted_keys(self) -> list[tuple[str, Any]]:
+        return sorted(self.keys.items())
+
 
 class Part(NamedTuple):
     element: str
@@ -72,15 +81,10 @@ STRING, BOOLEAN, NUMERIC, ANY_SCALAR = (
 _OF_TYPE = {"boolean": BOOLEAN, "integer": NUMERIC, "number": NUMERIC}
 
 
-def is_granular_map(shape: Shape) -> bool:
-    """Whether the fields of an object of this shape have owners of their own."""
-    return not shape.atomic and shape.kind in ("map", "untyped")
-
-
 def parts(shape: Shape, value: Any) -> dict[str, Part] | None:
     """The parts of a granular value by path element; None for a leaf, which is owned as a whole."""
     if isinstance(value, dict):
-        if not is_granular_map(shape):
+        if not shape.is_granular_map:
             return None
         fields, item_shape = shape.fields, shape.items or UNTYPED
         found = {}
@@ -114,7 +118,20 @@ def item_element(shape: Shape, item: Any) -> str:
     """The path element of a list's item."""
     if shape.list_type == "set" or not isinstance(item, dict):
         return "v:" + _canonical(item)
-    return "k:" + _canonical({key: item.get(key, default) for key, default in sorted(shape.keys.items())})
+    keys = [(key, item.get(key, default)) for key, default in shape.sorted_keys]
+    for _, value in keys:
+        if type(value) is not str or len(value) > _LONGEST_SHARED:
+            return "k:" + _canonical(dict(keys))
+    return _key_element(*keys)
+
+
+_LONGEST_SHARED = 256
+
+
+@lru_cache(8192)
+def _key_element(*keys: tuple[str, str]) -> str:
+    """Returns the element of an item whose keys are all strings: most are names that many objects have."""
+    return "k:" + _canonical(dict(keys))
 
 
 def shape_of(

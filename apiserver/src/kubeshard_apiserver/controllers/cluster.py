@@ -119,10 +119,11 @@ class Account:
         self._server = cluster.server
         self._options = WriteOptions(manager=manager, validation="Ignore", user=user, rights=cluster.rights)
 
-    def create(self, resource: GroupResource, body: Object) -> Steps[Object]:
+    def create(self, resource: GroupResource, body: Object, known: Object | None = None) -> Steps[Object]:
+        """For `known` see `Writes.creating`."""
         namespace = body["metadata"].get("namespace", "")
         steps = self._server.writes.creating(
-            self._target(Node(resource, Key(namespace, ""))), body, self._options
+            self._target(Node(resource, Key(namespace, ""))), body, self._options, known
         )
         return (yield from steps).object
 

@@ -102,9 +102,7 @@ class Controllers:
         server = self._cluster.server
 
         def changed(resource: GroupResource) -> None:
-            # This runs after each write, so only the last event is new.
-            for change in server.store.history(resource).after(server.store.revision - 1):
-                self._change(resource, change.event)
+            self._change(resource, server.store.history(resource).last.event)
 
         unsubscribe = server.store.subscribe(changed)
         try:

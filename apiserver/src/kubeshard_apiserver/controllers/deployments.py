@@ -40,7 +40,7 @@ from kubeshard_apiserver.controllers.pods import (
     without_zeros,
 )
 from kubeshard_apiserver.history import Event
-from kubeshard_apiserver.objects import Object, is_deleting, key_of, with_metadata
+from kubeshard_apiserver.objects import Object, is_deleting, key_of, recoded, with_metadata
 from kubeshard_apiserver.steps import Steps
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -317,11 +317,14 @@ class DeploymentController(Controller[Key]):
                 "replicas": _room(deployment, 0, sets),
                 "minReadySeconds": spec.get("minReadySeconds", 0),
                 "selector": selector,
-                "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
+                "template": recoded(
+                    {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}}
+                ),
             },
         }
         try:
-            created = yield from self._account.create(REPLICA_SETS, body)
+            known = {"metadata": {}, "spec": {"template": template}}
+            created = yield from self._account.create(REPLICA_SETS, body, known)
         except ApiError as error:
             problem = f'Failed to create new replica set "{body["metadata"]["name"]}": {error.message}'
             yield from self._recorder.warn(deployment, "ReplicaSetCreateError", problem)
@@ -393,14 +396,14 @@ class DeploymentController(Controller[Key]):
 
     def _scale(self, deployment: Object, replica_set: Object, size: int) -> Steps[None]:
         """Also records the sizes that it is part of, by which a later change of them is seen."""
-        annotations = _sizes(deployment)
 
         def change(live: Object) -> Object:
-            return _annotated({**live, "spec": {**live["spec"], "replicas": size}}, annotations)
+            spec = {**live["spec"], "replicas": size}
+            return _annotated({**live, "spec": spec}, _sizes(deployment))
 
         former, name = wanted(replica_set), replica_set["metadata"]["name"]
         had = replica_set["metadata"].get("annotations") or {}
-        if former != size or (size and not annotations.items() <= had.items()):
+        if former != size or (size and not _sizes(deployment).items() <= had.items()):
             yield from self._account.update(Node(REPLICA_SETS, key_of(replica_set)), change)
         if former != size:
             message = f"Scaled {'up' if size > former else 'down'} replica set {name} from {former} to {size}"
@@ -515,9 +518,13 @@ def _of_template(deployment: Object, sets: Sequence[Object]) -> Object | None:
 
 
 def _bare(template: Object) -> tuple[Any, ...]:
-    meta = {name: value for name, value in (template.get("metadata") or {}).items() if value}
-    labels = {name: value for name, value in (meta.pop("labels", None) or {}).items() if name != HASH}
-    return meta, labels, template.get("spec")
+    meta = template.get("metadata") or {}
+    labels = {**(meta.get("labels") or {}), HASH: None}
+    return (
+        labels,
+        {name: value for name, value in meta.items() if value and name != "labels"},
+        template.get("spec"),
+    )
 
 
 def _newest(sets: Sequence[Object]) -> int:

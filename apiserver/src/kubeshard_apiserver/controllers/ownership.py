@@ -36,7 +36,10 @@ def references_of(obj: Object | None) -> Sequence[Reference]:
 
 def controller_of(obj: Object | None) -> Reference | None:
     """Return the reference to the owner that controls the object."""
-    return next((reference for reference in references_of(obj) if reference.get("controller")), None)
+    for reference in references_of(obj):
+        if reference.get("controller"):
+            return reference
+    return None
 
 
 def owners_key(event: Event, kind: str) -> Iterator[Key]:
@@ -55,10 +58,14 @@ class Ownership:
         self._orphans: dict[tuple[GroupResource, str], dict[Key, None]] = {}
 
     def change(self, resource: GroupResource, event: Event) -> None:
-        before = {str(reference["uid"]) for reference in references_of(event.old)}
-        after = {str(reference["uid"]) for reference in references_of(event.new)}
+        old, new = references_of(event.old), references_of(event.new)
+        if resource in ADOPTED:
+            self._note_orphan(resource, event)
+        if old == new:
+            return
+        before = {str(reference["uid"]) for reference in old}
+        after = {str(reference["uid"]) for reference in new}
         node = Node(resource, event.key)
-        self._note_orphan(resource, event)
         for uid in before - after:
             dependents = self._dependents[uid]
             del dependents[node]
@@ -71,8 +78,6 @@ class Ownership:
         return list(self._orphans.get((resource, namespace), ()))
 
     def _note_orphan(self, resource: GroupResource, event: Event) -> None:
-        if resource not in ADOPTED:
-            return
         place = (resource, event.key.namespace)
         if event.new is not None and controller_of(event.new) is None:
             self._orphans.setdefault(place, {})[event.key] = None

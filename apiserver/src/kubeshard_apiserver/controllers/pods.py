@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from math import ceil, floor
 from typing import Any
 from zlib import crc32
+
+import msgspec
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.times import parse_time
@@ -71,7 +72,7 @@ def split_available(
 
 def hashed(*values: Any) -> str:
     """Return a short hash of the values. It uses the alphabet of the real hashes but yields different ones."""
-    number = crc32(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())
+    number = crc32(msgspec.json.encode(values, order="sorted"))
     return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(number))
 
 

@@ -10,7 +10,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, cast
-from wsgiref.headers import Headers
 
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
@@ -87,11 +86,20 @@ def _request(scope: Mapping[str, Any], body: bytes) -> HttpRequest:
     query = scope.get("query_string", b"")
     target = (path + b"?" + query if query else path).decode("latin-1")
 
-    def text(sent: bytes) -> str:
-        return sent.decode(errors="replace")
+    headers = [
+        (name.decode(errors="replace"), value.decode(errors="replace")) for name, value in scope["headers"]
+    ]
+    return HttpRequest(scope["method"], target, cast("Mapping[str, str]", _Headers(headers)), body)
 
-    headers = Headers([(text(name), text(value)) for name, value in scope["headers"]])
-    return HttpRequest(scope["method"], target, cast("Mapping[str, str]", headers), body)
+
+class _Headers:
+    """The headers of a request, of which several may have one name."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        self._pairs = pairs
+
+    def items(self) -> list[tuple[str, str]]:
+        return self._pairs
 
 
 def _peer(scope: Mapping[str, Any]) -> Peer:

@@ -76,11 +76,10 @@ def _keys(document: Any) -> int:
     count, left = 0, [document]
     while left:
         node = left.pop()
-        if isinstance(node, dict):
-            count += len(node)
-            left.extend(member for member in node.values() if isinstance(member, dict | list))
-        elif isinstance(node, list):
-            left.extend(member for member in node if isinstance(member, dict | list))
+        kind = type(node)
+        count += len(node) if kind is dict else 0
+        members = node.values() if kind is dict else node if kind is list else ()
+        left += [member for member in members if type(member) is dict or type(member) is list]
     return count
 
 

@@ -127,7 +127,8 @@ class Identity:
 
 
 def _wanted(request: Request) -> Wanted | None:
-    if not any(name.startswith("impersonate-") for name in request.headers):
+    names = request.headers
+    if "impersonate-" not in " ".join(names) or not any(name.startswith("impersonate-") for name in names):
         return None
     wanted = Wanted(
         request.headers.get("impersonate-user", ""),

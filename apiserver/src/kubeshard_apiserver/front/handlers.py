@@ -140,7 +140,7 @@ class Front:
             self.metrics.answered(read, reply.status, self.server.clock.monotonic() - begin)
         audit = read.headers.get("audit-id", "")[:_LONGEST_AUDIT_ID] or self.server.rng.token()
         headers = {"audit-id": audit, "cache-control": "no-cache, private", **reply.headers}
-        return warned(replace(reply, headers=headers), read.warnings)
+        return warned(Reply(reply.status, headers, reply.body, reply.stream, reply.warnings), read.warnings)
 
     async def _streamed(
         self, read: Request, request: HttpRequest, stream: AsyncGenerator[bytes, None]

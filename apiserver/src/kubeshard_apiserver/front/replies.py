@@ -136,7 +136,7 @@ TEXT = "text/plain; charset=utf-8"
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reply:
     """An HTTP reply. `stream` replaces `body` if the reply is sent in chunks. `warnings` are texts; each is sent as a
     `Warning` header of its own, which is not in `headers`.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -66,10 +66,7 @@ class Request:
     def __init__(self, request: HttpRequest) -> None:
         self.method = request.method
         self.path, self._query = _split(request.target)
-        self.query: dict[str, str] = {}
-        if self._query:
-            for name, value in parse_qsl(self._query, keep_blank_values=True):
-                self.query.setdefault(name, value)
+        self.query = _read_query(self._query) if len(self._query) <= _LONGEST_KEPT else _first(self._query)
         self.headers = {name.lower(): value for name, value in request.headers.items()}
         self.body = request.body or b""
         self._document: Any = None
@@ -371,6 +368,19 @@ _ESCAPE = re.compile(
 def _without_lone_surrogates(body: bytes) -> bytes:
     """The server reads U+FFFD for a half of a surrogate pair."""
     return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
+
+
+def _first(query: str) -> Mapping[str, str]:
+    """Returns the first value of each parameter."""
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        found.setdefault(name, value)
+    return found
+
+
+_read_query = lru_cache(1024)(_first)
+"""Most clients send the same few queries with all of their writes."""
+_LONGEST_KEPT = 512
 
 
 def _split(target: str) -> tuple[str, str]:

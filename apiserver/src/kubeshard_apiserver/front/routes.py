@@ -56,7 +56,9 @@ _LONGEST_KEPT = 1024
 
 @lru_cache(2048)
 def _read(path: str) -> ResourcePath | None:
-    parts = [unquote(part) for part in path.strip("/").split("/")]
+    parts = path.strip("/").split("/")
+    if "%" in path:
+        parts = [unquote(part) for part in parts]
     match parts:
         case ["api", version, *rest] if rest:
             return _resource("", version, rest)

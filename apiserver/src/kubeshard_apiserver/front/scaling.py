@@ -13,7 +13,7 @@ from kubeshard.core.errors import Conflict
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.patches import ApplyPatch
 from kubeshard_apiserver.apply.field_manager import conflicting
-from kubeshard_apiserver.apply.fieldset import contains
+from kubeshard_apiserver.apply.fieldset import FieldSet, contains
 from kubeshard_apiserver.apply.managed_fields import read_managers
 from kubeshard_apiserver.front.handler import HandlerContext
 from kubeshard_apiserver.model import Answer, Target, WriteOptions
@@ -164,7 +164,7 @@ def _applied_to_custom(
         return Answer(200, scale_of(live, target.resource))
     others = [manager for manager in owners if manager[:2] != (options.manager, "Apply")]
     if others and not options.force:
-        shown = {"f:spec": {"f:replicas": {}}}
+        shown: FieldSet = {"f:spec": {"f:replicas": {}}}
         raise conflicting(
             {one: (owners[one]._replace(api_version=KIND.api_version), shown) for one in others}
         )

@@ -83,6 +83,11 @@ def error_line(error: ApiError) -> bytes:
     return msgspec.json.encode({"type": "ERROR", "object": as_status(error)}) + b"\n"
 
 
+_BEGINNINGS = {
+    type_: b'{"type":"%b","object":' % type_.encode() for type_ in ("ADDED", "MODIFIED", "DELETED")
+}
+
+
 class EventLines:
     """Encodes the line of an event once for all watchers that get it at about the same time.
 
@@ -97,7 +102,7 @@ class EventLines:
         if format_.tables or format_.metadata_only or format_.media_type == PROTOBUF:
             return _line(event, format_)
         if event.data:
-            return b'{"type":"%b","object":%b}\n' % (event.type.encode(), event.data)
+            return _BEGINNINGS[event.type] + event.data + b"}\n"
         key = (id(event.object), event.type)
         if known := self._made.get(key):
             return known[1]

@@ -6,7 +6,7 @@ k8s.io/apiextensions-apiserver `pkg/apiserver/schema/objectmeta`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -189,14 +189,16 @@ class CustomResources(Strategy):
             )
         dropped = self.decode_metadata(obj, former)
         fields = _fields(obj)
+        known = () if former is None or self.reads_anew else _in_both(fields, former)
         for name in fields:
             del obj[name]
-        dropped += sorted(prune(self._root, fields))
-        drop_nulls(self._root, fields)
-        wide_numbers(fields)
-        dropped += self._embedded.coerce(fields, kind)
-        fill(self._root, fields)
-        obj.update(fields)
+        unknown = {name: value for name, value in fields.items() if name not in known}
+        dropped += sorted(prune(self._root, unknown))
+        drop_nulls(self._root, unknown)
+        wide_numbers(unknown)
+        dropped += self._embedded.coerce(unknown, kind)
+        fill(self._root, unknown)
+        obj.update(_merged(fields, known, unknown))
         return dropped
 
     def complete(self, obj: Object) -> list[str]:
@@ -237,7 +239,7 @@ class CustomResources(Strategy):
         drop_nulls(self._root, fields)
         return _with_fields(obj, fields)
 
-    def for_storage(self, obj: Object) -> Object:
+    def for_storage(self, obj: Object, live: Object | None = None) -> Object:
         """Return the object as it is read again: an apply and webhooks do not prune it, and a create drops the status
         after defaults have been set.
         """
@@ -245,9 +247,16 @@ class CustomResources(Strategy):
             obj = self._webhook.converted(obj, self._webhook.stored)
         schema = self._root if self._stored is None else self._stored
         fields = _fields(obj)
-        prune(schema, fields)
-        drop_nulls(schema, fields)
-        whole_numbers(fields)
+        known = (
+            ()
+            if live is None or self.reads_anew
+            else [name for name in fields if fields[name] is live.get(name)]
+        )
+        unknown = {name: value for name, value in fields.items() if name not in known}
+        prune(schema, unknown)
+        drop_nulls(schema, unknown)
+        whole_numbers(unknown)
+        fields = _merged(fields, known, unknown)
         if self._stored is None and "status" not in fields:
             fill(self._status, fields)
         return _with_fields(obj, fields)
@@ -263,16 +272,15 @@ class CustomResources(Strategy):
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         """Validate an update. Errors in unchanged parts are ignored."""
-        after, before = _fields(new), _fields(old)
         if subresource == "status":
             errors = []
-            if "status" in after:
-                was = before.get("status", NOTHING)
-                errors = self._status_validator.errors(after["status"], under="status", old=was)
+            if "status" in new:
+                was = old.get("status", NOTHING)
+                errors = self._status_validator.errors(new["status"], under="status", old=was)
         else:
-            errors = self._validator.errors(new, old=old) + self._embedded.errors(after)
-        if self._lists is not None and not any(self._lists(before, "")):
-            errors += self._lists(after, "")
+            errors = self._validator.errors(new, old=old) + self._embedded.errors(_fields(new))
+        if self._lists is not None and not any(self._lists(_fields(old), "")):
+            errors += self._lists(_fields(new), "")
         errors += self._scale_errors(new, ("status",) if subresource == "status" else ("spec", "status"))
         return errors + self._rule_errors(errors, new, old)
 
@@ -338,6 +346,17 @@ def _without_implicit(schema: Mapping[str, Any]) -> dict[str, Any]:
     properties = schema.get("properties") or {}
     kept = {name: inner for name, inner in properties.items() if name not in _IMPLICIT}
     return {**schema, "properties": kept}
+
+
+def _in_both(fields: Mapping[str, Any], former: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the fields that have the same values in both."""
+    return [name for name, value in fields.items() if name in former and identical(value, former[name])]
+
+
+def _merged(fields: Mapping[str, Any], known: Collection[str], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the known fields and the others, which may have become more or fewer, in the order of all fields."""
+    kept = {name: value for name, value in fields.items() if name in known or name in others}
+    return {**kept, **{name: value for name, value in others.items() if name not in known}}
 
 
 def _with_fields(obj: Object, fields: Mapping[str, Any]) -> Object:

@@ -178,7 +178,7 @@ class Definitions(Typed):
         if service is not None:
             service.setdefault("port", 443)
 
-    def for_storage(self, obj: Object) -> Object:
+    def for_storage(self, obj: Object, live: Object | None = None) -> Object:
         whole_numbers(obj["spec"])
         return super().for_storage(obj)
 

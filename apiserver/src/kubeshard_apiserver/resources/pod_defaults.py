@@ -137,12 +137,19 @@ def _default_field_refs(source: Object) -> None:
         resource.setdefault("divisor", "0")
 
 
+_WITH_MODE = frozenset(("secret", "configMap", "downwardAPI", "projected"))
+_ONLY_WITH_MODE = frozenset(("name", "secret", "configMap"))
+"""The fields of volumes that have no other defaults."""
+
+
 def _default_volume(volume: Object) -> None:
     if volume.keys() <= {"name"}:
         volume["emptyDir"] = {}
-    for kind in ("secret", "configMap", "downwardAPI", "projected"):
-        if (source := volume.get(kind)) is not None:
+    for kind, source in volume.items():
+        if kind in _WITH_MODE and source is not None:
             source.setdefault("defaultMode", _MODE)
+    if volume.keys() <= _ONLY_WITH_MODE:
+        return
     if (path := volume.get("hostPath")) is not None:
         path.setdefault("type", "")
     if (image := volume.get("image")) is not None and not image.get("pullPolicy"):

@@ -8,6 +8,7 @@ that fields have replaced. Source: k8s.io/kubernetes `pkg/apis/core/validation`;
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
 import msgspec
 
@@ -189,20 +190,19 @@ def template_errors(path: str, template: JsonObject) -> list[FieldError]:
 
 
 _sound: dict[bytes, None] = {}
-"""Specs without errors, as JSON: most templates are written again and again, and each by two kinds."""
-_MOST_SOUND = 256
-_LONGEST_SOUND = 16 * 1024
+"""The digests of specs without errors: most templates are written again and again, and each by two kinds."""
+_MOST_SOUND = 16 * 1024
 
 
 def _template_spec_errors(path: str, spec: JsonObject) -> list[FieldError]:
-    text = msgspec.json.encode(spec)
-    if text in _sound:
+    digest = blake2b(msgspec.json.encode(spec), digest_size=16).digest()
+    if digest in _sound:
         return []
     errors = _pod_spec_errors(path, spec)
-    if not errors and len(text) <= _LONGEST_SOUND:
+    if not errors:
         if len(_sound) >= _MOST_SOUND:
             del _sound[next(iter(_sound))]
-        _sound[text] = None
+        _sound[digest] = None
     return errors
 
 

@@ -115,8 +115,10 @@ class Strategy:
         """Return the stored object as it appears under the current schema."""
         return obj
 
-    def for_storage(self, obj: Object) -> Object:
-        """Return the object of this version as it is stored."""
+    def for_storage(self, obj: Object, live: Object | None = None) -> Object:
+        """Return the object of this version as it is stored. What is the very same part in `live`, which is the stored
+        object in this version, need not be looked at.
+        """
         return obj
 
     def set_defaults(self, obj: Object) -> None:
@@ -142,7 +144,8 @@ class Strategy:
             for name in old.keys() | new.keys():
                 if name not in ("status", *_TYPE_AND_METADATA):
                     _restore(new, old, name)
-        elif "status" in self.subresources:
+            return  # nothing that generations count
+        if "status" in self.subresources:
             _restore(new, old, "status")
         if self.counts_generations and not self.is_unchanged(
             _counted(new, self.subresources), _counted(old, self.subresources)

@@ -46,8 +46,9 @@ def selects(selector: JsonObject | None, given: Mapping[str, str] | None) -> boo
     if selector is None:
         return False
     has = given or {}
-    if any(has.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if has.get(key) != value:
+            return False
     for expression in selector.get("matchExpressions") or ():
         key, values = expression.get("key", ""), expression.get("values") or ()
         holds = {

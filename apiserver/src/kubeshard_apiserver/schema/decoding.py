@@ -215,7 +215,17 @@ class Field:
     properties: list type, keys, merge key, default.
     """
 
-    __slots__ = ("always", "exact", "go_name", "inner", "markers", "name", "omits", "struct", "type")
+    __slots__ = (
+        "always",
+        "exact",
+        "go_name",
+        "markers",
+        "name",
+        "omits",
+        "struct",
+        "struct_inside",
+        "type",
+    )
 
     def __init__(self, struct: Struct, name: str, type_: Type, markers: Mapping[str, Any]) -> None:
         self.struct = struct
@@ -226,7 +236,8 @@ class Field:
         self.always = bool(markers.get("always")) or isinstance(type_, Struct)
         self.exact = type_.python if type(type_) is Scalar else None
         """The Python type of which every value is decoded as it is."""
-        self.inner = type_.to if isinstance(type_, Pointer) else type_
+        inner = type_.to if isinstance(type_, Pointer) else type_
+        self.struct_inside = inner if isinstance(inner, Struct) else None
         self.omits = type(type_).is_empty is not Type.is_empty
         """Whether an encoder omits some of its values."""
 
@@ -262,12 +273,12 @@ class Struct(Type):
                     decoded[name] = member
             elif member is not None:
                 was = None if former is None else former.get(name)
-                if was and isinstance(was, dict | list):
-                    if member == was and msgspec.json.encode(member) == msgspec.json.encode(was):
+                if was and ((kind := type(was)) is dict or kind is list):
+                    if member == was and _encode(member) == _encode(was):
                         decoded[name] = member
                         continue
-                    if isinstance(field.inner, Struct) and isinstance(was, dict):
-                        decoded[name] = field.inner.decode(member, (at, field), state, was)
+                    if kind is dict and field.struct_inside is not None:
+                        decoded[name] = field.struct_inside.decode(member, (at, field), state, was)
                         continue
                 taken = field.type.decode(member, (at, field), state)
                 if not (taken is None or (field.omits and field.type.is_empty(taken))):
@@ -311,6 +322,7 @@ class SchemaOr(Type):
         return None
 
 
+_encode = msgspec.json.Encoder().encode
 ANY: Final = Type()
 STRING: Final = Scalar("string", str, "")
 STRINGS: Final = List(STRING)

@@ -33,10 +33,10 @@ def fill(schema: Mapping[str, Any], value: Any) -> None:
         member = value.get(name)
         if member is None and inner.get("default") is not None and (name not in value or _lacks(inner, None)):
             value[name] = member = deepcopy(inner["default"])
-        if isinstance(member, dict | list):
+        if type(member) is dict or type(member) is list:
             fill(inner, member)
     additional = schema.get("additionalProperties")
-    if isinstance(additional, Mapping):
+    if additional is not None and isinstance(additional, Mapping):
         for name in value.keys() - properties.keys():
             if _lacks(additional, value[name]):
                 value[name] = deepcopy(additional.get("default"))
@@ -57,7 +57,7 @@ def drop_nulls(schema: Mapping[str, Any], value: Any) -> None:
     properties = schema.get("properties") or _NOTHING
     additional = schema.get("additionalProperties")
     for name, member in list(value.items()):
-        if member is not None and not isinstance(member, dict | list):
+        if not (member is None or type(member) is dict or type(member) is list):
             continue
         inner = properties.get(name, additional)
         if not isinstance(inner, Mapping):
@@ -91,7 +91,7 @@ def _prune_fields(
     properties = schema.get("properties") or _NOTHING
     # `true` is a schema without any fields, so everything below is pruned.
     additional = schema.get("additionalProperties") or None
-    others = additional if isinstance(additional, Mapping) else _NOTHING
+    others = additional if additional is not None and isinstance(additional, Mapping) else _NOTHING
     open_ended = kept or schema.get("x-kubernetes-preserve-unknown-fields")
     embedded = schema.get("x-kubernetes-embedded-resource")
     for name in list(value):
@@ -99,10 +99,10 @@ def _prune_fields(
             continue
         member = value[name]
         if name in properties:
-            if isinstance(member, dict | list):
+            if type(member) is dict or type(member) is list:
                 _prune(properties[name], member, f"{path}.{name}" if path else name, dropped)
         elif additional is not None:
-            if isinstance(member, dict | list):
+            if type(member) is dict or type(member) is list:
                 _prune(others, member, f"{path}.{name}" if path else name, dropped)
         elif not open_ended:
             del value[name]

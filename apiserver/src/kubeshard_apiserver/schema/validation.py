@@ -208,6 +208,8 @@ def compiled(schema: Schema) -> Check:
     def ratcheting(value: Any, path: str, old: Any, errors: list[FieldError]) -> int:
         if old is NOTHING:
             return run(value, path, old, errors)
+        if value is old or (type(value) is str is type(old) and value == old):
+            return 1
         begin = len(errors)
         matches = run(value, path, old, errors)
         if len(errors) != begin and same(value, old):

@@ -18,7 +18,7 @@ from kubeshard.core.times import parse_time, second_time
 from kubeshard_apiserver.access import ADMINISTRATOR, User
 from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.admission.chain import Admission
-from kubeshard_apiserver.model import EVERY_RIGHT, Answer, Model, Rights, Target, in_version
+from kubeshard_apiserver.model import EVERY_RIGHT, Answer, Model, Rights, Target
 from kubeshard_apiserver.objects import Object, is_deleting, key_of, with_metadata
 from kubeshard_apiserver.resources.definitions import DEFINITIONS, terminating
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
@@ -86,8 +86,7 @@ class Deletions:
             answer = answer._replace(object=gone)
         if answer.object.get("kind") == "Status":
             return answer
-        steps = self._model.converting(lambda: in_version(target.resource, answer.object))
-        return answer._replace(object=(yield from steps))
+        return answer._replace(object=(yield from self._model.shown(target, answer.object)))
 
     def _as_stored(self, target: Target, live: Object) -> Object:
         """Returns the object whose metadata the deletion changes: in the version that is stored, if that is another

@@ -17,10 +17,16 @@ from kubeshard_apiserver.status import bad_request, invalid, invalid_value, miss
 
 
 def decoded(
-    target: Target, body: Any, options: WriteOptions, *, applied: bool = False
+    target: Target,
+    body: Any,
+    options: WriteOptions,
+    *,
+    applied: bool = False,
+    known: Object | None = None,
 ) -> tuple[Object, tuple[str, ...]]:
-    """`applied` means that the body is the result of an apply."""
-    obj, unknown, refused = _read(target, body, options, applied)
+    """`applied` means that the body is the result of an apply. For `known` see `Writes.creating`."""
+    check_type_meta(body, target.resource.kind.kind)
+    obj, unknown, refused = _read(target, body, options, applied, known)
     if refused:
         kind = target.resource.kind
         raise bad_request(
@@ -32,9 +38,10 @@ def decoded(
 def _read(
     target: Target, body: Any, options: WriteOptions, applied: bool = False, live: Object | None = None
 ) -> tuple[Object, tuple[str, ...], str]:
-    """Returns the object, the warnings, and the reason if the object is rejected."""
+    """Reads a body that says of what type it is. Returns the object, the warnings, and the reason if the object is
+    rejected.
+    """
     obj = body if body.get("metadata") is not None else {**body, "metadata": {}}
-    check_type_meta(obj, target.resource.kind.kind)
     strategy = target.resource.strategy
     dropped = strategy.complete(obj) if applied else strategy.decode(obj, live)
     unknown = tuple(f'unknown field "{path}"' for path in dropped)

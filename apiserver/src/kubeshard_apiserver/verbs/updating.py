@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from kubeshard.core.kinds import GroupKind
 from kubeshard_apiserver.admission.attributes import Attributes
@@ -26,7 +25,7 @@ from kubeshard_apiserver.resources.metadata import (
 )
 from kubeshard_apiserver.resources.scales import SCALES, reviewed_scale, with_scale
 from kubeshard_apiserver.status import FieldError, conflict, internal, invalid, invalid_value
-from kubeshard_apiserver.steps import Steps, done
+from kubeshard_apiserver.steps import Steps, Work
 from kubeshard_apiserver.verbs.receiving import check_name, check_namespace, warn, with_owners_once
 
 MutateFn = Callable[[Object], Object]
@@ -53,16 +52,14 @@ class Updates:
         """
         while True:
             live = yield from self._model.reading(target)
-            new = yield from self._made(target, live, mutate, options, managed, fresh)
-            to_store = yield from self._model.converting(partial(target.resource.strategy.for_storage, new))
+            large = options.large or self._model.store.is_large(target.group_resource, target.key)
+            new = yield from self._made(target, live, mutate, options, managed, fresh, large)
+            to_store = yield from self._model.storable(target, new, live)
             if not self._model.is_live(target, live):
                 continue
-            if not options.dry_run and self._is_large(target, options):
+            if large and not options.dry_run:
                 check_size(target, to_store)
             return live, new, to_store
-
-    def _is_large(self, target: Target, options: WriteOptions) -> bool:
-        return options.large or self._model.store.is_large(target.group_resource, target.key)
 
     def _made(
         self,
@@ -72,9 +69,9 @@ class Updates:
         options: WriteOptions,
         managed: bool,
         fresh: bool,
+        large: bool,
     ) -> Steps[Object]:
         strategy = target.resource.strategy
-        large = self._is_large(target, options)
         writer = writer_of(target, options, self._model.now())
 
         def changed() -> Object:
@@ -82,7 +79,7 @@ class Updates:
             _check_same(target, new)
             return new if managed else updated(strategy.shape, live, new, writer)
 
-        new = yield from done(changed, large=large)
+        new = (yield Work(changed)) if large else changed()
         is_scale = target.subresource == "scale"
         if not target.subresource:
             strategy.admit(new, live, self._model.rng.token)
@@ -90,7 +87,7 @@ class Updates:
         if is_scale:
             shown, old = (reviewed_scale(obj, target.resource) for obj in (new, live))
             write = replace(write, object=shown, old=old, sent=SCALES)
-        left = yield from self._admission.mutate(write)
+        left = (yield from self._admission.mutate(write)) if self._admission.mutates(options) else None
         if left is not None and left is not write.object:
             new = with_scale(new, left, target.resource) if is_scale else private(left)
             if not target.subresource:
@@ -99,7 +96,7 @@ class Updates:
         _check_version(target, new, live)
         keep_servers_own(new, live)
         strategy.prepare_update(new, live, target.subresource)
-        strategy.stamp(new, live, options.user, self._model.now())
+        strategy.stamp(new, live, options.user, writer.now)
         options.rights.check_write(options.user, target, new, live)
         new["metadata"] = without_empty(
             {**new["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
@@ -108,7 +105,7 @@ class Updates:
 
         def errors() -> list[FieldError]:
             found: list[FieldError] = []
-            if _checked_metadata(new) != _checked_metadata(live):
+            if {**new["metadata"], **_UNCHECKED} != {**live["metadata"], **_UNCHECKED}:
                 # The server checks metadata twice and lists the causes twice.
                 rule = (
                     segment_name if strategy.is_custom else None
@@ -116,11 +113,12 @@ class Updates:
                 found = 2 * (metadata_errors(target, new, rule) + validate_metadata_update(new, live))
             return found + strategy.validate_update(new, live, target.subresource)
 
-        refuse(target, new, (yield from done(errors, large=large)))
+        refuse(target, new, (yield Work(errors)) if large else errors())
         if not target.subresource:
             warn(options, strategy.warnings(new, live))
         shown = reviewed_scale(new, target.resource) if is_scale else new
-        yield from self._admission.validate(write.with_object(shown))
+        if self._admission.judges(options):
+            yield from self._admission.validate(write.with_object(shown))
         return new
 
 
@@ -131,7 +129,7 @@ def writer_of(target: Target, options: WriteOptions, now: str) -> Writer:
         strategy.kind.api_version,
         subresource,
         now,
-        lambda path: strategy.resets(subresource, path),
+        strategy.resets,
         strategy.zero,
         strategy.is_custom,
         strategy.siblings,
@@ -162,18 +160,15 @@ def refuse(target: Target, obj: Object, errors: list[FieldError]) -> None:
 
 def is_same(new: Object, old: Object) -> bool:
     """Whether nothing has changed except the times in managedFields."""
+    if {**new, "metadata": None} != {**old, "metadata": None}:
+        return False
     return same(_timeless(new), _timeless(old))
 
 
-def _checked_metadata(obj: Object) -> Object:
-    """What is validated. What is stored was valid when it was written, so it is not checked again where nothing has
-    changed; an object on disk that an older version with laxer rules accepted can thus still be updated.
-    """
-    return {
-        name: value
-        for name, value in obj["metadata"].items()
-        if name not in ("managedFields", "resourceVersion", "generation")
-    }
+_UNCHECKED = dict.fromkeys(("managedFields", "resourceVersion", "generation"))
+"""The metadata that is not validated. What is stored was valid when it was written, so it is not checked again where
+nothing has changed; an object on disk that an older version with laxer rules accepted can thus still be updated.
+"""
 
 
 def _timeless(obj: Object) -> Object:

@@ -16,7 +16,7 @@ from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.admission.chain import Admission
 from kubeshard_apiserver.apply.field_manager import applied, updated
 from kubeshard_apiserver.apply.validation import check_fits, inconvertible
-from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, check_size, in_version
+from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, check_size
 from kubeshard_apiserver.objects import JsonObject, Object, in_order, is_deleting, private, with_metadata
 from kubeshard_apiserver.patching import Patch, StrategicPatch, patched
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
@@ -60,12 +60,17 @@ class Writes:
         self._updates = updates
         self._definitions = definitions
 
-    def creating(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
-        """Creates an object of which `body` becomes a part. Raises AlreadyExists, NotFound (no such namespace),
+    def creating(
+        self, target: Target, body: Object, options: WriteOptions | None = None, known: Object | None = None
+    ) -> Steps[Answer]:
+        """Creates an object of which `body` becomes a part. `known` is a part of an object of this kind that has been
+        decoded: what is the same in both is not decoded again. Raises AlreadyExists, NotFound (no such namespace),
         Forbidden (the namespace is being deleted), Invalid.
         """
         options = options or WriteOptions()
-        obj, warnings = yield from done(lambda: self.received(target, body, options), large=options.large)
+        obj, warnings = yield from done(
+            lambda: self.received(target, body, options, known), large=options.large
+        )
         return (yield from self._create(target, obj, options))._replace(warnings=warnings)
 
     def replacing(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
@@ -109,7 +114,8 @@ class Writes:
             obj, warnings = decoded_patch(target, result, options, live if fresh else None)
             return obj
 
-        return (yield from self.updating(target, mutate, options, fresh=fresh))._replace(warnings=warnings)
+        code, obj, _ = yield from self.updating(target, mutate, options, fresh=fresh)
+        return Answer(code, obj, warnings)
 
     def _apply(self, target: Target, body: JsonObject, options: WriteOptions) -> Steps[Answer]:
         kind, config = target.resource.kind, private(body)
@@ -189,7 +195,7 @@ class Writes:
         warn(options, strategy.warnings(obj, None))
         asked = replace(target, name=meta["name"])
         yield from self._admission.validate(Attributes("CREATE", asked, obj, None, options))
-        to_store = yield from self._model.converting(lambda: strategy.for_storage(obj))
+        to_store = yield from self._model.storable(target, obj)
         key = Key(meta.get("namespace", ""), meta["name"])
         if _is_version(version) and not target.name and not options.dry_run:
             raise internal("resourceVersion should not be set on objects to be created")
@@ -197,14 +203,14 @@ class Writes:
             generates = bool(meta.get("generateName"))
             raise already_exists(resource, meta["name"], generates=generates, deleting=is_deleting(there))
         if options.dry_run:  # a dry run does not reach the storage
-            obj = yield from self._model.converting(lambda: in_version(target.resource, to_store))
+            obj = yield from self._model.shown(target, to_store)
             return Answer(201, with_metadata(obj, resourceVersion=version) if version else obj)
         if options.large:
             check_size(target, to_store)
         stored = self._store.put(resource, key, to_store)
         if resource == DEFINITIONS:
             self._definitions.defined(stored)
-        return Answer(201, (yield from self._model.converting(lambda: in_version(target.resource, stored))))
+        return Answer(201, (yield from self._model.shown(target, stored)))
 
     def updating(
         self,
@@ -232,13 +238,11 @@ class Writes:
                 self._definitions.gone(target)
             return Answer(200, new)
         if options.dry_run:
-            return Answer(
-                200, (yield from self._model.converting(lambda: in_version(target.resource, to_store)))
-            )
+            return Answer(200, (yield from self._model.shown(target, to_store)))
         stored = self._store.put(resource, target.key, to_store)
         if resource == DEFINITIONS and not target.subresource:
             self._definitions.defined(stored)
-        return Answer(200, (yield from self._model.converting(lambda: in_version(target.resource, stored))))
+        return Answer(200, (yield from self._model.shown(target, stored)))
 
     def check_accepts_new(self, target: Target, name: str) -> None:
         """Raises NotFound if the namespace does not exist, Forbidden if it is being deleted. As on the real server,
@@ -247,9 +251,11 @@ class Writes:
         namespace = self._store.get(NAMESPACES, Key("", target.namespace))
         check_accepts_new(namespace, target.namespace, target.group_resource, name)
 
-    def received(self, target: Target, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
+    def received(
+        self, target: Target, body: Object, options: WriteOptions, known: Object | None = None
+    ) -> tuple[Object, tuple[str, ...]]:
         """Decodes a body as a create does, and returns it with warnings; for kinds that are not stored."""
-        obj, warnings = decoded(target, body, options)
+        obj, warnings = decoded(target, body, options, known=known)
         check_namespace(target, obj)
         writer = writer_of(target, options, self._model.now())
         return updated(target.resource.strategy.shape, None, obj, writer), warnings
