@@ -7,6 +7,7 @@
 | raised that its reads were stale | `requeue` | add rate-limited | debug; many times in a row warning |
 | met a kind that is not served (`syncing`) | `requeue` | parked until it is | debug |
 | could not create anything in a namespace that is being deleted | `requeue` | forget, add after a pause | debug |
+| could not give anything to an owner that the garbage collector is at | `requeue` | forget, add after a pause | debug |
 | raised `Terminal`, `UndecodableObject` or `UndeclaredIndex` | `error` | nothing, not even forget | error |
 | raised `Retry(after=s)` | `error` | add after `s` | error |
 | raised another exception | `error` | add rate-limited | error; the stack trace of each unexpected one once |
@@ -52,6 +53,7 @@ from kubeshard.core.errors import (
     Terminal,
 )
 from kubeshard.core.objects import Key
+from kubeshard.core.owners import LeavingOwner
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 
@@ -178,6 +180,8 @@ def _ending(error: BaseException) -> Ending:
             return Ending.PARKED
         case Forbidden() if is_terminating(error):
             return Ending.LEAVING
+        case LeavingOwner():
+            return Ending.LEAVING
         case Terminal() | UndecodableObject() | UndeclaredIndex():
             return Ending.TERMINAL
         case Retry(after=float() | int()):
@@ -219,7 +223,7 @@ def report(log: Logger, outcome: Outcome, fields: Mapping[str, Any], *, trace: b
         case Ending.PARKED:
             log.debug("Not reconciled: a kind is missing", **fields)
         case Ending.LEAVING:
-            log.debug("Not reconciled: a namespace is being deleted", **fields)
+            log.debug("Not reconciled: the namespace or the owner is being deleted", **fields)
         case Ending.STALE:
             log.debug("Reconcile had stale reads; trying again", **fields)
         case Ending.TERMINAL:

@@ -5,6 +5,9 @@ A cluster-scoped object cannot have a namespaced owner; a namespaced owner must 
 namespace. The API server does not reject an illegal reference: the garbage collector deletes the
 dependent instead. So these functions reject it (`IllegalOwner`). If a dependent has to name such an owner
 nevertheless, it has an annotation, which the garbage collector ignores.
+
+An object that is being deleted with its dependents in the foreground, or without them (orphaned), gets none: the
+garbage collector would delete what it has just let go of (`LeavingOwner`).
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from kubeshard.core.objects import Key, KubeObject, ObjectMeta, OwnerReference
 
 NOTED_OWNER = "kubeshard.dev/owner"
 
+COLLECTED = frozenset({"orphan", "foregroundDeletion"})
+"""The finalizers under which the garbage collector lets go of the dependents, or deletes them."""
+
 
 class AlreadyControlled(KubeshardError):
     """Another controller owns the object: `owner` is its reference."""
@@ -30,6 +36,10 @@ class AlreadyControlled(KubeshardError):
 
 class IllegalOwner(Terminal, ValueError):
     """The object cannot own the dependent. A retry cannot fix that: a mistake in the program, or in the object."""
+
+
+class LeavingOwner(IllegalOwner):
+    """The garbage collector is letting go of the owner's dependents, or deleting them."""
 
 
 def group_kind_of(reference: OwnerReference) -> GroupKind:
@@ -90,6 +100,11 @@ def with_owner(meta: ObjectMeta, owner: KubeObject, *, controller: bool = False)
     AlreadyControlled if another object controls it.
     """
     reference = controller_reference(owner) if controller else owner_reference(owner)
+    if owner.metadata.deleting and not COLLECTED.isdisjoint(owner.metadata.finalizers or ()):
+        raise LeavingOwner(
+            f"{owner.KIND.kind} {owner.key} is being deleted, so it cannot own {meta.name!r} any more: the garbage "
+            "collector has let go of it, or deletes it"
+        )
     if owner.KIND.namespaced and owner.metadata.namespace != meta.namespace:
         where = f"is in namespace {meta.namespace!r}" if meta.namespace else "has no namespace"
         raise IllegalOwner(
