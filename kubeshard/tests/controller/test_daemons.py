@@ -337,7 +337,6 @@ async def test_it_ends_with_its_object_even_if_the_watch_lets_no_deletion_pass()
 
 
 @virtual_time
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 async def test_what_it_forgets_to_await_again_and_again_is_kept_once() -> None:
     async def rounds(ctx: Context, obj: App) -> None:
         for _ in range(100):
@@ -347,5 +346,6 @@ async def test_what_it_forgets_to_await_again_and_again_is_kept_once() -> None:
     async with app_cluster() as cluster:
         listening = Listening(rounds)
         await cluster.client.create(app("a"))
-        async with cluster.running(listening.controller()):
-            assert sum("never awaited" in line for line in listening.log) == 1
+        with pytest.warns(RuntimeWarning, match="never awaited"):
+            async with cluster.running(listening.controller()):
+                assert sum("never awaited" in line for line in listening.log) == 1

@@ -112,7 +112,6 @@ async def test_a_forgotten_await_fails_the_run_every_time_and_names_the_call_and
 
 
 @virtual_time
-@pytest.mark.filterwarnings("ignore:coroutine")
 async def test_a_forgotten_await_is_found_in_a_variable_and_none_is_where_the_coroutine_was_used(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -129,11 +128,13 @@ async def test_a_forgotten_await_is_found_in_a_variable_and_none_is_where_the_co
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(later).cancel()
 
-    assert line_of(forgets, "del app") in await outcome(forgets, caplog)
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        said = await outcome(forgets, caplog)
+    assert line_of(forgets, "del app") in said
     caplog.clear()
-    assert "Context.status(...) was never awaited, so it did nothing: write" in await outcome(
-        keeps_to_the_end, caplog
-    )
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        said = await outcome(keeps_to_the_end, caplog)
+    assert "Context.status(...) was never awaited, so it did nothing: write" in said
     caplog.clear()
     with pytest.raises(ValueError, match="not enough values"):
         await outcome(uses, caplog)
@@ -170,7 +171,7 @@ async def test_filters_of_the_program_hide_no_forgotten_await_and_are_kept_where
     async def forgets(ctx: Context, app: App) -> None:
         ctx.status(app, AppStatus(count=1))  # type: ignore[unused-coroutine]
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(record=True):
         warnings.simplefilter("ignore")
         assert "was never awaited" in await outcome(forgets, caplog)
     with warnings.catch_warnings():
