@@ -47,7 +47,6 @@ def crd() -> None:
 
 
 def _operator_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds `--operator` and `--namespace`."""
     namespace = click.option(
         "--namespace",
         metavar="NAMESPACE",

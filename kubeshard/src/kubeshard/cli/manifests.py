@@ -57,7 +57,6 @@ def values_options(function: Function) -> Function:
 
 
 def output_option(function: Function) -> Function:
-    """Adds `--output`, passed to the function as `output`."""
     return click.option(
         "--output",
         "-o",

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 HOME_CLUSTER = ""
-"""The name of the home cluster."""
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?")
 
@@ -34,7 +33,6 @@ EVERY_CLUSTER: Container[str] = _Clusters(home=True)
 """The home cluster and all others, including those added later."""
 
 OTHER_CLUSTERS: Container[str] = _Clusters(home=False)
-"""All clusters but the home one."""
 
 
 def check_clusters(whose: str, clusters: Any) -> None:

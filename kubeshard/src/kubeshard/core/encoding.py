@@ -144,7 +144,6 @@ def to_plain(obj: msgspec.Struct) -> dict[str, Any]:
 
 
 _UNSENDABLE = (TypeError, ValueError, OverflowError, RecursionError)
-"""Exceptions of the encoder."""
 
 _LONG_NUMBER = re.compile(rb"[:,[]-?[0-9]{19}")
 """In JSON: it may be beyond 64 bits."""

@@ -172,7 +172,6 @@ class HashRanges:
         return HashRanges.of(self.field, (*self.ranges, *closed))
 
     def selects(self, metadata: ObjectMeta) -> bool:
-        """Whether the object is in the share."""
         return self.hash_of(metadata) in self
 
     def may_select(self, metadata: ObjectMeta) -> bool:

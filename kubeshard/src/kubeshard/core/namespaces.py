@@ -24,8 +24,6 @@ from kubeshard.core.kinds import Kind
 
 
 class AllNamespaces(Enum):
-    """The type of `ALL`."""
-
     ALL = "all namespaces"
 
     def __repr__(self) -> str:

@@ -33,7 +33,6 @@ def name_of(definition: Manifest) -> str:
 
 
 def versions_of(definition: Manifest) -> dict[str, Mapping[str, Any]]:
-    """The versions of a definition, by name."""
     return {version["name"]: version for version in definition["spec"]["versions"]}
 
 

@@ -106,7 +106,6 @@ class ClusterSnapshot:
     inside: Mapping[str, Lease]
     """The Leases of sharders inside operators, by ring."""
     leases: tuple[Lease, ...]
-    """The Leases of shards."""
     namespaces: Mapping[str, Namespace]
     now: float
     states: ShardStates

@@ -133,7 +133,6 @@ class LiveRing:
         self._changed.clear()
 
     def snapshot(self) -> RingSnapshot:
-        """The current state of the ring."""
         self.stats.shards(self._lease_views())
         if self.ranges is not None:
             self._see_ranges(self.ranges)
@@ -293,8 +292,6 @@ class _Kept(_Follower[T]):
 
 
 class _Objects(_Follower[PartialObject]):
-    """The objects of one resource."""
-
     def __init__(self, ring: LiveRing, entry: RingEntry, kind: Kind) -> None:
         self._ring = ring
         self._entry = entry

@@ -171,7 +171,6 @@ class RingStats:
     # Input
 
     def shards(self, shards: Mapping[str, LeaseView]) -> None:
-        """Sets all Leases of the ring."""
         before, self._shards = self._hashring, dict(shards)
         self._hashring = ring_of(tuple(sorted(name for name, shard in shards.items() if shard.live)))
         if self._hashring is not before:

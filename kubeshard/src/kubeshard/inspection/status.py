@@ -93,7 +93,6 @@ class ShardStatus(msgspec.Struct, rename="camel", frozen=True):
     available: bool
     renewed_seconds_ago: float | None
     objects: dict[str, int]
-    """The number of objects by resource."""
     draining: int
     buckets: ShardBuckets | None = None
 

@@ -242,7 +242,6 @@ class LeaseStateMachine:
     # The next action
 
     def next(self, now: float, wall: float) -> Action:
-        """The next action."""
         fit, self._fit = self._fit, False
         self._judge(now)
         if self.state in LAST_STATES:

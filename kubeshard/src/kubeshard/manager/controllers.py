@@ -233,7 +233,6 @@ class Controllers:
                 yield _Entry(RemoteWatches(runner, cluster), entry.group)
 
     def _runner_in(self, controller: str, cluster: str) -> ControllerRunner | None:
-        """The controller's workers in the cluster."""
         return next((each for each in self.runners_in(cluster) if each.controller.name == controller), None)
 
     async def _remove_entries(self, entries: Iterable[_Entry]) -> None:

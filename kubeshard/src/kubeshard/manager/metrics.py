@@ -150,7 +150,6 @@ class Metrics(Collector):
             family.forget("controller", name)
 
     def watch_loop(self, longest_lag: Callable[[], float]) -> None:
-        """Exposes the lag of the event loop."""
         self._longest_lag = longest_lag
 
     def blocked(self, task: str) -> None:

@@ -82,7 +82,6 @@ class OtherClusters(Collector):
         self._sources: dict[str, ClusterSource] = {}
         """All clusters that the manager has."""
         self.clients: dict[str, Client] = {}
-        """The clients of the connected clusters."""
         self._own: set[str] = set()
         """The clusters whose client we created."""
         self._clusters: dict[str, _OtherCluster] = {}
@@ -334,7 +333,6 @@ class _OtherCluster:
         self._events = events
 
     async def run(self, metrics: Metrics) -> None:
-        """Runs until cancelled."""
         async with AsyncExitStack() as stack:
             self._client.observers.append(metrics.request)
             stack.callback(self._client.observers.remove, metrics.request)

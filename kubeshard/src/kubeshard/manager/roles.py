@@ -59,7 +59,6 @@ def manager_grants(
     *,
     metrics_auth: bool,
 ) -> Iterator[Grant]:
-    """The grants of controllers and other parts of a manager."""
     for controller in controllers:
         yield from controller_grants(controller, scope_of)
     for part in parts:
@@ -70,7 +69,6 @@ def manager_grants(
 
 
 def controller_grants(controller: Controller[Any], scope_of: ScopeOf) -> Iterator[Grant]:
-    """The grants of one controller."""
     primary = controller.primary_watch
     for watch in (*controller.all_watches, *controller.crossing_watches):
         yield from _in(watch, scope_of, Grant.on(watch.target, *READ))

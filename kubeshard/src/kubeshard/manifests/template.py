@@ -207,7 +207,6 @@ class Part:
 
     @property
     def files(self) -> dict[str, str]:
-        """The files that the templates read."""
 
         def within(description: Any) -> dict[str, str]:
             match description:
@@ -332,7 +331,6 @@ def _line(line: str, places: list[Any]) -> str:
 
 
 def _expression(text: str) -> str:
-    """What Helm evaluates to the text."""
     match pieces(text):
         case [Place() as whole]:
             return whole.expression

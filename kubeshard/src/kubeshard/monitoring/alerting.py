@@ -167,7 +167,6 @@ ALERTS: tuple[Alert, ...] = (
 
 
 def prometheus_rule(namespace: str, docs_url: str | None = None) -> dict[str, Any]:
-    """The rules as a PrometheusRule for the Prometheus operator."""
     metadata = {"name": "kubeshard", "namespace": namespace}
     return {
         "apiVersion": "monitoring.coreos.com/v1",

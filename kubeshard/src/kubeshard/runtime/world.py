@@ -30,8 +30,6 @@ __all__ = ["REAL_WORLD", "World"]
 
 
 class Connect(Protocol):
-    """Connects to servers."""
-
     def __call__(self, server: str, tls: Tls, /, *, proxy: str | None = None) -> Transport:
         """Connections to the server of that URL. Raises ValueError for TLS settings that cannot work."""
         ...

@@ -344,7 +344,6 @@ async def _ring(client: Client, name: str) -> ControllerRing | None:
 
 
 def _managers(meta: _Metadata, label: str) -> set[str]:
-    """The field managers of a label."""
     found = set()
     for entry in meta.managed_fields:
         fields: Any = entry.get("fieldsV1")

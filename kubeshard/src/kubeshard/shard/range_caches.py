@@ -108,7 +108,6 @@ class RangeCaches:
         self._rescoping.clear()
 
     def _note_failing(self) -> Set[Informer[Any]]:
-        """Returns which of the unfinished ones are failing."""
         unfinished = self._unfinished.keys()
         self._failing.update(
             informer

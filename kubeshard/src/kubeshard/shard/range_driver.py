@@ -118,7 +118,6 @@ class RangeDriver:
         self._to_read, self._to_acknowledge = asyncio.Event(), asyncio.Event()
 
     async def run(self, held: HeldShardLease) -> None:
-        """Runs until cancelled."""
         self._held = held
         name, namespace = self._place
         found = await self._reclaimed()

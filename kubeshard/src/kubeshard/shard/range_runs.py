@@ -127,7 +127,6 @@ class BucketRuns:
         self._acting.pop(bucket, None)
 
     def cancel(self, buckets: Collection[int]) -> None:
-        """Cancels the runs of these buckets."""
         now = asyncio.get_running_loop().time()
         for bucket in buckets:
             for scope in self._scopes.get(bucket, ()):

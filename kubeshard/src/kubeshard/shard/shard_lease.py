@@ -279,7 +279,6 @@ def _incarnation(lease: Lease) -> str:
 
 
 USER_AGENT = "shard-lease"
-"""The suffix of the user agent of Lease requests."""
 
 AS_INIT = (
     "a shard must not be process 1 of its container: the kernel would not kill it at its deadline. Use "

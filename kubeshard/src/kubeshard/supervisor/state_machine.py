@@ -120,7 +120,6 @@ class Supervision:
         return ()
 
     def due(self, now: float) -> Iterator[Command]:
-        """What is to be done by now."""
         for process in self._processes:
             if process.state is State.WAITING and process.starts_at <= now:
                 process.state = State.STARTING

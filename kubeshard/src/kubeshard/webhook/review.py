@@ -183,7 +183,6 @@ def decode_review(body: bytes | bytearray, path: str = "") -> Review:
 
 
 def encode_review(review: Review, answer: AdmissionAnswer) -> bytes:
-    """The AdmissionReview that answers `review`."""
     if isinstance(answer, PreparedAnswer):
         version = review.api_version.encode()  # one of two
         uid = _ENCODER.encode(review.request.uid)

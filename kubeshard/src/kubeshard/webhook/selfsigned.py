@@ -117,7 +117,6 @@ def _parse(identity: Identity) -> _Parsed | None:
 
 
 def is_issued_by(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
-    """Whether the authority has signed the certificate."""
     try:
         leaf.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):

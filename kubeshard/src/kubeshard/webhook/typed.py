@@ -259,7 +259,6 @@ def name_of(function: Any) -> str:
 
 
 def webhook_of(function: Any) -> Webhook:
-    """The webhook for a function that `validates` or `defaults`."""
     says = says_of(function)
     assert isinstance(says, Admits)
     policy = says.when.get("failure_policy", "Fail")

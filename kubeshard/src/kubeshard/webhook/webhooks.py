@@ -421,7 +421,6 @@ def _that(does: str, functions: Sequence[Any]) -> Iterator[Any]:
 
 
 def _conversions(functions: Sequence[Any]) -> dict[str, Conversion]:
-    """The conversions by the name of the definition."""
     found: dict[str, Conversion] = {}
     for function in functions:
         says = says_of(function)
