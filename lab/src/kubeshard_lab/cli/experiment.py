@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubeshard.commands.options import (
-    CLUSTER_VARIABLE,
-    Command,
-    apply_option,
-    cluster_options,
-    new_folder,
-)
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command, apply_option, cluster_options, new_folder
 from kubeshard.core.errors import ConfigurationError, KubeshardError, Unprepared
 from kubeshard.version import how_to_install
 from kubeshard_lab.cli.experiment_options import Asked, DurationType, load_options
@@ -109,13 +103,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     type=click.IntRange(1),
     help="Of each instance (default: 15, a singleton's 50).",
 )
-@click.option(
-    "--program",
-    type=_PROGRAMS,
-    default="kubeshard",
-    show_default=True,
-    help="Whose programs.",
-)
+@click.option("--program", type=_PROGRAMS, default="kubeshard", show_default=True, help="Whose programs.")
 @click.option("--operator-program", type=_PROGRAMS, help="Whose operator, if another.")
 @click.option("--sharder-program", type=_PROGRAMS, help="Whose sharder, if another.")
 @click.option(

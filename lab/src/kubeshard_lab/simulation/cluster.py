@@ -253,10 +253,7 @@ class SimulatedCluster(Environment):
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.observers.clear()
         self.learners.clear()
@@ -466,24 +463,13 @@ class SimulatedCluster(Environment):
         )
         return started.start(
             Manager(
-                [thing, *controllers],
-                client=started.client(),
-                sharding=member,
-                status_pages=None,
-                **manager,
+                [thing, *controllers], client=started.client(), sharding=member, status_pages=None, **manager
             )
         )
 
     def operator(self, name: str, *controllers: Controller[Any], **manager: Any) -> Process:
         process = Process(self, name)
-        return process.start(
-            Manager(
-                controllers,
-                client=process.client(),
-                status_pages=None,
-                **manager,
-            )
-        )
+        return process.start(Manager(controllers, client=process.client(), status_pages=None, **manager))
 
     # -- waiting
 

@@ -13,9 +13,7 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import second_time
 from kubeshard.runtime.pod import Pod
-from kubeshard.runtime.transport import (
-    HttpRequest,
-)
+from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
 from kubeshard_lab.simulation.faults.injection import Applies, Injection, Rule, aimed, fault, fault_by
