@@ -34,6 +34,7 @@ from kubeshard_lab.simulation.faults.injection import Conditions, Rule
 from kubeshard_lab.simulation.oracles import SimulationResult
 from kubeshard_lab.simulation.processes import Process
 from kubeshard_lab.simulation.properties import (
+    AMNESTY,
     CRASH,
     DEAD_TARGET,
     EXPIRED,
@@ -395,6 +396,35 @@ async def test_a_restored_assignment_counts_once_nobody_lives_that_has_asked_for
             shard.kill()
             await client.apply(assigned(Place("s1", "", 4)), force=True)
             assert owner() == "s1"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("ended", ["before", "after", "never"])
+@virtual_time
+async def test_a_shard_may_take_what_an_edit_gives_it_only_if_no_process_lives_that_had_it_before(
+    ended: str,
+) -> None:
+    async with SimulatedCluster(ranges=Ranges()) as world:
+        await world.install()
+        at, name, edited = Scene(world), assignment_name("r"), assigned(Place("s1", "", 3))
+        await world.make_things(1)
+        former, coordinator, begins = (Process(world, each) for each in ("s0~1", "x0~1", "s1~1"))
+        async with world.admin() as client:
+            await client.create(assigned(Place("s0", "", 3)))
+            for each in former, coordinator:
+                await each.client().get(ConfigMap, name, "ops")
+            await asyncio.sleep(AMNESTY)
+            if ended == "before":
+                former.kill()
+            await client.apply(edited, force=True)
+        assert set(world.owners().values()) == {"s0"}
+        if ended == "after":
+            former.kill()
+        reclaim = Assignment.parse(edited.data).reclaim("s1")
+        assert reclaim is not None
+        await begins.client().patch(ConfigMap, name, "ops", reclaim)
+        assert set(world.owners().values()) == {"s1"}
+        assert at.result.broken == ({"stale write": 1} if ended == "never" else {})
 
 
 @pytest.mark.quick

@@ -65,7 +65,8 @@ said after that that it works on nothing, by a patch that fails if the shard has
 needs the owner. Shards that join within `SETTLE` seconds of each other are one change. Not guaranteed: that an edit at
 a greater epoch is noticed: it looks like a change by the rules; that nobody works on a bucket twice after an edit that
 a shard sees more than a renewal late, or within a renewal after the bucket has changed hands, if the shard that it
-names begins just then.
+names begins just then; that an edit is undone if the shard that it names begins before anybody looks, and no process
+of the former owner lives that has seen the bucket: nobody works on it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ all objects of one have the same shard, come to another at the same moment, and 
 What a bucket amounts to follows from the protocol (`kubeshard.sharding.assignment`): a place at a greater epoch is
 news, and nothing else is, so while the assignment is deleted, unreadable or an older one, everything stays. That is so
 as long as a process lives that may remember it: one that had asked the API server for it. Those that only follow it,
-until they hold a Lease, remember nothing.
+until they hold a Lease, remember nothing. A shard that begins asks only the Leases, so it takes what an edit has given
+it, if no process of the former owner lives that had seen it otherwise. It is the user who has moved that.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from kubeshard.sharding.names import (
 )
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
-from kubeshard_lab.simulation.processes import Process
+from kubeshard_lab.simulation.processes import Process, name_of
 
 THINGS = GroupResource("sim.example", "things")
 CHILDREN = GroupResource("", "configmaps")
@@ -118,6 +119,8 @@ class Ranged(Labelled):
         """The processes that have asked for the assignment."""
         self._witnesses: frozenset[str] | None = None
         """Those of them that lived when the assignment ceased to be what they had seen; None while it is that."""
+        self._edited: dict[int, Collection[str]] = {}
+        """The same for each bucket that the assignment gives to another shard, against the rules."""
         self._store, self._stores = stores[0], stores
         self._key = Key("ops", assignment_name(ring))
         self._path = f"/api/v1/namespaces/{self._key.namespace}/configmaps/{self._key.name}"
@@ -204,14 +207,33 @@ class Ranged(Labelled):
             self._witnesses = None
 
     def _moved(self, event: Event) -> Iterator[tuple[GroupResource, Event]]:
-        before = self._places
+        before, said, now = self._places, _read(event.old), self.stored
         self.take_note()
+        if said is not None and said.buckets == self._buckets:
+            self.unremembered |= self._taken_up(before, said)
+        if now is not None and now.buckets == self._buckets:
+            told, both = self._told.intersection(self._alive()), zip(self._places, now.places, strict=True)
+            edited = [bucket for bucket, (is_, says) in enumerate(both) if is_.owner != says.owner]
+            self._edited = {bucket: self._edited.get(bucket, told) for bucket in edited}
         for store, resource in itertools.product(self._stores, (THINGS, CHILDREN)):
             objects = store.objects(resource) if store.has(resource) else {}
             for key, obj in tuple(objects.items()):
                 old, new = self._shown(obj, before), self.shown(obj)
                 if old != new:
                     yield resource, Event(event.revision, key, old, new)
+
+    def _taken_up(self, before: Sequence[Place], said: Assignment) -> bool:
+        """Whether shards only take what a user had given them, and of those that had it before, no process lives that
+        had asked for the assignment by then: nobody works on it.
+        """
+        places, alive = self._places, self._alive()
+        moved = [bucket for bucket, place in enumerate(places) if place.owner != before[bucket].owner]
+        return bool(moved) and all(
+            bucket in self._edited
+            and places[bucket].owner == said.places[bucket].owner
+            and before[bucket].owner not in {name_of(each) for each in self._edited[bucket] if each in alive}
+            for bucket in moved
+        )
 
     def _shown(self, obj: Any, places: tuple[Place, ...]) -> Any:
         if obj is None or obj["metadata"]["namespace"] == self._key.namespace:
