@@ -253,6 +253,23 @@ async def test_a_webhook_need_not_know_a_shard_that_got_its_lease_a_moment_ago(
         assert at.result.broken == ({"not restored": 1} if noticed else {})
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("known", "unheard", "noticed"), [(20.0, True, False), (20.0, False, True), (100.0, True, True)]
+)
+@virtual_time
+async def test_a_webhook_need_not_have_heard_of_a_ring_until_a_silent_watch_is_given_up(
+    known: float, unheard: bool, noticed: bool
+) -> None:
+    async with scene() as at, at.world.admin() as client:
+        at.shard("s0~1")
+        label = shard_label(at.world.ring)
+        await client.create(Thing(metadata=ObjectMeta(name="t0", namespace="team", labels={label: "s1"})))
+        await asyncio.sleep(known)
+        at.oracles.replaced("t0", "s0", seen=True, unheard=unheard)
+        assert at.result.broken == ({"not restored": 1} if noticed else {})
+
+
 async def ring_of(world: SimulatedCluster, shards: int) -> Things:
     """A workload that has begun, with this number of shards."""
     workload = things(world, SimulationResult(), Script(seed=1, minutes=1, objects=12), "")

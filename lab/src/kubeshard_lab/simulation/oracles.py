@@ -104,8 +104,10 @@ class Oracles:
     def restored(self) -> None:
         """Called when etcd has just been restored."""
 
-    def replaced(self, name: str, before: str, *, seen: bool) -> None:
-        """A user has replaced an object of `before` by one without labels. `seen`: by a webhook."""
+    def replaced(self, name: str, before: str, *, seen: bool, unheard: bool = False) -> None:
+        """A user has replaced an object of `before` by one without labels. `seen`: by a webhook; `unheard`: which has
+        not heard of the ring.
+        """
 
     def expects(self, error: BaseException | None) -> bool:
         """Whether it is no crash that this was logged with its traceback."""

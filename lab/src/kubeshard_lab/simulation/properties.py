@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kubeshard.controller.run import YOUNG
+from kubeshard.listwatch.reflector import READ_DEADLINE
 from kubeshard.runtime.transport import UNDELIVERED
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding import take_overs
@@ -41,6 +42,8 @@ LANDS_WITHIN = UNDELIVERED + _TIMING.request_bound
 """How many seconds after its time limit a request may still take effect: 4 in the kernel, 5 in the server."""
 SEEN = 15.0
 """How many seconds may pass until a sharder has seen that a shard is back, or has moved its objects."""
+UNHEARD = READ_DEADLINE + SEEN
+"""Seconds for which a sharder may not have heard of a ring: its watch is silent until it is given up."""
 OVERDUE = (SHORTEST_DRAIN_TIMEOUT - 2.0) / FASTEST
 """How many seconds a shard has at least to release an object before a sharder evicts it."""
 RELEASED = 2 * STALE / (2 - FASTEST) + LANDS_WITHIN

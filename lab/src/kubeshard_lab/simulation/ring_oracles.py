@@ -59,6 +59,7 @@ from kubeshard_lab.simulation.properties import (
     STALE_READ,
     STALE_WRITE,
     TAKEN_ALIVE,
+    UNHEARD,
 )
 
 
@@ -130,8 +131,7 @@ class RingOracles(Oracles):
         assigned = self._assigned.pop(name, 0)
         if int(meta.resource_version) < assigned and not excused:
             self.broken(
-                STALE_READ,
-                f"{process} begins with {name} at {meta.resource_version}, assigned at {assigned}",
+                STALE_READ, f"{process} begins with {name} at {meta.resource_version}, assigned at {assigned}"
             )
         main = self._main(name)
         self._worked[name] = process, now
@@ -158,14 +158,14 @@ class RingOracles(Oracles):
         self._result.counts["overlaps with what began before a restore"] += kept != others
         return kept
 
-    def replaced(self, name: str, before: str, *, seen: bool) -> None:
+    def replaced(self, name: str, before: str, *, seen: bool, unheard: bool = False) -> None:
         main = self._main(name)
         process = self._acting(before)
         if main is None or self._owner(main) == before or not seen or process is None:
             return
-        rings = self._world.objects("sharding.timebertt.dev", "controllerrings")
-        if Key("", self._world.ring) not in rings:
-            return  # its webhooks know that
+        ring = self._world.objects("sharding.timebertt.dev", "controllerrings").get(Key("", self._world.ring))
+        if ring is None or (unheard and _age(ring, self._world.processes[process]) < UNHEARD):
+            return  # its webhooks know that, or this one does not know yet that it is back
         if self._now - self._acquired.get(process, -math.inf) < NOT_RESTORED.bound:
             return  # they may not have heard that it has its Lease
         if self._now - self._renewed.get(before, self._now) < RIGHT and not self._since_restore:
@@ -305,12 +305,7 @@ class RingOracles(Oracles):
                 self._dropped[name] = before, self._now
 
     def _judge_owner(
-        self,
-        resource: GroupResource,
-        name: str,
-        event: Event,
-        main: Any,
-        sender: Sender,
+        self, resource: GroupResource, name: str, event: Event, main: Any, sender: Sender
     ) -> None:
         """What a sharder, or its webhook, may do to the shard label."""
         before, after = self._owner(event.old), self._owner(event.new)

@@ -71,9 +71,11 @@ async def put_without_labels(on: Injection) -> None:
         with suppress(ApiError):
             thing = json.loads((await on.admin.raw("GET", path)).body)
             thing["metadata"]["labels"] = {"app": "x"}
-            await on.admin.raw("PUT", path, json.dumps(thing).encode())
+            answer = await on.admin.raw("PUT", path, json.dumps(thing).encode())
             on.effects += 1
-            on.workload.oracles.replaced(name, before, seen=on.world.caller.answered > calls)
+            seen = on.world.caller.answered > calls
+            unheard = "error determining ControllerRing" in answer.headers.get("warning", "")
+            on.workload.oracles.replaced(name, before, seen=seen, unheard=unheard)
 
 
 @fault_by("labels")
