@@ -7,6 +7,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from small_ring import SmallRing, ring_machine
 
 from kubeshard.core.errors import Unavailable
@@ -45,6 +46,32 @@ async def test_many_rings_with_a_resource_ask_one_question_for_each_verb_and_eac
     await asyncio.sleep(ASKED_EVERY)
     await permissions.check(syncs[0])
     assert len(asked) == 6, "a later question is asked again"
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("answers", [True, False])
+@virtual_time
+async def test_many_rings_share_what_an_api_server_takes_long_to_say(answers: bool) -> None:
+    """Each waited for the others' turns: scans of a hundred rings ended an hour later."""
+
+    async def can_i(*_: str) -> bool:
+        await asyncio.sleep(9.0)
+        if not answers:
+            raise Unavailable("not now")
+        return True
+
+    clock = VirtualClock()
+    small = SmallRing("a", clock=clock)
+    for number in range(100):
+        small.add(f"ring-{number}", RingResource(resource="secrets"))
+    permissions = Permissions(SimpleNamespace(can_i=can_i), clock)  # type: ignore[arg-type]
+    began = clock.monotonic()
+    async with asyncio.TaskGroup() as group:
+        for ring in small.rings:
+            sync = DrivenResource(ring_machine(ring), ring.resources.entry(SECRETS), 300.0)
+            group.create_task(permissions.check(sync))
+            await asyncio.sleep(0.1)
+    assert clock.monotonic() - began < 10.0 + 2 * 3 * 9.0
 
 
 @virtual_time
@@ -94,5 +121,6 @@ async def test_a_right_that_is_missing_is_asked_for_until_it_is_there_and_then_e
         await sync.attended()
         if sync.due() == [(Do.ASK, None)]:
             await permissions.ask(sync)
+            sync.asked_for_rights()
     assert [round(at) for at in asked] == [0, 10, 20, 30, 40]
     assert sync.schedule.due(ScanPriority.NORMAL, clock.monotonic()) == DueScan(ScanScope.ALL, "membership")

@@ -185,6 +185,26 @@ async def test_nothing_begins_in_a_sync_any_more_while_all_syncs_end() -> None:
     assert (begun, of.resources, scans.running.done()) == ([], {}, True)
 
 
+@pytest.mark.regression
+@virtual_time
+async def test_what_was_to_be_found_in_a_namespace_is_scanned_if_a_crash_beside_it_ended_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It counted as looked into, and objects in it waited for the next scan of everything."""
+    scans = Scans(OTHER)
+    scans.assignments._scanner.look_into = lambda *_: asyncio.sleep(1e9)  # type: ignore[method-assign]
+    await asyncio.sleep(1.0)
+    sync = scans.sync.resources[GroupResource("", "others")]
+    sync.appeared("new")
+    await asyncio.sleep(1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(sync, "due", lambda: 1 / 0)
+        sync.attend()
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(2.0)
+    assert [scope for _, scope in scans.of("others")] == [ScanScope.ALL, ScanScope.MISPLACED]
+
+
 @virtual_time
 async def test_leases_that_may_be_old_are_read_once_for_all_and_nothing_is_decided_before() -> None:
     scans = Scans(CHILDLESS, OTHER)

@@ -47,6 +47,7 @@ from kubeshard.sharding.ring_machine import (
     LOOKED_AT_AGAIN,
     NAMESPACES_AT_ONCE,
     TOGETHER,
+    Command,
     Do,
     ResourceMachine,
     RingMachine,
@@ -281,6 +282,36 @@ def test_what_was_to_be_found_in_a_namespace_is_looked_for_by_a_scan_if_whoever_
     story.secrets.appeared("two")
     story.passes(TOGETHER)
     assert (Do.LOOK_INTO, ["two"]) in story.secrets.due()
+
+
+@pytest.mark.regression
+def test_rights_are_asked_for_by_one_at_a_time_however_long_the_answer_takes() -> None:
+    """Each refused write began one more, until there was no room for an urgent scan."""
+    story = Story("a", "b")
+
+    def refused(name: str) -> list[Command]:
+        job = story.seen(name)
+        assert job is not None
+        story.secrets.failed(job, Forbidden("no"))
+        return story.secrets.due()
+
+    assert refused("x") == [(Do.ASK, None)]
+    story.secrets.ask_again(0.0)
+    assert refused("y") == []
+    assert story.secrets.wake_at > story.now, "nobody turns in circles meanwhile"
+    story.secrets.asked_for_rights()
+    assert story.secrets.due() == [(Do.ASK, None)]
+
+
+@pytest.mark.regression
+def test_a_missing_right_is_asked_for_again_if_whoever_asked_crashed() -> None:
+    """It was not noticed until the next scan of everything that it was there again."""
+    story = Story("a", "b")
+    story.small.ring.report.permitted(story.secrets.entry.resource, "patch", False)
+    story.secrets.ask_again(0.0)
+    assert story.secrets.due() == [(Do.ASK, None)]
+    story.secrets.resume()
+    assert story.secrets.due()[0] == (Do.ASK, None)
 
 
 def test_an_object_that_its_shard_has_taken_back_is_not_given_away() -> None:

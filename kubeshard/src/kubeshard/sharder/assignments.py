@@ -297,7 +297,9 @@ class Assignments:
                 await machine.attended()
 
     async def _do(self, machine: DrivenResource, what: Do, about: Job | Places | None) -> None:
-        """A crash costs only the object that it is about, not those that are looked at beside it."""
+        """A crash costs only the object that it is about, not those that are looked at beside it. Who cancels it
+        cancels all, and has the machine `resume`.
+        """
         try:
             match about:
                 case None:
@@ -305,13 +307,14 @@ class Assignments:
                 case Job():
                     await carried_out(machine.steps(what, about), self._mover.do)
                 case _:
-                    try:
-                        await self._scanner.look_into(machine, about)
-                    finally:
-                        machine.looked_into()
+                    await self._scanner.look_into(machine, about)
         except Exception as error:
             machine.crashes.tell(what.name.lower().replace("_", " "), error)
             machine.missed()
+        if what is Do.ASK:
+            machine.asked_for_rights()
+        elif what is Do.LOOK_INTO:
+            machine.looked_into()
 
     async def _do_scan(self, machine: DrivenResource, priority: ScanPriority) -> None:
         failing = machine.schedule.failing(priority)

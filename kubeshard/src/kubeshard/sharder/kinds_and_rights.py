@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from kubeshard.client.client import Client
-from kubeshard.core.errors import ApiError
+from kubeshard.core.errors import ApiError, Unavailable
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.runtime.clock import Clock
@@ -173,7 +173,7 @@ class _Wanted:
 
 ASKED_EVERY = 60.0
 SHARED_FOR = 5.0
-"""Seconds for which an answer also serves other rings."""
+"""Seconds for which an answer, or that there was none, also serves other rings."""
 ASKED_AGAIN = 10.0
 """Seconds between questions about a right that is missing, or without which a request was refused."""
 
@@ -191,8 +191,8 @@ class Permissions:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._answers: dict[_Question, tuple[float, bool]] = {}
-        """The last answers, and when they were asked for."""
+        self._answers: dict[_Question, tuple[float, bool | None]] = {}
+        """The last answers, None if there was none, and when they were asked for."""
         self._asking: defaultdict[_Question, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def check(self, machine: DrivenResource) -> None:
@@ -210,7 +210,7 @@ class Permissions:
         missing = report.missing_verbs.get(resource, {})
         try:
             for verb in dict.fromkeys(("get", "patch", *missing)):
-                await self._ask(machine, verb, 0.0 if verb in missing else ASKED_AGAIN)
+                await self._ask(machine, verb, SHARED_FOR if verb in missing else ASKED_AGAIN)
         finally:
             if resource in report.missing_verbs:
                 machine.ask_again(ASKED_AGAIN)
@@ -264,11 +264,14 @@ class Permissions:
 
     async def _allowed(self, resource: GroupResource, verb: str, namespace: str | AllNamespaces) -> bool:
         """Raises ApiError."""
-        what = resource, verb, namespace
+        what, wanted = (resource, verb, namespace), self._clock.monotonic()
         async with self._asking[what]:
-            asked = self._clock.monotonic()
-            at, allowed = self._answers.get(what, (float("-inf"), False))
-            if asked - at > SHARED_FOR:
-                allowed = await self._client.can_i(verb, resource.group, resource.resource, namespace)
-                self._answers[what] = asked, allowed
-            return allowed
+            at, answer = self._answers.get(what, (-math.inf, False))
+            if wanted - at > SHARED_FOR:  # else it serves those who waited for it, however long it took
+                at = self._clock.monotonic()
+                self._answers[what] = at, None
+                answer = await self._client.can_i(verb, resource.group, resource.resource, namespace)
+                self._answers[what] = at, answer
+            if answer is None:
+                raise Unavailable(f"whether {verb} {resource} is allowed was not answered just now")
+            return answer

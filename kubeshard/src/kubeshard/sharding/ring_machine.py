@@ -87,7 +87,9 @@ class Do(Enum):
     PROBE = auto()
     """Find out by the object whether the webhook is called."""
     ASK = auto()
-    """Ask whether single objects may be read and written, because that was refused, and for missing rights."""
+    """Ask whether single objects may be read and written, because that was refused, and for missing rights:
+    `asked_for_rights`.
+    """
     LOOK_INTO = auto()
     """List what is `watched` in these namespaces, where objects were passed over: `seen`, `looked_into`."""
     SCAN = auto()
@@ -262,6 +264,8 @@ class ResourceMachine(ScannedResource):
         """Objects whose writes were refused."""
         self._ask_at = math.inf
         """When it is asked whether objects may be read and written, and for the rights that were missing."""
+        self._asking = False
+        """Whether that is under way: it may take long, and the next time waits for its end."""
         self._tell_at = math.inf
         """When news of refusals are told."""
         self._appeared: set[str] | None = None
@@ -314,6 +318,11 @@ class ResourceMachine(ScannedResource):
             self.attend()
         else:
             self._appeared = None
+
+    def asked_for_rights(self) -> None:
+        """The end of `Do.ASK`."""
+        self._asking = False
+        self.attend()
 
     # What waits
 
@@ -511,6 +520,9 @@ class ResourceMachine(ScannedResource):
         if self._appeared is not None and self._look_at == math.inf:
             self.missed()
             self.looked_into()
+        self._asking = False
+        if self.entry.resource in self.ring.report.missing_verbs:
+            self.ask_again(0.0)
         if self.of.webhook is not None and self._is_probed:
             self.of.webhook.resume(now)
 
@@ -536,8 +548,8 @@ class ResourceMachine(ScannedResource):
             few = len(self._appeared) <= NAMESPACES_AT_ONCE
             commands.append((Do.LOOK_INTO, sorted(self._appeared) if few else [ALL]))
             self._appeared, self._look_at = set(), math.inf
-        if self._ask_at <= now:
-            self._ask_at = math.inf
+        if self._ask_at <= now and not self._asking:
+            self._ask_at, self._asking = math.inf, True
             commands.append((Do.ASK, None))
         if webhook is not None and self._is_probed and (about := webhook.take(now)) is not None:
             commands.append((Do.PROBE, about))
@@ -557,7 +569,7 @@ class ResourceMachine(ScannedResource):
             self.retries.wake_at,
             dry_run,
             self._tell_at,
-            self._ask_at,
+            math.inf if self._asking else self._ask_at,
             self._look_at,
             self.of.available_until,
             *scans,
