@@ -23,7 +23,8 @@ not written (`kubeshard.controller.desired.inherited_labels`).
 The object is written with a controller reference to `owner`. `ensure` raises `AlreadyControlled` if another controller
 owns the object, and `IllegalOwner`, which is not retried, if the owner cannot own it. If the name is taken on create,
 it raises `AlreadyExists`: the cache is behind, or the object left it, and the worker requeues the key without logging
-an error. RBAC: `get`, `list`, `watch` (the cache), `create` and `patch` on the kind.
+an error. RBAC: `get`, `list`, `watch` (the cache), `create` and `patch` on the kind; `get` on the owner's, to adopt
+what nobody controls (`kubeshard.controller.adoption`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kubeshard.client.fence import Standing
+from kubeshard.controller.adoption import check_adoption
 from kubeshard.controller.completions import exact_patch, may_be_completed
 from kubeshard.controller.context import Context, run_of
 from kubeshard.controller.desired.applyset import RESERVED
@@ -45,7 +47,7 @@ from kubeshard.controller.run import Run, from_cache
 from kubeshard.core.encoding import encode
 from kubeshard.core.errors import AlreadyExists, Invalid, NotFound
 from kubeshard.core.objects import KubeObject
-from kubeshard.core.owners import with_owner
+from kubeshard.core.owners import check_stays, with_owner
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.logs import get_logger
 
@@ -121,6 +123,7 @@ async def _patched(
     patch: Mapping[str, Any],
 ) -> tuple[T, EnsureResult]:
     meta, run = live.metadata, run_of(ctx)
+    await check_adoption(ctx.client, live, owner)
     repair = await run.contests.check(ctx.client, live, declared, by=run.key)
     patched = await ctx.client.patch(type(desired), meta.name, meta.namespace, MergePatch(patch), base=live)
     run.contests.wrote(repair)
@@ -174,7 +177,9 @@ def _new(desired: T, owner: KubeObject | None) -> T:
     new = without_status(desired)
     if owner is None:
         return new
-    return msgspec.structs.replace(new, metadata=with_owner(new.metadata, owner, controller=True))
+    metadata = with_owner(new.metadata, owner, controller=True)
+    check_stays(owner.KIND, owner.metadata, new.metadata)
+    return msgspec.structs.replace(new, metadata=metadata)
 
 
 def _without_inner(run: Run, desired: T) -> T:

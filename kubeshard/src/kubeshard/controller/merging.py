@@ -29,7 +29,7 @@ from kubeshard.core.encoding import to_dict
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import UNSET, KubeObject, ObjectMeta
 from kubeshard.core.overlay import overlaid
-from kubeshard.core.owners import is_controlled_by, with_owner
+from kubeshard.core.owners import check_stays, is_controlled_by, with_owner
 from kubeshard.core.patches import merge_patch, pointer
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
@@ -39,11 +39,13 @@ T = TypeVar("T", bound=KubeObject)
 
 def merged(live: T, desired: T, owner: KubeObject | None = None) -> T:
     """The live object with the fields of `desired`: metadata merged, status ignored. Returns `live` itself if nothing
-    differs. Raises AlreadyControlled, IllegalOwner.
+    differs. Raises AlreadyControlled, IllegalOwner, LeavingOwner.
     """
     metadata = _merged_metadata(live.metadata, desired.metadata)
     if owner is not None and not is_controlled_by(metadata, owner):
-        metadata = with_owner(metadata, owner, controller=True)
+        owned = with_owner(metadata, owner, controller=True)
+        check_stays(owner.KIND, owner.metadata, metadata)
+        metadata = owned
     target = overlaid(live, desired, without=("metadata", "status"))
     return target if metadata is live.metadata else msgspec.structs.replace(target, metadata=metadata)
 

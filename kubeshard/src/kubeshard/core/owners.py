@@ -6,8 +6,8 @@ namespace. The API server does not reject an illegal reference: the garbage coll
 dependent instead. So these functions reject it (`IllegalOwner`). If a dependent has to name such an owner
 nevertheless, it has an annotation, which the garbage collector ignores.
 
-An object that is being deleted with its dependents in the foreground, or without them (orphaned), gets none: the
-garbage collector would delete what it has just let go of (`LeavingOwner`).
+An object that is being deleted with its dependents in the foreground, or without them (orphaned), is to get no other
+ones: the garbage collector would delete what it has just let go of (`check_stays`).
 """
 
 from __future__ import annotations
@@ -100,11 +100,6 @@ def with_owner(meta: ObjectMeta, owner: KubeObject, *, controller: bool = False)
     AlreadyControlled if another object controls it.
     """
     reference = controller_reference(owner) if controller else owner_reference(owner)
-    if owner.metadata.deleting and not COLLECTED.isdisjoint(owner.metadata.finalizers or ()):
-        raise LeavingOwner(
-            f"{owner.KIND.kind} {owner.key} is being deleted, so it cannot own {meta.name!r} any more: the garbage "
-            "collector has let go of it, or deletes it"
-        )
     if owner.KIND.namespaced and owner.metadata.namespace != meta.namespace:
         where = f"is in namespace {meta.namespace!r}" if meta.namespace else "has no namespace"
         raise IllegalOwner(
@@ -117,6 +112,21 @@ def with_owner(meta: ObjectMeta, owner: KubeObject, *, controller: bool = False)
         raise AlreadyControlled(meta, current)
     others = tuple(other for other in meta.owner_references if not _same(other, reference))
     return msgspec.structs.replace(meta, owner_references=(*others, reference))
+
+
+def gets_controller(meta: ObjectMeta, owner: ObjectMeta) -> bool:
+    """Whether the owner is not the object's controller yet."""
+    current = controller_of(meta)
+    return current is None or current.uid != owner.uid
+
+
+def check_stays(kind: Kind, owner: ObjectMeta, meta: ObjectMeta) -> None:
+    """Raises LeavingOwner if the object would get an owner of this kind that cannot get any more."""
+    if owner.deleting and not COLLECTED.isdisjoint(owner.finalizers or ()) and gets_controller(meta, owner):
+        raise LeavingOwner(
+            f"{kind.kind} {Key(owner.namespace, owner.name)} is being deleted, so it cannot own {meta.name!r} any "
+            "more: the garbage collector has let go of it, or deletes it"
+        )
 
 
 def owner_note(owner: KubeObject) -> str:

@@ -44,6 +44,7 @@ import msgspec
 from kubeshard.client.client import Client
 from kubeshard.client.fence import Standing
 from kubeshard.client.write_records import WriteRecord
+from kubeshard.controller.adoption import check_adoption
 from kubeshard.controller.completions import exact_patch, may_be_completed
 from kubeshard.controller.contested import Contests
 from kubeshard.controller.desired.applyset import (
@@ -202,6 +203,7 @@ class Execution:
         live = update.live
         if may_be_completed(update.changes) and await self._is_completed(member, live):
             return
+        await check_adoption(self._client, live, member.controller)
         repair = await self._contests.check(
             self._client, live, update.changes, by=self._set.id, wish=member.digest
         )

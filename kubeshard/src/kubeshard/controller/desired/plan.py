@@ -8,6 +8,7 @@
 | another member; an object that the owner controls | update |
 | an object without a controller that is in no set | depends on `unowned`: update (adopt), or refuse |
 | an object of another controller, another ApplySet or another set | refuse |
+| nothing, or an object that the owner does not control, and the garbage collector is at the owner | refuse |
 | a desired object that is only to be created (`create_once`), and exists | nothing, unless it would be refused |
 | a member that is not desired | delete, unless somebody else controls it or it is already being deleted |
 
@@ -39,7 +40,8 @@ from kubeshard.core.documents import at
 from kubeshard.core.encoding import to_dict
 from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, Forbidden, KubeshardError, Terminal
 from kubeshard.core.kinds import GroupKind
-from kubeshard.core.objects import KubeObject
+from kubeshard.core.objects import KubeObject, ObjectMeta
+from kubeshard.core.owners import LeavingOwner, check_stays
 from kubeshard.core.readiness import is_ready
 
 T = TypeVar("T", bound=KubeObject)
@@ -278,16 +280,21 @@ def plan_of(
     updates: list[Update] = []
     waiting: list[KubeObject] = []
     unchanged: list[KubeObject] = []
+    problem: KubeshardError | None
     refused = dict(observed.unreadable)
     for address, member in members.items():
         if address in refused:
             continue
         live = observed.live.get(address)
         if live is None:
-            creates.append(member.to_create())
+            if (problem := _leaving_owner(member, ObjectMeta(name=address.key.name))) is not None:
+                refused[address] = problem
+            else:
+                creates.append(member.to_create())
             continue
         ownership = set_.ownership(live)
-        if (problem := _problem(set_, live, ownership, unowned)) is not None:
+        problem = None if member.once else _leaving_owner(member, live.metadata)
+        if (problem := problem or _problem(set_, live, ownership, unowned)) is not None:
             refused[address] = problem
         elif live.metadata.deleting:
             waiting.append(live)
@@ -326,6 +333,16 @@ def _problem(set_: ApplySet, live: KubeObject, ownership: Ownership, unowned: Un
             return NotAdopted(
                 "it exists already and has no owner: choose another name, or adopt it with unowned='adopt'"
             )
+    return None
+
+
+def _leaving_owner(member: Member[Any], meta: ObjectMeta) -> LeavingOwner | None:
+    """Why the object must not get the owner that it has not yet."""
+    if (owner := member.controller) is not None and owner.metadata.deleting:
+        try:
+            check_stays(owner.KIND, owner.metadata, meta)
+        except LeavingOwner as error:
+            return error
     return None
 
 
