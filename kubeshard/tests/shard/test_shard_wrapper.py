@@ -58,7 +58,7 @@ OURS = {SHARD: "me"}
 DRAINING = {SHARD: "me", DRAIN: "true"}
 
 
-def site(version: int, labels: dict[str, str] | None = None) -> Site:
+def site(version: int | str, labels: dict[str, str] | None = None) -> Site:
     labels = OURS if labels is None else labels
     return Site(
         metadata=ObjectMeta(
@@ -373,6 +373,29 @@ async def test_a_new_assignment_is_worked_on_again() -> None:
         await process.show(again)
         assert [run.metadata.resource_version for run in process.first.runs] == ["5", "200"]
         assert len(process.second.runs) == 2
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_what_is_assigned_again_is_worked_on_and_handed_over_though_its_versions_are_no_numbers() -> (
+    None
+):
+    async with Process().running(site("5/u")) as process:
+        process.server.store(site("7/u", DRAINING))
+        await process.show(site("7/u", DRAINING), second=False)  # the second's watch lags behind
+        assert len(process.server.patches) == 1
+        await process.show(site("6/u"), first=False)
+        await process.show(site("7/u", DRAINING), first=False)
+        assert len(process.second.runs) == 1
+        await process.remove(site("8/u", {}))
+        again = site("9/u")
+        process.server.store(again)
+        await process.show(again)
+        assert [run.metadata.resource_version for run in process.first.runs] == ["5/u", "9/u"]
+        assert len(process.second.runs) == 2
+        process.server.store(site("3/u", DRAINING))
+        await process.show(site("3/u", DRAINING))
+        assert process.server.labels() == {}
 
 
 @virtual_time

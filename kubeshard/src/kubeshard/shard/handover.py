@@ -185,18 +185,22 @@ class _Sharded:
             handovers.not_asked_for(run.form.kind, run.key)
         if obj is None:
             return self._work(run, None)
-        guard = handovers.stale_guard
-        if guard.required and not guard.admits(kind, run.key, obj.metadata.resource_version):
-            if not self._undone(run):
+        guard, proven = handovers.stale_guard, True
+        if guard.required and not guard.admits(kind, run.key, version := obj.metadata.resource_version):
+            if self._undone(run):
+                guard.forget(kind, run.key)
+            elif guard.may_admit(kind, run.key, version) and (draining or self._first_runs.pending(run.key)):
+                proven = False  # both ask the API server before they do anything
+            else:
                 return no_run(None)
-            guard.forget(kind, run.key)
         if not ours:
             return no_run(None)
         if run.activities.in_flight.sealed(kind, run.key):
             return no_run(Result(requeue_after=COME_BACK))
         if draining:
             return self._released(run, obj)
-        handovers.losses.kept(kind, run.key)
+        if proven:
+            handovers.losses.kept(kind, run.key)
         return self._work(run, obj)
 
     def _undone(self, run: Run) -> bool:
@@ -234,6 +238,10 @@ class _Sharded:
             raise _explained("error retrieving object for determining responsibility", error) from error
         if not self._handovers.ours(live.metadata) or self._handovers.draining(live.metadata):
             return None
+        guard, kind = self._handovers.stale_guard, run.form.kind.group_kind
+        if guard.required and not guard.admits(kind, run.key, live.metadata.resource_version):
+            guard.forget(kind, run.key)  # nobody can tell which is newer, but it is ours now
+            self._handovers.losses.kept(kind, run.key)
         self._first_runs.show(run.key, arrival)
         reading = run.reading_live(self._handovers.sharded_kind)
         result = await self._inner(reading, live)

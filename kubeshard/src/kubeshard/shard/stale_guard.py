@@ -53,6 +53,10 @@ class StaleGuard:
         required = self.required.get((kind, key))
         return required is None or at_least(version, required[0])
 
+    def may_admit(self, kind: GroupKind, key: Key, version: str) -> bool:
+        """Whether nobody can tell: versions are no numbers."""
+        return may_be_at_least(version, self.required[kind, key][0])
+
     def required_since(self, kind: GroupKind, key: Key) -> float | None:
         """When a newer version was last required (monotonic seconds); None if not recently."""
         required = self.required.get((kind, key))
