@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
+import msgspec
 import pytest
 from scripted_client import ScriptedClient, Widget
 
@@ -152,6 +153,26 @@ async def test_a_watch_that_is_silent_about_a_write_is_opened_anew_once_before_i
             await slow.read()
         await asyncio.sleep(5.0)
         assert len(slow.api.requests) == 3
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_write_that_no_watch_ever_shows_delays_no_event_of_other_objects() -> None:
+    async with SlowCache().running() as slow:
+        unseen = slow.write("x/a")
+        slow.record(
+            msgspec.structs.replace(
+                unseen, metadata=msgspec.structs.replace(unseen.metadata, resource_version="9" * 9)
+            )
+        )
+        for step in range(20):
+            with pytest.raises(CacheBehind):
+                await slow.read()
+            other = slow.api.put("x/b", str(step))
+            await asyncio.sleep(0.1)
+            assert slow.cache.get(Widget, "b", "x") is other
+            await asyncio.sleep(40.0)
+        assert len(slow.api.requests) > 15, "the watch was opened anew each time that it may be"
 
 
 @virtual_time

@@ -321,7 +321,8 @@ class Reflector(Generic[T]):
 
     def doubt(self, since: float) -> None:
         """There is a change since then (monotonic seconds), which this should have passed on: if it has heard nothing,
-        the watch is opened anew. At most once in READ_DEADLINE: else none would get as far as its first bookmark.
+        the watch is opened anew. At most once in READ_DEADLINE: else none would get as far as its first bookmark. As if
+        the server had ended it: without a pause, since others would be late because of what this watch may never show.
         """
         if self._reads is None or not isinstance(self._machine.state, Watching):
             return
@@ -436,10 +437,13 @@ class Reflector(Generic[T]):
                         return
                     await pace.step()
         machine.ended(self._clock.monotonic())
+        if self._reopens:
+            self._log.debug("The watch is silent about a change, and opened anew")
+            await self._interrupted(Unavailable("the watch is silent about a change"), 0.0)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Raises Unavailable if `doubt` interrupts the block."""
+        """Ends the block if `doubt` interrupts it."""
         self._reads, self._reopens = asyncio.current_task(), False
         driver = self._reads
         assert driver is not None
@@ -448,7 +452,6 @@ class Reflector(Generic[T]):
         except asyncio.CancelledError:
             if not self._reopens or driver.uncancel():
                 raise
-            raise Unavailable("the watch is silent about a change") from None
         finally:
             self._reads = None
 
