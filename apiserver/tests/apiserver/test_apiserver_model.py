@@ -8,7 +8,8 @@ import pytest
 
 from kubeshard import ALL
 from kubeshard.client import Bookmark, Client, ClusterConfig
-from kubeshard.core import AlreadyExists, ConfigMap, Gone, Invalid, ObjectMeta, Unavailable
+from kubeshard.core import AlreadyExists, ConfigMap, Conflict, Gone, Invalid, ObjectMeta, Unavailable
+from kubeshard.core.patches import ApplyPatch
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
@@ -429,3 +430,118 @@ async def test_a_scale_that_the_schema_has_no_place_for_is_answered_without_repl
         patch = b'{"spec":{"replicas":3}}'
         answer = await client.raw("PATCH", path, patch, content_type="application/merge-patch+json")
     assert json.loads(answer.body)["spec"] == {}
+
+
+def versioned(server):
+    """A kind with two versions, a status and a field beside it; returns an object of each version."""
+    word, numbers = {"type": "string"}, {"type": "array", "items": {"type": "integer"}}
+    numbers["x-kubernetes-list-type"] = "set"
+    spec = {"type": "object", "properties": {"a": word, "set": numbers}}
+    status = {"type": "object", "properties": {"phase": word}}
+    schema = {"type": "object", "properties": {"spec": spec, "status": status, "beside": word}}
+    versions = [
+        {
+            "name": name,
+            "served": True,
+            "storage": name == "v1",
+            "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": schema},
+        }
+        for name in ("v1", "v2")
+    ]
+    names = {"plural": "things", "kind": "Thing"}
+    server.create(
+        Target(server.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")),
+        {
+            "metadata": {"name": "things.example.com"},
+            "spec": {
+                "group": "example.com",
+                "scope": "Namespaced",
+                "names": names,
+                "versions": versions,
+            },
+        },
+    )
+    return [
+        Target(server.registry.find("example.com", version, "things"), "default", "a")
+        for version in ("v1", "v2")
+    ]
+
+
+def thing(version="v1", **fields):
+    return {"apiVersion": f"example.com/{version}", "kind": "Thing", "metadata": {"name": "a"}, **fields}
+
+
+def apply(server, target, body, manager, **options):
+    return server.patch(target, ApplyPatch(body), WriteOptions(manager=manager, **options))
+
+
+def owned(answer):
+    """What each manager owns, by its name, version and subresource."""
+    return {
+        (
+            entry["manager"],
+            entry["apiVersion"].rpartition("/")[2],
+            entry.get("subresource", ""),
+        ): entry["fieldsV1"]
+        for entry in answer.object["metadata"].get("managedFields", ())
+    }
+
+
+def test_who_wrote_the_status_in_another_version_loses_what_a_write_of_the_object_says_of_it():
+    server = ApiServer()
+    first, second = versioned(server)
+    apply(server, first, thing(spec={"a": "x"}), "one")
+    apply(server, replace(first, subresource="status"), thing(status={"phase": "P"}), "two")
+    same = server.patch(first, MergePatch({"status": {"phase": "Q"}}))
+    assert owned(same)["two", "v1", "status"] == {"f:status": {"f:phase": {}}}
+    with pytest.raises(Conflict):
+        apply(server, second, thing("v2", spec={"a": "x"}, status={"phase": "Q"}), "three")
+    other = server.patch(second, MergePatch({"status": {"phase": "Q"}}))
+    assert ("two", "v1", "status") not in owned(other)
+    assert other.object["status"] == {"phase": "P"}
+
+
+def test_what_stands_beside_spec_and_status_is_owned_by_who_says_it_in_the_status():
+    server = ApiServer()
+    first, _ = versioned(server)
+    apply(server, first, thing(spec={"a": "x"}, beside="y"), "one")
+    status = replace(first, subresource="status")
+    answer = apply(server, status, thing(status={"phase": "P"}, beside="z"), "two", force=True)
+    assert owned(answer) == {
+        ("one", "v1", ""): {"f:spec": {"f:a": {}}},
+        ("two", "v1", "status"): {"f:beside": {}, "f:status": {"f:phase": {}}},
+    }
+    assert answer.object["beside"] == "y"
+
+
+def test_items_that_are_repeated_where_a_write_changes_nothing_do_not_hide_its_owner():
+    server = ApiServer()
+    first, _ = versioned(server)
+    server.create(replace(first, name=""), thing(spec={"a": "x"}))
+    body = thing(spec={"set": [1, 1]}, status={"phase": "P"})
+    body["metadata"]["resourceVersion"] = server.live(first)["metadata"]["resourceVersion"]
+    answer = server.replace(replace(first, subresource="status"), body, WriteOptions(manager="two"))
+    assert owned(answer)["two", "v1", "status"] == {"f:status": {".": {}, "f:phase": {}}}
+
+
+def test_the_fields_from_before_the_first_apply_of_a_status_are_those_of_the_status():
+    server = ApiServer()
+    first, _ = versioned(server)
+    status = replace(first, subresource="status")
+    server.create(replace(first, name=""), thing(spec={"a": "x"}))
+    server.patch(status, MergePatch({"status": {"phase": "P"}}))
+    server.patch(first, MergePatch({"metadata": {"managedFields": [{}]}}))
+    answer = apply(server, status, thing(status={"phase": "P"}), "two")
+    assert owned(answer) == {
+        ("before-first-apply", "v1", "status"): {"f:status": {".": {}, "f:phase": {}}},
+        ("two", "v1", "status"): {"f:status": {"f:phase": {}}},
+    }
+
+
+def test_a_status_that_is_applied_as_null_is_none():
+    server = ApiServer()
+    first, _ = versioned(server)
+    server.create(replace(first, name=""), thing(spec={"a": "x"}))
+    answer = apply(server, replace(first, subresource="status"), thing(status=None), "two")
+    assert "status" not in answer.object

@@ -264,20 +264,19 @@ def _misfits(shape: Shape, obj: Object, writer: Writer) -> list[str]:
         for name, value in obj.items()
         if name != "metadata"
         and (
-            writer.resets(writer.subresource, (f"f:{name}",))
+            (writer.subresource == "status" and name != "status")
+            or writer.resets(writer.subresource, (f"f:{name}",))
             or (shape.fields.get(name) or shape.items or UNTYPED).lenient
         )
     }
-    return validation_errors(shape, doubtful) if doubtful else []
+    return validation_errors(shape, doubtful, with_repeated=True) if doubtful else []
 
 
 def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:
     """Returns `live` after applying `config`. Raises a Conflict that names managers and fields."""
     managers = read_managers(live, stored=True)
     if not managers and live["metadata"].get("uid"):
-        managers = _after_update(
-            shape, {}, None, live, writer._replace(manager=_BEFORE_APPLY, subresource="")
-        )
+        managers = _after_update(shape, {}, None, live, writer._replace(manager=_BEFORE_APPLY))
     manager = writer.manager_for("Apply")
     before = _bare(live)
     last = managers.get(manager)
@@ -297,11 +296,11 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
     if problem := _misfit(managers, writer, before, merged):
         raise internal(problem)
     comparison = compare(shape, before, merged)
-    changed, lost = _heeded(comparison, writer)
+    effect = _effect(comparison, writer)
     conflicts = {
         other: (owned, fields)
         for other, owned in managers.items()
-        if other != manager and (fields := intersection(owned.fields, changed))
+        if other != manager and (fields := intersection(owned.fields, effect(owned).taken))
     }
     if conflicts and not force:
         free = _upgradable(shape, before, writer.api_version) if writer.manager == _KUBECTL else EMPTY
@@ -312,7 +311,8 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
         }:
             raise conflicting(left)
     managers = {
-        other: owned if other == manager else without(owned, lost) for other, owned in managers.items()
+        other: owned if other == manager else without(owned, effect(owned).lost)
+        for other, owned in managers.items()
     }
     if any(comparison) or merged != before:  # owning more, or less, of what there is already is no news
         managers[manager] = managers[manager]._replace(time=writer.now)
@@ -327,11 +327,12 @@ def _after_update(
     after = _bare(new)
     empty = {"apiVersion": after.get("apiVersion"), "kind": after.get("kind"), "metadata": {}, **writer.zero}
     before = _bare(live) if live else empty
-    taken, lost = _heeded(compare(shape, before, after), writer)
+    effect = _effect(compare(shape, before, after), writer)
+    taken, lost = effect()
     manager, ours = writer.manager_for("Update"), difference(taken, _NEVER_OWNED)
     left: Managers = {}
     for other, owned in managers.items():
-        if (other != manager or not ours) and (kept := without(owned, lost)).fields:
+        if (other != manager or not ours) and (kept := without(owned, effect(owned).lost)).fields:
             left[other] = kept
     if ours:
         mine = managers[manager].fields if manager in managers else EMPTY
@@ -364,10 +365,32 @@ def _bare(obj: Object) -> Object:
     return {**obj, "metadata": meta}
 
 
-def _heeded(comparison: Comparison, writer: Writer) -> tuple[FieldSet, FieldSet]:
-    """Returns the fields that the writer has changed or added, and these with those that it has removed."""
-    taken = _unreset(union(comparison.modified, comparison.added), writer)
-    return taken, union(taken, _unreset(comparison.removed, writer))
+class Effect(NamedTuple):
+    """What the writer has changed or added, and this with what it has removed."""
+
+    taken: FieldSet
+    lost: FieldSet
+
+
+def _effect(comparison: Comparison, writer: Writer) -> Callable[..., Effect]:
+    """Returns the effect of a write, and that on an entry if one is given. What this kind of write cannot change has no
+    effect; but the server knows of a custom resource itself only what it cannot change in the version that is written.
+    """
+    changed = union(comparison.modified, comparison.added)
+    taken = _unreset(changed, writer)
+    heeded = Effect(taken, union(taken, _unreset(comparison.removed, writer)))
+
+    def effect(owned: ManagedFieldsEntry | None = None) -> Effect:
+        if (
+            owned is None
+            or owned.api_version == writer.api_version
+            or writer.subresource
+            or not writer.is_custom
+        ):
+            return heeded
+        return Effect(changed, union(changed, comparison.removed))
+
+    return effect
 
 
 def _unreset(fields: FieldSet, writer: Writer) -> FieldSet:

@@ -26,13 +26,14 @@ _FITS: dict[str, tuple[type, ...]] = {
 _NOT_IN_SETS: dict[type, str] = {dict: "map", list: "list"}
 
 
-def validation_errors(shape: Shape, value: Any, path: Path = ()) -> list[str]:
+def validation_errors(shape: Shape, value: Any, *, with_repeated: bool = False) -> list[str]:
+    """`with_repeated` means that sets may have an item, and lists with keys a key, several times."""
     found: list[str] = []
-    _validate(shape, value, path, found)
+    _validate(shape, value, (), found, with_repeated)
     return found
 
 
-def _validate(shape: Shape, value: Any, path: Path, found: list[str]) -> None:
+def _validate(shape: Shape, value: Any, path: Path, found: list[str], with_repeated: bool) -> None:
     if value is None or shape.kind == "untyped":
         return
     if shape.kind == "scalar":
@@ -45,14 +46,16 @@ def _validate(shape: Shape, value: Any, path: Path, found: list[str]) -> None:
             if inner is None and shape.closed:
                 found.append(f"{readable(here)}: field not declared in schema")
             else:
-                _validate(inner or items, value[name], here, found)
+                _validate(inner or items, value[name], here, found, with_repeated)
     elif shape.kind == "list" and isinstance(value, list):
-        _validate_items(shape, value, path, found)
+        _validate_items(shape, value, path, found, with_repeated)
     else:
         found.append(f"{readable(path)}: expected {shape.kind}, got &{{{_plain(value)}}}")
 
 
-def _validate_items(shape: Shape, items: list[Any], path: Path, found: list[str]) -> None:
+def _validate_items(
+    shape: Shape, items: list[Any], path: Path, found: list[str], with_repeated: bool
+) -> None:
     """Stops checking the list at the first item without keys."""
     inner, seen = shape.items or UNTYPED, set()
     for index, item in enumerate(items):
@@ -62,10 +65,10 @@ def _validate_items(shape: Shape, items: list[Any], path: Path, found: list[str]
                 found.append(f"{readable(path)}: element {index}: {problem}")
                 return
             element = item_element(shape, item)
-            if element in seen:
+            if element in seen and not with_repeated:
                 found.append(f"{readable(path)}: duplicate entries for key {readable((element,))}")
             seen.add(element)
-        _validate(inner, item, (*path, element), found)
+        _validate(inner, item, (*path, element), found, with_repeated)
 
 
 def _key_error(shape: Shape, item: Any) -> str:

@@ -220,7 +220,10 @@ class CustomResources(Strategy):
 
     def resets(self, subresource: str, path: Path) -> bool:
         if subresource == "status":
-            return path[0] != "f:status"
+            return path[0] in (
+                "f:metadata",
+                "f:spec",
+            )  # the server does not list what else there is beside them
         return super().resets(subresource, path)
 
     def read(self, obj: Object) -> Object:
@@ -250,7 +253,7 @@ class CustomResources(Strategy):
         known = (
             ()
             if live is None or self.reads_anew
-            else [name for name in fields if fields[name] is live.get(name)]
+            else [name for name, value in fields.items() if name in live and value is live[name]]
         )
         unknown = {name: value for name, value in fields.items() if name not in known}
         prune(schema, unknown)
@@ -275,8 +278,7 @@ class CustomResources(Strategy):
         if subresource == "status":
             errors = []
             if "status" in new:
-                was = old.get("status", NOTHING)
-                errors = self._status_validator.errors(new["status"], under="status", old=was)
+                errors = self._status_validator.errors(new["status"], under="status", old=old.get("status"))
         else:
             errors = self._validator.errors(new, old=old) + self._embedded.errors(_fields(new))
         if self._lists is not None and not any(self._lists(_fields(old), "")):
