@@ -545,3 +545,21 @@ def test_a_status_that_is_applied_as_null_is_none():
     server.create(replace(first, name=""), thing(spec={"a": "x"}))
     answer = apply(server, replace(first, subresource="status"), thing(status=None), "two")
     assert "status" not in answer.object
+
+
+def test_an_empty_list_is_owned_by_who_says_it_and_none_when_it_is_stored():
+    server = ApiServer()
+    slices = Target(server.registry.find("discovery.k8s.io", "v1", "endpointslices"), "default")
+    body = {"metadata": {"name": "a"}, "addressType": "IPv4", "endpoints": [], "ports": None}
+    made = server.create(slices, body, WriteOptions(manager="one"))
+    assert owned(made) == {("one", "v1", ""): {"f:addressType": {}, "f:endpoints": {}}}
+    assert made.object["endpoints"] is None
+    told = MergePatch({"endpoints": [], "ports": []})
+    changed = server.patch(replace(slices, name="a"), told, WriteOptions(manager="two"))
+    assert owned(changed) == {
+        ("one", "v1", ""): {"f:addressType": {}},
+        ("two", "v1", ""): {"f:endpoints": {}, "f:ports": {}},
+    }
+    assert changed.object["metadata"]["generation"] == 1
+    again = server.patch(replace(slices, name="a"), told, WriteOptions(manager="two"))
+    assert again.object["metadata"]["resourceVersion"] == changed.object["metadata"]["resourceVersion"]

@@ -115,6 +115,11 @@ class Strategy:
         """Return the stored object as it appears under the current schema."""
         return obj
 
+    def settle(self, obj: Object) -> None:
+        """Change the object, in place, into what is read again once it is stored. Field managers and mutating webhooks
+        see what it was before.
+        """
+
     def for_storage(self, obj: Object, live: Object | None = None) -> Object:
         """Return the object of this version as it is stored. What is the very same part in `live`, which is the stored
         object in this version, need not be looked at.

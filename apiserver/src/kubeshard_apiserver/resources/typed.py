@@ -23,6 +23,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard_apiserver.apply.shape import Shape, shape_of_type
 from kubeshard_apiserver.objects import Object
@@ -148,3 +150,9 @@ class Typed(Strategy):
             obj["metadata"].pop("namespace", None)
         self.set_defaults(obj)
         return state.dropped
+
+    def settle(self, obj: Object) -> None:
+        fields = {name: value for name, value in obj.items() if name != "metadata"}
+        if b":[]" in msgspec.json.encode(fields):
+            self.type.settle(fields)
+            obj.update(fields)

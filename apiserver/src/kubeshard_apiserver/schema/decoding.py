@@ -219,6 +219,7 @@ class Field:
         "always",
         "exact",
         "go_name",
+        "keeps_empty",
         "markers",
         "name",
         "omits",
@@ -240,6 +241,8 @@ class Field:
         self.struct_inside = inner if isinstance(inner, Struct) else None
         self.omits = type(type_).is_empty is not Type.is_empty
         """Whether an encoder omits some of its values."""
+        self.keeps_empty = self.always and isinstance(type_, List)
+        """Whether an empty value differs from a missing one until the object is stored."""
 
     def missing(self) -> Any:
         """Returns the value of a missing field."""
@@ -281,12 +284,39 @@ class Struct(Type):
                         decoded[name] = field.struct_inside.decode(member, (at, field), state, was)
                         continue
                 taken = field.type.decode(member, (at, field), state)
-                if not (taken is None or (field.omits and field.type.is_empty(taken))):
+                if taken is not None and (
+                    field.keeps_empty or not (field.omits and field.type.is_empty(taken))
+                ):
                     decoded[name] = taken
         for field in self._filled:
             if field.name not in decoded:
                 decoded[field.name] = field.missing()
         return decoded
+
+    def settle(self, value: dict[str, Any]) -> None:
+        """Makes of a decoded value, in place, what is decoded from its stored form: this has no empty lists."""
+        for name, member in value.items():
+            field = self.fields.get(name)
+            if field is None:
+                continue
+            if field.keeps_empty and member == []:
+                value[name] = None
+                continue
+            type_ = field.type.to if isinstance(field.type, Pointer) else field.type
+            inner = (
+                type_.items if isinstance(type_, List) else type_.values if isinstance(type_, Map) else type_
+            )
+            if isinstance(inner, Struct):
+                inside = (
+                    member
+                    if type(member) is list
+                    else member.values()
+                    if isinstance(type_, Map)
+                    else (member,)
+                )
+                for each in inside:
+                    if type(each) is dict:
+                        inner.settle(each)
 
     def zero(self) -> dict[str, Any]:
         return {field.name: field.type.zero() for field in self.fields.values() if field.always}

@@ -93,6 +93,7 @@ class Updates:
             if not target.subresource:
                 strategy.admit(new, live, self._model.rng.token)
         new = with_owners_once(new, options)
+        strategy.settle(new)
         _check_version(target, new, live)
         keep_servers_own(new, live)
         strategy.prepare_update(new, live, target.subresource)

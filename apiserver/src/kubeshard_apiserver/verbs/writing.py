@@ -178,6 +178,7 @@ class Writes:
             obj = private(left)
             strategy.admit(obj, None, self._model.rng.token)
         obj = with_owners_once(obj, options)
+        strategy.settle(obj)
         check_namespace(target, obj)
         meta = obj["metadata"]
         if not meta.get("name") and (prefix := meta.get("generateName")):
