@@ -31,7 +31,15 @@ from kubeshard_apiserver.schema.decoding import (
     Type,
 )
 from kubeshard_apiserver.schema.validation import type_name
-from kubeshard_apiserver.status import bad_request, escaped, internal, invalid, invalid_value, unprocessable
+from kubeshard_apiserver.status import (
+    bad_request,
+    escaped,
+    internal,
+    invalid,
+    invalid_value,
+    shown,
+    unprocessable,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,8 @@ def patched(
             result = _merged(recoded(live), patch.body)
         case JsonPatch():
             result = _json_patched(live, patch)
+            if not isinstance(result, dict):
+                raise _no_object(result)
         case StrategicPatch():
             result = _strategically_merged(live, patch.body, type_)
     return result if isinstance(result, dict) else {}
@@ -187,6 +197,17 @@ def _json_patched(live: Object, patch: JsonPatch) -> Any:
         return _operated(recoded(live), patch.ops[first:])
     except (Invalid, LookupError, TypeError, ValueError, AttributeError):
         raise unprocessable() from None
+
+
+def _no_object(result: Any) -> ApiError:
+    """Returns the error for operations that make of an object something else."""
+    if not isinstance(result, list):
+        return unprocessable()
+    problem = (
+        "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type "
+    )
+    problem += 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+    return invalid(GroupKind("", ""), "", [invalid_value("patch", shown(result), problem)])
 
 
 def _operated(document: Any, ops: Sequence[Mapping[str, Any]]) -> Any:

@@ -9,12 +9,14 @@ import pytest
 from kubeshard import ALL
 from kubeshard.client import Bookmark, Client, ClusterConfig
 from kubeshard.core import AlreadyExists, ConfigMap, Conflict, Gone, Invalid, ObjectMeta, Unavailable
+from kubeshard.core.errors import ApiError
 from kubeshard.core.patches import ApplyPatch
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
 from kubeshard_apiserver.model import Target, WriteOptions
 from kubeshard_apiserver.patching import JsonPatch, MergePatch, StrategicPatch
+from kubeshard_apiserver.resources.pod_defaults import pull_policy
 from kubeshard_apiserver.states import DecodedCache
 from kubeshard_apiserver.verbs.reading import ListOptions
 from kubeshard_lab.virtual_time import virtual_time
@@ -563,3 +565,47 @@ def test_an_empty_list_is_owned_by_who_says_it_and_none_when_it_is_stored():
     assert changed.object["metadata"]["generation"] == 1
     again = server.patch(replace(slices, name="a"), told, WriteOptions(manager="two"))
     assert again.object["metadata"]["resourceVersion"] == changed.object["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize(("of_job", "added"), [({"app": "x"}, False), ({}, True)])
+def test_a_job_has_the_labels_of_its_pods_unless_it_has_labels_even_the_same(of_job, added):
+    server = ApiServer()
+    jobs = Target(server.registry.find("batch", "v1", "jobs"), "default")
+    spec = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": spec}
+    body = {"metadata": {"name": "a", "labels": of_job}, "spec": {"template": template}}
+    labels = server.create(jobs, body).object["metadata"]["labels"]
+    assert ("job-name" in labels, labels["app"]) == (added, "x")
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("a" * 247, "Always"),
+        ("a" * 248, "IfNotPresent"),
+        (f"h.io/{'a' * 255}", "Always"),
+        ("f" * 64, "IfNotPresent"),
+        ("a..b", "IfNotPresent"),
+        ("[::1]:5/a", "Always"),
+        (f"a:latest@sha256:{'0' * 64}", "Always"),
+    ],
+)
+def test_what_is_no_reference_to_an_image_has_no_tag(image, policy):
+    assert pull_policy(image) == policy
+
+
+@pytest.mark.parametrize("value", [None, 80, "x", True])
+def test_operations_that_leave_no_object_cannot_be_carried_out(value):
+    server = ApiServer()
+    fill(server, "a")
+    with pytest.raises(Invalid, match="the server rejected our request"):
+        server.patch(
+            replace(maps(server), name="a"), JsonPatch([{"op": "replace", "path": "", "value": value}])
+        )
+
+
+async def test_a_patch_in_an_unknown_form_is_refused_before_its_options():
+    async with client_of(ApiServer()) as client:
+        with pytest.raises(ApiError) as refused:
+            await client.raw("PATCH", f"{MAPS}/a?dryRun=x", b"{}", content_type="text/plain")
+    assert refused.value.code == 415

@@ -224,6 +224,7 @@ class Front:
                 options, body = asked.write_options("UpdateOptions"), _body(request, resource)
                 answer = await self._perform(server.writes.replacing(target, body, options))
             case "PATCH":
+                request.check_patch_type(typed=not resource.strategy.is_custom)
                 options = asked.write_options("PatchOptions")
                 document = self._read_patch(request, target)
                 patch = self._patch(request, document, target)

@@ -324,11 +324,15 @@ class Request:
         """Whether this is an apply whose body begins as JSON does."""
         return self.content_type == APPLY and self.body.lstrip().startswith(b"{")
 
-    def decode_patch(self, *, typed: bool = True) -> Any:
-        """Decodes the body of a patch. `typed` says whether the kind has a known Go type."""
+    def check_patch_type(self, *, typed: bool) -> None:
+        """Raises ApiError (415). `typed` says whether the kind has a known Go type."""
         accepted = _TYPED_PATCHES if typed else _PATCHES
         if self.content_type not in accepted:
             raise unsupported_media_type(() if typed else accepted)
+
+    def decode_patch(self, *, typed: bool = True) -> Any:
+        """Decodes the body of a patch. See `check_patch_type`."""
+        self.check_patch_type(typed=typed)
         if self.content_type == APPLY:
             late = "error decoding patch: error converting YAML to JSON: "
             return self._parsed(is_yaml=True, problem=late if self.applies_json else "error encoding patch: ")

@@ -268,12 +268,12 @@ class Jobs(Workload):
             return
         template = spec["template"]["metadata"]
         labels = template.setdefault("labels", {})
-        # If the Job's labels were copied from the template, they get the additions too, as on the real server.
-        shared = (meta.get("labels") or {}) == labels
+        # Labels that the Job was given from the template are the same map on the real server: they get the additions.
+        shared = meta.get("labels", labels) is labels
         for names, value in ((_NAME_LABELS, meta.get("name", "")), (_UID_LABELS, meta["uid"])):
             for name in names:
                 labels.setdefault(name, value)
-        if shared and labels is not meta.get("labels"):
+        if shared:
             meta["labels"] = dict(labels)
         selector = spec.setdefault("selector", {}).setdefault("matchLabels", {})
         selector.setdefault(_UID_LABELS[1], meta["uid"])

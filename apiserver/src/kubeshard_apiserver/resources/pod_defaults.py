@@ -6,6 +6,7 @@ DefaultTolerationSeconds. Not implemented: pod-level resource requests.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,13 +79,37 @@ def default_claim_spec(spec: Object) -> None:
     spec.setdefault("volumeMode", "Filesystem")
 
 
+_COMPONENT = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_REFERENCE = re.compile(
+    rf"(?P<name>(?:(?:{_LABEL}(?:\.{_LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?{_COMPONENT}(?:/{_COMPONENT})*)"
+    r"(?::(?P<tag>\w[\w.-]{0,127}))?"
+    r"(?P<digest>@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?",
+    re.ASCII,
+)
+"""Source: github.com/distribution/reference."""
+_DIGEST_ALONE = re.compile("[0-9a-f]{64}")
+_LONGEST_PATH = 255
+
+
 def pull_policy(image: str) -> str:
-    """Return the pull policy. An image tagged `latest`, explicitly or by default, is always pulled."""
-    name, digest, _ = image.partition("@")
-    path, _, tag = name.rpartition("/")[2].partition(":")
-    if path != path.lower() or not name.isascii() or " " in name:
-        return "IfNotPresent"  # not a reference to an image, so it has no tag
+    """Return the pull policy. An image tagged `latest`, explicitly or by default, is always pulled. What is no
+    reference to an image has no tag.
+    """
+    found = _REFERENCE.fullmatch(image)
+    if found is None or _DIGEST_ALONE.fullmatch(image) or len(_repository(found["name"])) > _LONGEST_PATH:
+        return "IfNotPresent"
+    tag, digest = found["tag"], found["digest"]
     return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
+
+
+def _repository(name: str) -> str:
+    """Return the path of a repository in its registry."""
+    host, slash, rest = name.partition("/")
+    if not slash:
+        return f"library/{name}"
+    has_host = "." in host or ":" in host or host == "localhost" or host != host.lower()
+    return rest if has_host else name
 
 
 def _containers(spec: Object) -> Iterator[Object]:
