@@ -140,6 +140,9 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("example.com/v1 App", {}, {"conditions": [cond("Stalled", "False")]}, "Current", ""),
     ("example.com/v1 App", {}, {"observedGeneration": 2, "conditions": [cond("Ready")]}, "InProgress", "3"),
     ("example.com/v1 App", {}, {"observedGeneration": 3, "conditions": [cond("Ready")]}, "Current", ""),
+    ("example.com/v1 App", {}, {"observedGeneration": "2", "conditions": [cond("Ready")]}, "InProgress", "3"),
+    ("example.com/v1 App", {}, {"observedGeneration": "3", "conditions": [cond("Ready")]}, "Current", ""),
+    ("example.com/v1 App", {}, {"observedGeneration": "f00", "conditions": [cond("Ready")]}, "Current", ""),
 ]  # fmt: skip
 
 

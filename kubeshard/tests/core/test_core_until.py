@@ -11,7 +11,7 @@ from kubeshard.core.until import WaitCondition
 
 class AppStatus(Struct):
     url: str = ""
-    observed_generation: int | None = None
+    observed_generation: int | str | None = None
     conditions: tuple[Condition, ...] = ()
 
 
@@ -28,7 +28,7 @@ def app(*conditions: Condition, uid: str = "1", **meta: object) -> App:
     return App(metadata=metadata, status=AppStatus(conditions=conditions))
 
 
-def of_generation(generation: int, *conditions: Condition) -> App:
+def of_generation(generation: int | str, *conditions: Condition) -> App:
     """An App whose status says as a whole which generation it is about."""
     status = AppStatus(observed_generation=generation, conditions=conditions)
     return App(metadata=ObjectMeta(name="a", generation=2), status=status)
@@ -65,6 +65,9 @@ STALLED = app(Condition(type="Stalled", status="True"))
         (until.condition("Synced"), of_generation(2, synced()), True),
         (until.condition("Synced"), of_generation(1, synced(generation=2)), True),
         (until.condition("Synced"), of_generation(2, synced(generation=1)), False),
+        (until.condition("Synced"), of_generation("1", synced()), False),
+        (until.condition("Synced"), of_generation("2", synced()), True),
+        (until.condition("Synced"), of_generation("f00", synced()), True),
         (until.ready, READY, True),
         (until.ready, STALLED, False),
         (until.ready, None, False),

@@ -76,14 +76,19 @@ def _kind_of(obj: KubeObject | Mapping[str, Any]) -> GroupKind:
     return obj.KIND.group_kind
 
 
+def generation_of(said: Any) -> int | None:
+    """Which generation a status or a condition is about, if it says so. Some kinds say it as text (Argo's Rollout)."""
+    observed = at(said, "observedGeneration")
+    if isinstance(observed, str):
+        return int(observed) if observed.isascii() and observed.isdecimal() else None
+    return observed if isinstance(observed, int) else None
+
+
 def _generic(document: Mapping[str, Any]) -> Readiness | None:
     """The rules for all kinds; None if they do not decide."""
     if at(document, "metadata", "deletionTimestamp"):
         return Readiness("Terminating", "it is being deleted")
-    generation, observed = (
-        at(document, "metadata", "generation"),
-        at(document, "status", "observedGeneration"),
-    )
+    generation, observed = at(document, "metadata", "generation"), generation_of(at(document, "status"))
     if generation and observed is not None and observed != generation:
         return Readiness("InProgress", f"generation {generation} has not been observed yet, {observed} has")
     for condition in _true(document, ("Reconciling", "Stalled")):
@@ -96,7 +101,7 @@ def _by_ready_condition(document: Mapping[str, Any]) -> Verdict:
     for condition in _conditions(document):
         if condition.get("type") != "Ready":
             continue
-        generation, observed = at(document, "metadata", "generation"), condition.get("observedGeneration")
+        generation, observed = at(document, "metadata", "generation"), generation_of(condition)
         if generation and observed and observed < generation:
             return "InProgress", f"its condition Ready is about generation {observed}, not {generation}"
         return "Current" if condition.get("status") == "True" else "InProgress", _words_of(condition)

@@ -16,7 +16,7 @@ from typing import Any
 
 from kubeshard.core.documents import Path, at, document_of, require_declared
 from kubeshard.core.objects import KubeObject
-from kubeshard.core.readiness import Readiness, can_be_judged, is_ready
+from kubeshard.core.readiness import Readiness, can_be_judged, generation_of, is_ready
 
 __all__ = ["WaitCondition", "condition", "deleted", "exists", "failed", "holds", "ready"]
 
@@ -101,10 +101,10 @@ def condition(type: str, status: str = "True") -> WaitCondition:
         """The condition, and the generation it is about, if that is an earlier one."""
         if obj is None:
             return None, None
-        said = at(document_of(obj, reads), "status", default={})
-        found = (item for item in said.get("conditions") or () if item.get("type") == type)
+        said = at(document_of(obj, reads), "status")
+        found = (item for item in at(said, "conditions", default=()) if item.get("type") == type)
         item: Any = next(found, {})
-        about = item.get("observedGeneration") or said.get("observedGeneration")
+        about = generation_of(item) or generation_of(said)
         return item or None, about if about is not None and about < obj.metadata.generation else None
 
     def met(obj: KubeObject | None) -> bool:
