@@ -609,3 +609,15 @@ async def test_a_patch_in_an_unknown_form_is_refused_before_its_options():
         with pytest.raises(ApiError) as refused:
             await client.raw("PATCH", f"{MAPS}/a?dryRun=x", b"{}", content_type="text/plain")
     assert refused.value.code == 415
+
+
+def test_a_lease_has_nothing_of_coordinated_leader_election_but_says_who_asked_for_it():
+    server = ApiServer()
+    leases = Target(server.registry.find("coordination.k8s.io", "v1", "leases"), "default")
+    spec = {"holderIdentity": "a", "strategy": "OldestEmulationVersion"}
+    made = server.create(leases, {"metadata": {"name": "a"}, "spec": spec}, WriteOptions(manager="one"))
+    assert made.object["spec"] == {"holderIdentity": "a"}
+    assert owned(made) == {("one", "v1", ""): {"f:spec": {"f:holderIdentity": {}, "f:strategy": {}}}}
+    told = MergePatch({"spec": {"strategy": "x", "preferredHolder": "b"}})
+    changed = server.patch(replace(leases, name="a"), told, WriteOptions(manager="two"))
+    assert changed.object["spec"] == {"holderIdentity": "a"}

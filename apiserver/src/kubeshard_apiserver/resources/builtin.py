@@ -18,6 +18,7 @@ from kubeshard_apiserver.resources.configuration import ConfigMaps, Secrets, Ser
 from kubeshard_apiserver.resources.definitions import Definitions
 from kubeshard_apiserver.resources.endpoints import Endpoints, EndpointSlices
 from kubeshard_apiserver.resources.events import Events
+from kubeshard_apiserver.resources.leases import Leases
 from kubeshard_apiserver.resources.namespaces import Namespaces
 from kubeshard_apiserver.resources.networking import IngressClasses, Ingresses, NetworkPolicies
 from kubeshard_apiserver.resources.nodes import Nodes, RuntimeClasses
@@ -63,6 +64,7 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
     GroupKind("", "ResourceQuota"): Quotas,
     GroupKind("", "LimitRange"): LimitRanges,
     GroupKind("discovery.k8s.io", "EndpointSlice"): EndpointSlices,
+    GroupKind("coordination.k8s.io", "Lease"): Leases,
     GroupKind("certificates.k8s.io", "CertificateSigningRequest"): SigningRequests,
     GroupKind("networking.k8s.io", "Ingress"): Ingresses,
     GroupKind("networking.k8s.io", "IngressClass"): IngressClasses,
