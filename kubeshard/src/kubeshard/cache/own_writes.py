@@ -18,7 +18,8 @@ write when
 Guaranteed: after `settled` returns, reads of that kind reflect all recorded writes to it, or newer states;
 without pending writes it does not suspend. Not guaranteed: success. If the cache stays behind, it raises
 `CacheBehind`, the reconcile must be requeued, and a watch that was silent meanwhile is opened anew. Deletions of
-collections are not recorded. See KEP-5647.
+collections are not recorded. Of versions that are no numbers, which only aggregated API servers may send, nobody can
+tell which is newer: any version of the object counts as the written one, so that no reader waits in vain. See KEP-5647.
 """
 
 from __future__ import annotations
