@@ -24,6 +24,7 @@ from kubeshard.sharding.coordinator import (
     REWRITE,
     SETTLE,
     UNCLAIMED,
+    UNSEEN,
     Change,
     Command,
     Coordinator,
@@ -315,6 +316,25 @@ def test_a_late_event_is_a_reason_to_read_and_no_more() -> None:
     assert world.machine.assignment.epoch == 3
     assert world.tend() == [Look()]
     assert world.tend() == []
+
+
+def test_what_was_written_and_deleted_while_the_watch_was_cut_is_missed_all_the_same() -> None:
+    world = scene("a", _0_7="a@1")
+    assert world.tend() == [Look()]
+    world.data = None
+    assert world.tend(UNSEEN - 1) == []
+    assert Look() in world.tend(1)
+    renew_all(world)
+    world.tend()
+    renew_all(world)
+    assert Create in map(type, world.tend())
+
+
+def test_what_an_event_has_shown_is_not_read_again() -> None:
+    world = scene("a", _0_7="a@1")
+    assert world.tend() == [Look()]
+    world.heard()
+    assert world.tend(10 * UNSEEN) == []
 
 
 def test_if_nobody_has_a_weight_everything_stays() -> None:

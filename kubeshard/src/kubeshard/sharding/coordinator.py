@@ -114,6 +114,9 @@ UNPROVEN = 2.0
 """Seconds until it is asked again whether a shard has ended."""
 RENEWALS = 2
 """With the second one, a shard says what it has seen before the first."""
+UNSEEN = 30.0
+"""Seconds until the object is read again, if no event shows what a request was answered. A watch that was cut never
+shows an object that was deleted before it was listed."""
 UNCLAIMED = 10.0
 """Seconds until a shard is told again that it owns what it does not say that it owns."""
 REWRITE = 20.0
@@ -251,6 +254,8 @@ class Coordinator:
         self._first = first
         self._outdated = True
         """Whether the object has to be read before anything is decided."""
+        self._unseen = math.inf
+        """When it has to be read again, if no event shows it as the last answer did."""
         self._since: dict[str, float] = {}
         """When shards were first seen that have joined, and are not in the assignment yet."""
         self._sound: Assignment | None = None
@@ -297,7 +302,10 @@ class Coordinator:
         if not read and self._version and precedes(version, self._version):
             self._outdated = True  # or it was restored
             return
-        if version == self._version and data is not None:
+        known = version == self._version and data is not None
+        shown = not read or data is None or (known and self._unseen == math.inf)
+        self._unseen = math.inf if shown else self._clock.monotonic() + UNSEEN
+        if known:
             self._outdated = self._outdated and not read
             return
         self._version = "" if data is None else version
@@ -334,6 +342,7 @@ class Coordinator:
             self._fail(str(error))
         else:
             self._failures = 0
+            self.wake_at = min(self.wake_at, self._unseen)
 
     def _fail(self, why: str, *, soon: bool = False) -> None:
         if self._failures and not soon:
@@ -346,6 +355,7 @@ class Coordinator:
     def _tend(self) -> Steps:
         if not self._membership.fresh:
             yield ReadLeases()
+        self._outdated = self._outdated or self._clock.monotonic() >= self._unseen
         members = self._membership.members(self.buckets)
         wrong = self._wrong(members)
         if self._outdated or (wrong and self._renewals is None):
