@@ -178,7 +178,7 @@ def _new(desired: T, owner: KubeObject | None) -> T:
     if owner is None:
         return new
     metadata = with_owner(new.metadata, owner, controller=True)
-    check_stays(owner.KIND, owner.metadata, new.metadata)
+    check_stays(owner, new.metadata)
     return msgspec.structs.replace(new, metadata=metadata)
 
 

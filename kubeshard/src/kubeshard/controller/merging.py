@@ -44,7 +44,7 @@ def merged(live: T, desired: T, owner: KubeObject | None = None) -> T:
     metadata = _merged_metadata(live.metadata, desired.metadata)
     if owner is not None and not is_controlled_by(metadata, owner):
         owned = with_owner(metadata, owner, controller=True)
-        check_stays(owner.KIND, owner.metadata, metadata)
+        check_stays(owner, metadata)
         metadata = owned
     target = overlaid(live, desired, without=("metadata", "status"))
     return target if metadata is live.metadata else msgspec.structs.replace(target, metadata=metadata)

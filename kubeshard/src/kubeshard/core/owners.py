@@ -22,7 +22,7 @@ from kubeshard.core.objects import Key, KubeObject, ObjectMeta, OwnerReference
 
 NOTED_OWNER = "kubeshard.dev/owner"
 
-COLLECTED = frozenset({"orphan", "foregroundDeletion"})
+_COLLECTED = frozenset({"orphan", "foregroundDeletion"})
 """The finalizers under which the garbage collector lets go of the dependents, or deletes them."""
 
 
@@ -114,18 +114,16 @@ def with_owner(meta: ObjectMeta, owner: KubeObject, *, controller: bool = False)
     return msgspec.structs.replace(meta, owner_references=(*others, reference))
 
 
-def gets_controller(meta: ObjectMeta, owner: ObjectMeta) -> bool:
-    """Whether the owner is not the object's controller yet."""
+def check_stays(owner: KubeObject, meta: ObjectMeta) -> None:
+    """Raises LeavingOwner if the object would get an owner that cannot get any more."""
+    was = owner.metadata
+    if not was.deleting or _COLLECTED.isdisjoint(was.finalizers or ()):
+        return
     current = controller_of(meta)
-    return current is None or current.uid != owner.uid
-
-
-def check_stays(kind: Kind, owner: ObjectMeta, meta: ObjectMeta) -> None:
-    """Raises LeavingOwner if the object would get an owner of this kind that cannot get any more."""
-    if owner.deleting and not COLLECTED.isdisjoint(owner.finalizers or ()) and gets_controller(meta, owner):
+    if current is None or current.uid != was.uid:
         raise LeavingOwner(
-            f"{kind.kind} {Key(owner.namespace, owner.name)} is being deleted, so it cannot own {meta.name!r} any "
-            "more: the garbage collector has let go of it, or deletes it"
+            f"{owner.KIND.kind} {owner.key} is being deleted, so it cannot own {meta.name!r} any more: the garbage "
+            "collector has let go of it, or deletes it"
         )
 
 

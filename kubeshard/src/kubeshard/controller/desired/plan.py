@@ -340,7 +340,7 @@ def _leaving_owner(member: Member[Any], meta: ObjectMeta) -> LeavingOwner | None
     """Why the object must not get the owner that it has not yet."""
     if (owner := member.controller) is not None and owner.metadata.deleting:
         try:
-            check_stays(owner.KIND, owner.metadata, meta)
+            check_stays(owner, meta)
         except LeavingOwner as error:
             return error
     return None
