@@ -4,9 +4,11 @@ import json
 import os
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 
+from kubeshard.client import credentials as credentials_module
 from kubeshard.client.config import ClusterConfig, ExecPlugin, Files, Tls, TokenFile
 from kubeshard.client.credentials import (
     Credential,
@@ -102,6 +104,38 @@ async def test_a_plugin_runs_once_for_all_who_wait(plugin):
     answers = await asyncio.gather(*(credentials.current() for _ in range(5)))
     assert set(answers) == {Credential("Bearer t")}
     assert plugin.runs() == 1
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    "script", [answer(token="t", expirationTimestamp="2020-01-01T00:00:00Z"), answer(token="t"), "exit 3"]
+)
+async def test_it_runs_once_for_all_who_wait_whatever_it_says(plugin, script):
+    """As kubernetes/kubernetes#106768 (clocks that differ) and kubernetes/kubectl#1492: a run for each request."""
+    credentials = plugin(script)
+    refused = Credential("Bearer t")
+    asked = [*(credentials.current() for _ in range(5)), *(credentials.renew(refused) for _ in range(5))]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert len(set(map(repr, answers[:5]))) == len(set(map(repr, answers[5:]))) == 1
+    assert plugin.runs() == 1
+
+
+@pytest.mark.system
+async def test_without_an_answer_it_ends_with_all_that_it_has_started(plugin, tmp_path, monkeypatch):
+    monkeypatch.setattr(credentials_module, "RUN_TIMEOUT", 0.5)
+    credentials = plugin(f"sleep 60 & echo $! > {tmp_path}/child; wait")
+    async with asyncio.timeout(10):
+        with pytest.raises(ConfigurationError, match="no answer within"):
+            await credentials.current()
+        while _lives(int((tmp_path / "child").read_text())):  # noqa: ASYNC110 # nobody tells
+            await asyncio.sleep(0.01)
+
+
+def _lives(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.mark.system

@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -199,6 +201,7 @@ def _contents(path: Path) -> bytes | None:
 
 
 RUN_TIMEOUT = 60.0
+KILL_TIMEOUT = 1.0
 EXPIRY_MARGIN = 10.0
 """Seconds before its expiry after which a credential is no longer used: it must stay valid during the request.
 """
@@ -221,9 +224,10 @@ class ExecCredentials:
     """Credentials printed by a command (client.authentication.k8s.io v1 and v1beta1).
 
     Guaranteed: the command runs as a subprocess without blocking the loop, one at a time, with its standard input
-    closed and a deadline; its output is used until shortly before `expirationTimestamp` (without one: until a
-    401). A failure is a ConfigurationError in one line with the last line the command wrote and its
-    `installHint`; the next request tries again.
+    closed and a deadline, at which it ends with all that it has started; what it answers, be it expired, refused
+    before or a failure, is the answer to all who asked while it ran; its output is used until shortly before
+    `expirationTimestamp` (without one: until a 401). A failure is a ConfigurationError in one line with the last line
+    the command wrote and its `installHint`; the next request tries again.
     """
 
     def __init__(self, config: ClusterConfig, plugin: ExecPlugin, clock: Clock) -> None:
@@ -231,6 +235,9 @@ class ExecCredentials:
         self._plugin = plugin
         self._clock = clock
         self._running = asyncio.Lock()
+        self._runs = 0
+        self._failure: ConfigurationError | None = None
+        """Of the last run."""
         self._credential: Credential | None = None
         self._expires: float | None = None
 
@@ -238,16 +245,12 @@ class ExecCredentials:
         return False
 
     async def current(self) -> Credential:
-        if (valid := self.at_hand) is not None:
-            return valid
-        async with self._running:
-            return self.at_hand or await self._renewed()
+        return self.at_hand or await self._renewed()
 
     async def renew(self, rejected: Credential) -> bool:
-        async with self._running:
-            if self._credential is None or self._credential == rejected:
-                await self._renewed()
-            return self._credential != rejected
+        if self._credential is None or self._credential == rejected:
+            await self._renewed()
+        return self._credential != rejected
 
     @property
     def at_hand(self) -> Credential | None:
@@ -256,6 +259,21 @@ class ExecCredentials:
         return self._credential
 
     async def _renewed(self) -> Credential:
+        asked = self._runs
+        async with self._running:
+            if self._runs == asked:  # otherwise it ran while this waited
+                self._failure = None
+                try:
+                    self._credential = await self._answer()
+                except ConfigurationError as error:
+                    self._failure = error
+                self._runs += 1
+            if self._failure is not None:
+                raise ConfigurationError(str(self._failure)) from self._failure
+            assert self._credential is not None
+            return self._credential
+
+    async def _answer(self) -> Credential:
         answer = self._parsed(await self._run())
         status = answer.status
         if status is None or not (status.token or status.client_certificate_data):
@@ -263,11 +281,10 @@ class ExecCredentials:
         if bool(status.client_certificate_data) != bool(status.client_key_data):
             raise self._failed("its answer has only one of clientCertificateData and clientKeyData")
         certificate = (status.client_certificate_data or "", status.client_key_data or "")
-        self._credential = Credential(
+        self._expires = parse_time(status.expiration_timestamp)
+        return Credential(
             f"Bearer {status.token}" if status.token else None, certificate if all(certificate) else None
         )
-        self._expires = parse_time(status.expiration_timestamp)
-        return self._credential
 
     async def _run(self) -> bytes:
         plugin = self._plugin
@@ -279,6 +296,7 @@ class ExecCredentials:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env={**environ.variables(), **plugin.env, "KUBERNETES_EXEC_INFO": json.dumps(self._info())},
+                start_new_session=True,
             )
         except FileNotFoundError as error:
             raise self._failed("executable not found") from error
@@ -291,9 +309,12 @@ class ExecCredentials:
             raise self._failed(f"no answer within {RUN_TIMEOUT:.0f} s") from error
         finally:
             if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                # What left the session may hold the pipes, and `wait` waits for their end.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(KILL_TIMEOUT):
+                        await process.wait()
         if process.returncode:
             lines = err.decode(errors="replace").strip().splitlines()
             raise self._failed(
