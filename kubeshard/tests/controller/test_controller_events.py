@@ -20,6 +20,7 @@ from kubeshard.core import (
     Namespace,
     NotFound,
     ObjectMeta,
+    Throttled,
     Unavailable,
     metadata_only,
 )
@@ -37,9 +38,13 @@ class ApiServer:
         self.requests = 0
         self.error: Exception | None = None
         self.hangs = False
+        self.full = ""
+        """The namespace of which the server takes no more events."""
 
     async def create(self, event: Event, /) -> Event:
         await self._request()
+        if event.metadata.namespace == self.full:
+            raise Throttled("limit reached on type Namespace", code=429)
         if event.metadata.name in self.events:
             raise AlreadyExists("exists")
         self.events[event.metadata.name] = event
@@ -210,6 +215,21 @@ async def test_a_refused_event_is_not_tried_again() -> None:
         recorder.event(CONFIG, "Normal", "R", "m")
         await asyncio.sleep(1000)
     assert (server.requests, recorder.failed) == (2, 1)  # once in each group that has Events
+
+
+@virtual_time
+async def test_a_namespace_of_which_the_server_takes_no_more_events_holds_up_no_other() -> None:
+    """As with EventRateLimit, which says nothing of when to come back: kubernetes/community#945."""
+    server = ApiServer()
+    server.full = "ns"
+    recorder = new_recorder(server)
+    elsewhere = ConfigMap(metadata=ObjectMeta(name="config", namespace="elsewhere"))
+    async with recorder.running():
+        recorder.event(CONFIG, "Normal", "R", "m")
+        recorder.event(elsewhere, "Normal", "R", "m")
+        await settle()
+        assert [event.metadata.namespace for event in server.events.values()] == ["elsewhere"]
+    assert recorder.failed == 1
 
 
 @virtual_time

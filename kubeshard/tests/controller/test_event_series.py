@@ -9,10 +9,12 @@ from kubeshard.core import ObjectMeta
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 
-def happening(name: str = "a", *, reason: str = "Failed", note: str = "no", controller: str = "c") -> Event:
+def happening(
+    name: str = "a", *, reason: str = "Failed", note: str = "no", controller: str = "c", type: str = "Warning"
+) -> Event:
     return Event(
         metadata=ObjectMeta(name=f"{name}.1", namespace="ns"),
-        type="Warning",
+        type=type,
         reason=reason,
         action="Reconcile",
         reporting_controller=controller,
@@ -98,6 +100,16 @@ async def test_an_object_has_a_burst_of_25_events_and_then_one_every_five_minute
     await asyncio.sleep(600)
     series.due()
     assert new_events("a", 100) == 2
+
+
+@virtual_time
+async def test_any_number_of_normal_events_hides_no_warning() -> None:
+    """As kubernetes/kubernetes#124747."""
+    series = EventSeries(VirtualClock())
+    for number in range(100):
+        series.occurred(happening(reason=f"R{number}", type="Normal"))
+    assert series.spam == 75
+    assert series.occurred(happening()) is not None
 
 
 @virtual_time

@@ -9,9 +9,10 @@
 
 Two occurrences belong to one series when type, reason, action, controller and the objects are the same; the note is not
 compared, so a message with a changing number does not make a new event each time. Buckets keep one object from filling
-etcd: 25 events at once, then one every five minutes. Both memories are bounded; the oldest entries are dropped first.
+etcd: 25 events at once, then one every five minutes, of normal ones and of warnings each, which so many normal ones
+would hide. Both memories are bounded; the oldest entries are dropped first.
 
-Like client-go's recorder for events.k8s.io, with the spam filter of the older recorder.
+Like client-go's recorder for events.k8s.io, with the spam filter of the older recorder for each type.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ IDLE = 6 * 60.0
 """Seconds without an occurrence after which a series ends."""
 BURST = 25
 REFILL = 1 / (5 * 60.0)
-"""Events per second and object after the burst."""
+"""Events of a type per second and object after the burst."""
 REMEMBERED = 4096
 """Series, and objects with a bucket, that are remembered."""
 
@@ -93,7 +94,7 @@ class EventSeries:
         self._clock = clock
         self._running: OrderedDict[Hashable, _Running] = OrderedDict()
         """Ongoing series, in the order of their last occurrence."""
-        self._buckets: OrderedDict[tuple[str, ObjectReference | None], TokenBucket] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, str, ObjectReference | None], TokenBucket] = OrderedDict()
         self.spam = 0
 
     def occurred(self, event: Event) -> Write | None:
@@ -134,7 +135,7 @@ class EventSeries:
         return writes
 
     def _allowed(self, event: Event) -> bool:
-        source = (event.reporting_controller, event.regarding)
+        source = (event.type, event.reporting_controller, event.regarding)
         bucket = self._buckets.pop(source, None) or TokenBucket(REFILL, BURST, clock=self._clock)
         self._buckets[source] = bucket
         if len(self._buckets) > REMEMBERED:

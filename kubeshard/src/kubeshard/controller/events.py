@@ -223,6 +223,9 @@ class _Outbox:
             try:
                 return await self._send(write)
             except (Unavailable, Timeout, Throttled) as error:
+                if isinstance(error, Throttled) and error.retry_after is None:
+                    # The server refuses this one, as its EventRateLimit does for a namespace: others must not wait.
+                    return self._give_up(write, error)
                 await asyncio.sleep(max(PAUSE, error.retry_after or 0.0))
             except Exception as error:
                 return self._give_up(write, error)
