@@ -262,7 +262,7 @@ def _holders(world: SimulatedCluster) -> set[str]:
 def _settled(world: SimulatedCluster, shards: list[str]) -> bool:
     """Whether each object, and what it controls, is with the shard that it should be with, of these."""
     if world.ranges:  # objects are where their buckets are
-        return not (world.delivery.drained() or any(world.delivery.misplaced({}, shards)))
+        return not (world.delivery.drained or any(world.delivery.misplaced({}, shards)))
     owners, children = world.owners(), world.owners("", "configmaps")
     return (
         not world.draining()

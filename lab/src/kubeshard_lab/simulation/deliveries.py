@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
@@ -57,6 +58,9 @@ def stored_last(store: Store, resource: GroupResource) -> Event:
 class Labelled:
     """A ring whose objects carry labels."""
 
+    drained: Mapping[str, str] = MappingProxyType({})
+    """Buckets that are to be handed over, which no object shows, and the shards that are asked for them."""
+
     by_version = False
     """Whether a shard's late write is refused because of what was written since, and not because of whose it is."""
 
@@ -78,10 +82,6 @@ class Labelled:
     def changes(self, store: Store, resource: GroupResource) -> Changes:
         """What was changed last, for those that are told that the resource was."""
         return ((resource, stored_last(store, resource)),)
-
-    def drained(self) -> dict[str, str]:
-        """What is to be handed over although no object shows it, and the shards that are asked for it."""
-        return {}
 
     def take_note(self) -> None:
         """Called when etcd has been restored."""
@@ -142,11 +142,6 @@ class Ranged(Labelled):
         if answer is not None and request.method == "GET" and request.target.partition("?")[0] == self._path:
             self._told.add(process.name)
 
-    def drained(self) -> dict[str, str]:
-        """The buckets that are to be handed over, and the shards that are asked for them."""
-        places = enumerate(self._places)
-        return {f"bucket {bucket}": place.owner for bucket, place in places if place.target}
-
     @property
     def anew(self) -> bool:
         return len({place.epoch for place in self._places}) == 1
@@ -202,6 +197,8 @@ class Ranged(Labelled):
             return
         forgotten, pairs = self._witnesses.isdisjoint(alive), zip(before, assignment.places, strict=True)
         self._places = tuple(new if new.epoch > old.epoch or forgotten else old for old, new in pairs)
+        numbered = enumerate(self._places)
+        self.drained = {f"bucket {bucket}": place.owner for bucket, place in numbered if place.target}
         self.unremembered = forgotten and before != (Place(),) * self._buckets.count
         if assignment.places == self._places:
             self._witnesses = None

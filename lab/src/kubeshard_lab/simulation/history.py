@@ -9,7 +9,7 @@ user's).
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -25,10 +25,15 @@ from kubeshard_lab.simulation.processes import Process, is_sharders
 _KINDS = {"things": "main", "configmaps": "child", "leases": "lease"}
 
 
-class Sent(msgspec.Struct, frozen=True, tag=True):
-    """A write leaves a process, or a read has failed. `sharder`: it acts as the sharder."""
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened. A long run has hundreds of thousands, and none refers to another."""
 
     at: float
+
+
+class Sent(Entry, frozen=True):
+    """A write leaves a process, or a read has failed. `sharder`: it acts as the sharder."""
+
     request: int
     process: str
     sharder: bool
@@ -39,23 +44,21 @@ class Sent(msgspec.Struct, frozen=True, tag=True):
     what: str
 
 
-class Answered(msgspec.Struct, frozen=True, tag=True):
+class Answered(Entry, frozen=True):
     """The server answers, or the process learns that the request has failed on its way: without a status, `why` says
     how. Not recorded if nobody learns anything: then the outcome is unknown.
     """
 
-    at: float
     request: int
     status: int
     why: str = ""
 
 
-class Changed(msgspec.Struct, frozen=True, tag=True):
+class Changed(Entry, frozen=True):
     """A main object or a child was stored. Owners and drains are those of the object itself; `main_owner` and
     `main_uid` those of its main object at this time; `belongs_to` is the UID in the child's owner reference.
     """
 
-    at: float
     request: int
     kind: str
     name: str
@@ -72,10 +75,9 @@ class Changed(msgspec.Struct, frozen=True, tag=True):
     """The kind and the name of the object, where these do not follow from `kind` and `name`."""
 
 
-class LeaseChanged(msgspec.Struct, frozen=True, tag=True):
+class LeaseChanged(Entry, frozen=True):
     """A Lease was written; `holder` is None if it was deleted. `elected`: not a shard's, but that of an election."""
 
-    at: float
     request: int
     name: str
     holder: str | None
@@ -83,87 +85,59 @@ class LeaseChanged(msgspec.Struct, frozen=True, tag=True):
     elected: bool = False
 
 
-class Began(msgspec.Struct, frozen=True, tag=True):
+class Began(Entry, frozen=True):
     """A reconcile of a main object began. An object of another UID is another one, also if it has the same name."""
 
-    at: float
     process: str
     name: str
     uid: str
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
-    at: float
+class Ended(Entry, frozen=True):
     process: str
     name: str
     uid: str
 
 
-class Started(msgspec.Struct, frozen=True, tag=True):
-    at: float
+class Started(Entry, frozen=True):
     process: str
 
 
-class Died(msgspec.Struct, frozen=True, tag=True):
-    at: float
+class Died(Entry, frozen=True):
     process: str
     why: str
 
 
-class Inflicted(msgspec.Struct, frozen=True, tag=True):
+class Inflicted(Entry, frozen=True):
     """A fault began, or (`over`) ended."""
 
-    at: float
     number: int
     kind: str
     over: bool = False
 
 
-class Hit(msgspec.Struct, frozen=True, tag=True):
+class Hit(Entry, frozen=True):
     """A fault has chosen its victim."""
 
-    at: float
     number: int
     process: str
 
 
-class Restored(msgspec.Struct, frozen=True, tag=True):
+class Restored(Entry, frozen=True):
     """etcd was restored. `owners` is who then owns each main object that exists, and whether it is being drained;
     `leases` are the shards that then hold their Leases.
     """
 
-    at: float
     owners: dict[str, tuple[str, bool]]
     leases: tuple[str, ...] = ()
 
 
-class Calm(msgspec.Struct, frozen=True, tag=True):
+class Calm(Entry, frozen=True):
     """All faults are over."""
 
-    at: float
 
-
-class Finished(msgspec.Struct, frozen=True, tag=True):
+class Finished(Entry, frozen=True):
     """Everything has settled, or was given the time to."""
-
-    at: float
-
-
-Entry: TypeAlias = (
-    Sent
-    | Answered
-    | Changed
-    | LeaseChanged
-    | Began
-    | Ended
-    | Started
-    | Died
-    | Inflicted
-    | Hit
-    | Restored
-    | Calm
-    | Finished
-)
 
 
 class Recorder:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
@@ -80,6 +80,8 @@ class RingOracles(Oracles):
         self._last_owner: dict[str, str] = {}
         self._came: dict[str, float] = {}
         """When each object came to its shard."""
+        self._drained: Mapping[str, str] = {}
+        """What the delivery told last."""
         self._drains: dict[str, tuple[str, float, float]] = {}
         """The last drain of each object, or bucket: of which shard, from when, and until when."""
         self._worked: dict[str, tuple[str, float]] = {}
@@ -255,7 +257,9 @@ class RingOracles(Oracles):
 
     def _changed(self, store: Store, resource: GroupResource) -> None:
         super()._changed(store, resource)
-        drained = self._world.delivery.drained()
+        if (drained := self._world.delivery.drained) is self._drained:
+            return
+        self._drained = drained
         for what, shard in drained.items():
             if self._drains.get(what, ("", 0.0, 0.0))[::2] != (shard, math.inf):
                 self._drains[what] = shard, self._now, math.inf
