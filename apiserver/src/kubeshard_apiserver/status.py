@@ -32,6 +32,8 @@ class FieldError(NamedTuple):
     path: str
     reason: str
     message: str
+    is_old: bool = False
+    """Whether the object had it already: a rule that is not kept by what a write leaves alone. It is only warned of."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"

@@ -341,10 +341,32 @@ async def test_a_rule_that_did_not_hold_before_does_not_stop_an_update_elsewhere
     await things.define(fields(x=INTEGER, y=INTEGER))
     await things.create({"x": 1})
     await things.redefine(fields(x=ruled(INTEGER, rule("self > 5")), y=INTEGER))
-    assert (await things.merge({"y": 2})).status == 200
-    assert (await things.merge({"x": 2})).causes == {
-        ("spec.x", INVALID, "Invalid value: 2: failed rule: self > 5")
+    changed = await things.merge({"y": 2})
+    assert (changed.status, changed.warnings) == (200, ["spec.x: Invalid value: 1: failed rule: self > 5"])
+    refused = await things.merge({"x": 2})
+    assert refused.causes == {("spec.x", INVALID, "Invalid value: 2: failed rule: self > 5")}
+    assert refused.warnings == []
+
+
+async def test_what_items_in_another_order_do_not_keep_does_not_stop_an_update(things):
+    item = fields(key=STRING, value=STRING)
+    listed = {
+        "type": "array",
+        "maxItems": 9,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["key"],
+        "items": {**item, "required": ["key"]},
     }
+    await things.define(fields(items=listed))
+    items = [{"key": "a", "value": "1"}, {"key": "b", "value": "2"}]
+    await things.create({"items": items})
+    tight = {**listed, "maxItems": 1, "items": {**listed["items"], "required": ["key", "more"]}}
+    await things.redefine(fields(items=ruled(tight, rule("self[0].key == 'c'"))))
+    changed = await things.merge({"items": items[::-1]})
+    assert (changed.status, changed["spec"]["items"]) == (200, items[::-1])
+    assert changed.warnings == ["spec.items: Invalid value: failed rule: self[0].key == 'c'"]
+    refused = await things.merge({"items": [items[0], {"key": "b", "value": "3"}]})
+    assert ("spec.items", "FieldValueTooMany", "Too many: 2: must have at most 1 item") in refused.causes
 
 
 MISFITS = fields(

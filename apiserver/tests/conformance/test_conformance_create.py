@@ -29,6 +29,15 @@ async def test_create_ignores_a_deletion_timestamp(api, maps):
     given = {"deletionTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3}
     made = await api.create(maps, config_map(**given))
     assert {"deletionTimestamp", "deletionGracePeriodSeconds"}.isdisjoint(made.meta)
+    assert "managedFields" not in made.meta
+
+
+async def test_a_manager_with_a_name_that_is_too_long_is_refused(api, maps):
+    entry = {"operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}}
+    refused = await api.create(maps, config_map(managedFields=[{"manager": "m" * 129, **entry}]))
+    assert refused.causes == {
+        ("metadata.managedFields[0].manager", "FieldValueTooLong", "Too long: may not be more than 128 bytes")
+    }
 
 
 async def test_create_of_a_taken_name_is_already_exists(api, maps):

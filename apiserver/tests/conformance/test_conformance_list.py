@@ -318,6 +318,9 @@ async def test_a_version_that_is_no_number_is_a_bad_request(api, maps):
         'invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": '
         "invalid syntax"
     )
+    large = await api.get(maps, resourceVersion="18446744073709551616")
+    assert large.refusal == (400, "BadRequest")
+    assert large.message.endswith(': parsing "18446744073709551616": value out of range')
 
 
 @pytest.mark.parametrize(

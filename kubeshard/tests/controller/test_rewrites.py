@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kubeshard.controller import merging
-from kubeshard.controller.merging import Rewrites
-from kubeshard.core import ConfigMap
+from kubeshard.controller.merging import Rewrites, lacking, merged
+from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core.builtin import Secret
 
 KIND, UID = ConfigMap.KIND, "uid"
 
@@ -17,6 +18,14 @@ def test_what_the_server_made_of_a_value_is_not_sent_again() -> None:
     patch = {"a": {"b": "sent", "c": 1}}
     assert memory.without_known(UID, patch, {"a": {"b": "stored"}}) == {}
     assert memory.without_known(UID, {**patch, "d": 1}, {"a": {"b": "stored"}}) == {"d": 1}
+
+
+def test_a_map_of_which_the_server_stores_nothing_is_not_sent_again() -> None:
+    memory = Rewrites()
+    memory.learn(KIND, UID, None, {"a": {"b": "sent"}}, {})
+    assert memory.without_known(UID, {"a": {"b": "sent"}}, {}) == {}
+    assert memory.without_known(UID, {"a": {"b": "sent", "c": 1}}, {}) == {"a": {"c": 1}}
+    assert memory.without_known(UID, {"a": {}}, {}) == {"a": {}}
 
 
 def test_another_desired_value_another_state_another_place_and_another_object_are_sent() -> None:
@@ -133,3 +142,11 @@ def test_objects_that_are_gone_make_room(monkeypatch: pytest.MonkeyPatch) -> Non
         known(memory, f"former-{number}")
     rounds = [[known(memory, f"uid-{number}") for number in range(80)] for _ in range(30)]
     assert sum(rounds[-1]) > 75
+
+
+def test_plain_values_of_a_secret_are_compared_with_what_the_server_makes_of_them() -> None:
+    metadata = ObjectMeta(name="s", namespace="ns", uid=UID)
+    live = Secret(metadata=metadata, data={"a": "MQ==", "another's": "eA=="})
+    for value, lacks in (("1", {}), ("2", {"data": {"a": "Mg=="}})):
+        desired = Secret(metadata=metadata, string_data={"a": value})
+        assert lacking(live, merged(live, desired), Rewrites()) == lacks

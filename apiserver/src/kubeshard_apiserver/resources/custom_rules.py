@@ -19,12 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubeshard_apiserver.cel import CelError, Program, compile_expression
 from kubeshard_apiserver.cel.schema_types import OPTIONAL, duration, members, names_in_expressions, timestamp
 from kubeshard_apiserver.resources.field_paths import find_field
-from kubeshard_apiserver.schema.structural import NOTHING, key_of, same
+from kubeshard_apiserver.schema.structural import NOTHING, key_of, same, unchanged
 from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required, shown
 
 Schema = Mapping[str, Any]
@@ -254,7 +254,7 @@ class Rules:
         errors: list[FieldError] = []
         if self._node is not None:
             with suppress(OverBudget):
-                self._node.check(value, old, path, (value, old), errors)
+                self._node.check(value, old, path, _Pair(self._node.schema, value, old), errors)
         return errors
 
 
@@ -291,7 +291,7 @@ class _Node:
     def __bool__(self) -> bool:
         return bool(self.rules or self.items or self.additional or self.properties)
 
-    def check(self, value: Any, old: Any, path: str, pair: tuple[Any, Any], errors: list[FieldError]) -> None:
+    def check(self, value: Any, old: Any, path: str, pair: _Pair, errors: list[FieldError]) -> None:
         """Check a value and everything below it. `pair`: this value and the old one, or those of the nearest ancestor
         that has both.
         """
@@ -305,7 +305,7 @@ class _Node:
                 before = {key_of(item, self.keys): item for item in reversed(old)}
             for index, item in enumerate(value):
                 was = before.get(key_of(item, self.keys or ()), NOTHING) if before else NOTHING
-                self.items.check(item, was, f"{path}[{index}]", _pair(item, was, pair), errors)
+                self.items.check(item, was, f"{path}[{index}]", pair.below(self.items, item, was), errors)
         elif isinstance(value, dict):
             olds = old if isinstance(old, dict) else {}
             for name, member in value.items():
@@ -315,9 +315,9 @@ class _Node:
                     node, below = self.additional, f"{path}[{name}]"
                 if node is not None:
                     was = olds.get(name, NOTHING)
-                    node.check(member, was, below, _pair(member, was, pair), errors)
+                    node.check(member, was, below, pair.below(node, member, was), errors)
 
-    def _ask(self, value: Any, old: Any, path: str, pair: tuple[Any, Any], errors: list[FieldError]) -> None:
+    def _ask(self, value: Any, old: Any, path: str, pair: _Pair, errors: list[FieldError]) -> None:
         place = path or "<nil>"
         try:
             variables = {
@@ -347,9 +347,10 @@ class _Node:
                 if _OVER_BUDGET in str(error):
                     raise OverBudget from None
                 continue
-            if holds is True or (not rule.uses_old and pair[1] is not NOTHING and same(*pair)):
+            if holds is True:
                 continue
-            errors.append(self._violation(rule, value, variables, path))
+            violation = self._violation(rule, value, variables, path)
+            errors.append(violation._replace(is_old=not rule.uses_old and pair.is_unchanged()))
 
     def _misfit(self, value: Any) -> str:
         """What is wrong with the first value inside this one that is null to the rules because it does not fit."""
@@ -388,8 +389,16 @@ def _node(schema: Schema, *, is_root: bool = False) -> _Node | None:
     return _Node(schema, is_root=is_root) or None
 
 
-def _pair(value: Any, old: Any, above: tuple[Any, Any]) -> tuple[Any, Any]:
-    return above if old is NOTHING else (value, old)
+class _Pair(NamedTuple):
+    schema: Schema
+    value: Any
+    old: Any
+
+    def below(self, node: _Node, value: Any, old: Any) -> _Pair:
+        return self if old is NOTHING else _Pair(node.schema, value, old)
+
+    def is_unchanged(self) -> bool:
+        return self.old is not NOTHING and unchanged(self.schema, self.value, self.old)
 
 
 def _compiled(said: Mapping[str, Any], schema: Schema) -> _Rule:

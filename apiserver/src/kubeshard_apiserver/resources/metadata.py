@@ -37,6 +37,7 @@ _LABEL = (
 STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_GENERATED = 63
+_LONGEST_MANAGER = 128
 _MOST_ANNOTATED = 256 * 1024
 
 
@@ -94,7 +95,11 @@ def validate_metadata(
         if sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items()) > _MOST_ANNOTATED:
             errors.append(too_long("metadata.annotations", _MOST_ANNOTATED))
     errors += _owners(meta.get("ownerReferences") or ())
-    return errors + _finalizers(meta.get("finalizers") or (), strict=qualified_finalizers)
+    errors += _finalizers(meta.get("finalizers") or (), strict=qualified_finalizers)
+    for index, entry in enumerate(meta.get("managedFields") or ()):
+        if len((entry.get("manager") or "").encode()) > _LONGEST_MANAGER:
+            errors.append(too_long(f"metadata.managedFields[{index}].manager", _LONGEST_MANAGER))
+    return errors
 
 
 def validate_metadata_update(new: Object, old: Object) -> list[FieldError]:

@@ -50,14 +50,13 @@ class WebhookConfigurations(Typed):
 
 
 def _webhook_errors(path: str, webhook: JsonObject) -> list[FieldError]:
-    errors = review_version_errors(
-        f"{path}.admissionReviewVersions", webhook.get("admissionReviewVersions") or []
-    )
-    errors += _name_errors(f"{path}.name", webhook.get("name") or "")
+    errors = _name_errors(f"{path}.name", webhook.get("name") or "")
     errors += rule_errors(f"{path}.rules", webhook.get("rules"))
     errors += field_rule_errors("admissionregistration.v1.MutatingWebhook", path, webhook)
     errors += client_errors(f"{path}.clientConfig", webhook.get("clientConfig") or {})
-    return errors + condition_errors(f"{path}.matchConditions", webhook.get("matchConditions"), NAMES)
+    errors += condition_errors(f"{path}.matchConditions", webhook.get("matchConditions"), NAMES)
+    versions = webhook.get("admissionReviewVersions") or []
+    return errors + review_version_errors(f"{path}.admissionReviewVersions", versions)
 
 
 def _name_errors(path: str, name: str) -> list[FieldError]:

@@ -183,6 +183,25 @@ NOTHING: Final = _Nothing()
 """There was no old value, or none that corresponds to the new one."""
 
 
+def unchanged(schema: Mapping[str, Any], value: Any, old: Any) -> bool:
+    """Whether a value is as it was; the order of a list of type map does not count."""
+    if same(value, old):
+        return True
+    if isinstance(value, list) and isinstance(old, list) and len(value) == len(old):
+        if schema.get("x-kubernetes-list-type") != "map":
+            return False
+        keys, items = schema.get("x-kubernetes-list-map-keys") or (), schema.get("items") or {}
+        before = {key_of(item, keys): item for item in reversed(old)}
+        return all(unchanged(items, item, before.get(key_of(item, keys), NOTHING)) for item in value)
+    if isinstance(value, dict) and isinstance(old, dict) and value.keys() == old.keys():
+        properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
+        others = additional if isinstance(additional, Mapping) else {}
+        return all(
+            unchanged(properties.get(name, others), member, old[name]) for name, member in value.items()
+        )
+    return False
+
+
 def same(one: Any, other: Any) -> bool:
     """Whether the values are equal as JSON documents, where `true` differs from `1`."""
     return bool(one == other) and _encode(one) == _encode(other)

@@ -17,7 +17,7 @@ from typing import Any
 
 from kubeshard_apiserver.schema.formats import Predicate, searching, string_format
 from kubeshard_apiserver.schema.numbers import go_value, is_whole, number_check
-from kubeshard_apiserver.schema.structural import NOTHING, key_of, same
+from kubeshard_apiserver.schema.structural import NOTHING, key_of, unchanged
 from kubeshard_apiserver.status import (
     FieldError,
     invalid_type,
@@ -212,7 +212,7 @@ def compiled(schema: Schema) -> Check:
             return 1
         begin = len(errors)
         matches = run(value, path, old, errors)
-        if len(errors) != begin and same(value, old):
+        if len(errors) != begin and unchanged(schema, value, old):
             del errors[begin:]
         return matches
 

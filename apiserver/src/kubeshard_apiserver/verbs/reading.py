@@ -205,8 +205,13 @@ def parse_version(text: str, *, of_list: bool = True) -> int:
     for everything else, as the server does.
     """
     if text == "" or text.isdecimal():
-        return int(text or 0)
-    problem = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        version = int(text or 0)
+        if version < 1 << 64:
+            return version
+        why = "value out of range"
+    else:
+        why = "invalid syntax"
+    problem = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {why}'
     raise bad_request(f"invalid resource version: {problem}") if of_list else internal(problem)
 
 

@@ -114,7 +114,9 @@ class Updates:
                 found = 2 * (metadata_errors(target, new, rule) + validate_metadata_update(new, live))
             return found + strategy.validate_update(new, live, target.subresource)
 
-        refuse(target, new, (yield Work(errors)) if large else errors())
+        found = (yield Work(errors)) if large else errors()
+        warn(options, [str(error) for error in found if error.is_old])
+        refuse(target, new, [error for error in found if not error.is_old])
         if not target.subresource:
             warn(options, strategy.warnings(new, live))
         shown = reviewed_scale(new, target.resource) if is_scale else new

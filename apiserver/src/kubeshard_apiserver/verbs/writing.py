@@ -47,7 +47,8 @@ from kubeshard_apiserver.verbs.receiving import (
 from kubeshard_apiserver.verbs.updating import MutateFn, Updates, is_same, metadata_errors, refuse, writer_of
 
 _VERSION = re.compile(r"0*[0-9]{1,20}").fullmatch
-_SERVERS_OWN = ("uid", "resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
+_OF_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_SERVERS_OWN = ("uid", "resourceVersion", "selfLink", *_OF_DELETION)
 
 
 class Writes:
@@ -258,6 +259,8 @@ class Writes:
         """Decodes a body as a create does, and returns it with warnings; for kinds that are not stored."""
         obj, warnings = decoded(target, body, options, known=known)
         check_namespace(target, obj)
+        for field in _OF_DELETION:
+            obj["metadata"].pop(field, None)
         writer = writer_of(target, options, self._model.now())
         return updated(target.resource.strategy.shape, None, obj, writer), warnings
 

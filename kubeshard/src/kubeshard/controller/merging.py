@@ -18,12 +18,14 @@ costs a request that changes nothing, and no more.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
+from kubeshard.core.builtin import Secret
 from kubeshard.core.documents import at
 from kubeshard.core.encoding import to_dict
 from kubeshard.core.kinds import Kind
@@ -46,6 +48,8 @@ def merged(live: T, desired: T, owner: KubeObject | None = None) -> T:
         owned = with_owner(metadata, owner, controller=True)
         check_stays(owner, metadata)
         metadata = owned
+    if isinstance(desired, Secret) and desired.string_data:
+        desired = _as_stored(desired, live)
     target = overlaid(live, desired, without=("metadata", "status"))
     return target if metadata is live.metadata else msgspec.structs.replace(target, metadata=metadata)
 
@@ -80,6 +84,13 @@ def without_status(obj: T) -> T:
         return obj
     changes: dict[str, Any] = {"status": UNSET}
     return msgspec.structs.replace(obj, **changes)
+
+
+def _as_stored(desired: Any, live: Any) -> Any:
+    """A Secret with what the server makes of plain values, which it never returns."""
+    values = {name: b64encode(text.encode()).decode() for name, text in desired.string_data.items()}
+    data = live.data if desired.data is None else desired.data
+    return msgspec.structs.replace(desired, data={**(data or {}), **values}, string_data=None)
 
 
 def _merged_metadata(live: ObjectMeta, desired: ObjectMeta) -> ObjectMeta:
@@ -208,8 +219,8 @@ class Rewrites:
             known = self._stored.get((uid, place))
             if known is not None and known == digest([value, have]):
                 continue
-            if isinstance(value, Mapping) and isinstance(have, Mapping):
-                value = self._left(uid, value, have, place)
+            if isinstance(value, Mapping) and value and isinstance(have, Mapping | None):
+                value = self._left(uid, value, have or {}, place)
                 if not value:
                     continue
             left[name] = value
