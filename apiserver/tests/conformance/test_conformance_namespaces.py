@@ -135,6 +135,19 @@ async def test_namespaces_are_selected_by_phase(api, ns):
     assert len((await api.get(NAMESPACES, **query))["items"]) == 1
 
 
+@pytest.mark.parametrize("immortal", ["default", "kube-system", "kube-public"])
+async def test_a_namespace_of_the_cluster_may_not_be_deleted(api, immortal):
+    refused = await api.delete(f"{NAMESPACES}/{immortal}", dryRun="All")
+    assert refused.refusal == (403, "Forbidden")
+    assert refused.message == f'namespaces "{immortal}" is forbidden: this namespace may not be deleted'
+
+
+async def test_a_finalizer_of_a_namespace_has_a_domain(api, name):
+    refused = await api.create(NAMESPACES, {**namespace(name), "spec": {"finalizers": ["x"]}})
+    told = 'Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified'
+    assert refused.causes == {("spec.finalizers", "FieldValueInvalid", told)}
+
+
 async def test_namespaces_are_not_deleted_as_a_collection(api):
     assert (await api.delete(NAMESPACES, labelSelector="none=none")).refusal == (405, "MethodNotAllowed")
 

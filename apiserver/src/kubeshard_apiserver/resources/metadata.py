@@ -186,15 +186,31 @@ def _owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
 _GROUP_VERSION = re.compile("(?:[^/]*/)?[^/]+")
 
 
+_UNQUALIFIED = "name is neither a standard finalizer name nor is it fully qualified"
+
+
+def finalizer_errors(path: str, finalizers: Sequence[str]) -> list[FieldError]:
+    """Validate finalizers that need a domain."""
+    return [
+        error
+        for finalizer in finalizers
+        for error in wrong(path, finalizer, qualified_name)
+        or ([] if _has_domain(finalizer) else [invalid_value(path, finalizer, _UNQUALIFIED)])
+    ]
+
+
+def _has_domain(finalizer: str) -> bool:
+    return "/" in finalizer or finalizer in STANDARD_FINALIZERS
+
+
 def _finalizers(finalizers: Sequence[str], *, strict: bool) -> list[FieldError]:
     errors = [
         error for finalizer in finalizers for error in wrong("metadata.finalizers", finalizer, qualified_name)
     ]
-    unqualified = "name is neither a standard finalizer name nor is it fully qualified"
     errors += [
-        invalid_value(f"metadata.finalizers[{index}]", finalizer, unqualified)
+        invalid_value(f"metadata.finalizers[{index}]", finalizer, _UNQUALIFIED)
         for index, finalizer in enumerate(finalizers)
-        if strict and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS
+        if strict and not _has_domain(finalizer)
     ]
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
         both = "finalizer orphan and foregroundDeletion cannot be both set"

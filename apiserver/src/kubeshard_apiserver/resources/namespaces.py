@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.metadata import label_name
+from kubeshard_apiserver.resources.metadata import finalizer_errors, label_name
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.status import forbidden, not_found
+from kubeshard_apiserver.status import FieldError, forbidden, not_found
 
 NAMESPACES = GroupResource("", "namespaces")
 NAME_LABEL = "kubernetes.io/metadata.name"
 _FINALIZER = "kubernetes"
+_IMMORTAL = ("default", "kube-system", "kube-public")
 
 
 class Namespaces(Typed):
@@ -39,7 +40,14 @@ class Namespaces(Typed):
     def is_held(self, obj: Object) -> bool:
         return bool(obj["metadata"].get("finalizers") or obj["spec"].get("finalizers"))
 
+    def validate(self, obj: Object) -> list[FieldError]:
+        return super().validate(obj) + finalizer_errors(
+            "spec.finalizers", obj["spec"].get("finalizers") or ()
+        )
+
     def prepare_delete(self, obj: Object) -> None:
+        if (name := obj["metadata"]["name"]) in _IMMORTAL:
+            raise forbidden(NAMESPACES, name, "this namespace may not be deleted")
         obj["metadata"].pop("deletionGracePeriodSeconds", None)
         obj["status"] = {**obj["status"], "phase": "Terminating"}
 
