@@ -19,6 +19,7 @@ from kubeshard.core import ConfigurationError, KubeObject, Lease, NotOurs, Objec
 from kubeshard.manager import LeaderElection, Manager, RightLost, Runnable, run
 from kubeshard.runtime.world import World
 from kubeshard_lab.virtual_time import settle, virtual_time
+from kubeshard_lab.virtual_world import VirtualHost
 
 ELECTION = LeaderElection(name="leader", namespace="ns", identity="me")
 
@@ -319,6 +320,35 @@ async def test_a_server_that_cannot_listen_ends_the_manager() -> None:
     )
     with pytest.raises(ConfigurationError, match="port taken"):
         await manager.run()
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("in_a_pod", "work", "grace", "seconds"),
+    [
+        (True, 0, 15, 5),
+        (True, 7, 15, 7),
+        (True, 0, 2, 2),
+        (True, 0, 0, 0),
+        (True, 0, -1, 5),
+        (False, 0, 15, 0),
+    ],
+)
+async def test_in_a_pod_servers_go_on_until_those_who_call_them_know_that_it_ends(
+    in_a_pod: bool, work: float, grace: float, seconds: float
+) -> None:
+    """As openchoreo/openchoreo#3723: every rolling update failed requests of users."""
+    bench = ManagerBench(item("a"))
+    manager = bench.manager(
+        [controller("web", Act(work))], servers=[NotingServer(bench.order)], graceful_timeout=grace
+    )
+    host = VirtualHost(in_namespace="ns" if in_a_pod else None)
+    manager._declared.world = dataclasses.replace(bench.client.world, host=host)
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert asyncio.get_running_loop().time() == seconds
+    assert bench.order[-2:] == ["cache stopped", "server stopped"]
 
 
 # -- losing the right

@@ -240,6 +240,24 @@ async def test_without_the_right_to_delete_the_configuration_is_emptied(
         assert not (await read(client, VALIDATING)).get("webhooks")
 
 
+@virtual_time
+async def test_a_registration_that_somebody_takes_away_is_back_after_a_minute() -> None:
+    """As NVIDIA/nodewright#164: an upgrade of the chart did that, and no pod repaired it."""
+    kube = MemoryApi(ApiServer(world=virtual_world(clock=VirtualClock())))
+    await installed(kube)
+    async with kube.client() as client:
+        webhooks = deployed()
+        certificates = webhooks._certificates(client, "notes-system")
+        registering = asyncio.create_task(webhooks._registering(client, certificates, "notes-system"))
+        await webhooks.registered()
+        before = (await read(client, VALIDATING))["webhooks"]
+        await client.raw("DELETE", VALIDATING)
+        await asyncio.sleep(66)
+        assert (await read(client, VALIDATING))["webhooks"] == before
+        registering.cancel()
+        await asyncio.wait([registering])
+
+
 def test_a_free_port_is_not_written_before_it_is_known() -> None:
     webhooks = Webhooks("notes", FUNCTIONS, url="https://127.0.0.1", port=0)
     config = webhooks.conversion(DEFINITION)["webhook"]["clientConfig"]

@@ -16,6 +16,8 @@ Each line depends on those above it; they start from top to bottom, and stop fro
     ------------------------------------------------------------------------
     stop: no further reconcile starts; running ones may end within the grace period; then the rest is cancelled
     leadership and membership are released, if nothing had to be cancelled
+    in a pod, servers go on until some seconds have passed since the stop, within the grace period: whoever calls them
+    learns late that the pod ends
     caches, servers, what was opened, pages, events, client stop
 
 Who stops whom:
@@ -75,6 +77,9 @@ STOP_REPORTED_AFTER = 3.0
 """Seconds after which a stop that is not done logs what it waits for."""
 
 STOP_REPORTED_AGAIN = 10.0
+
+CALLED_FOR = 5.0
+"""Seconds after the stop of a pod in which its servers may still be called: it is in EndpointSlices and on nodes."""
 
 _log = get_logger("kubeshard.manager")
 
@@ -224,6 +229,8 @@ class Process:
                 async with holding(held, "membership", self.stopping.ending) as right:
                     if await self._work((right.gate,)):
                         right.stopped_cleanly()
+            if declared.servers and self.stopping.error is None and declared.world.host.pod_namespace():
+                await self.stopping.lasted(CALLED_FOR)
 
     def _record(self, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Records an event about this process, if something in the cluster stands for it."""

@@ -123,6 +123,7 @@ class Stop:
         self.error: BaseException | None = None
         """The error that caused it; None if the user requested it."""
         self._requested = asyncio.Event()
+        self._requested_at = 0.0
         self._deadline: float | None = None
 
     @property
@@ -133,13 +134,19 @@ class Stop:
         if self.requested:
             return
         self.error = error
+        self._requested_at = asyncio.get_running_loop().time()
         if self.grace >= 0:
-            self._deadline = asyncio.get_running_loop().time() + self.grace
+            self._deadline = self._requested_at + self.grace
         self.ending(self.grace + CLOSING if self.grace >= 0 else None)
         self._requested.set()
 
     async def wait(self) -> None:
         await self._requested.wait()
+
+    async def lasted(self, seconds: float) -> None:
+        """Returns so many seconds after the request, or at the end of the grace period."""
+        until = min(seconds, self.grace) if self.grace >= 0 else seconds
+        await asyncio.sleep(self._requested_at + until - asyncio.get_running_loop().time())
 
     def grace_period(self) -> asyncio.Timeout:
         """A timeout that raises TimeoutError at the end of the grace period."""

@@ -3,7 +3,7 @@
     run(Manager([...], servers=[Webhooks("apps", [no_latest, one_replica, upgrade, downgrade])]))
 
 Guaranteed: a webhook is registered once the server listens, and again when the certificate's authority changes and
-every ten minutes, which restores what somebody removed or led elsewhere; a configuration with this name and no
+every minute, which restores what somebody removed or led elsewhere; a configuration with this name and no
 functions left is emptied. Every replica registers the same. A failing registration is logged and retried; serving does
 not depend on it.
 Not guaranteed: that a webhook is called during the first start of a new operator; `failurePolicy` applies then as in
@@ -53,7 +53,7 @@ from kubeshard.webhook.server import DEFAULT_PORT, WebhookServer
 from kubeshard.webhook.shared_certificate import LocalCertificate, SharedCertificate, service_names
 from kubeshard.webhook.typed import Admits, Converts, says_of, webhook_of
 
-REGISTERED_EVERY = 600.0
+REGISTERED_EVERY = 60.0
 RETRIED_AFTER = 5.0
 
 _LOG = get_logger("kubeshard.webhook")
