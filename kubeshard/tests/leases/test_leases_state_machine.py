@@ -611,6 +611,19 @@ def test_news_of_the_own_lease_spare_the_next_renewal_its_conflict() -> None:
     assert (action.lease.metadata.resource_version, action.lease.spec.lease_transitions) == ("12", 9)
 
 
+def test_only_news_that_change_what_there_is_to_do_are_worth_waking_up_for() -> None:
+    m = holding()
+    assert not m.observed(lease(rv="11"), 101.0, deleted=False)
+    assert not m.observed(lease(rv="12"), 101.0, deleted=False)
+    assert m.observed(lease(rv="13"), 101.0, deleted=True)
+    m = holding()
+    assert m.observed(lease("other", rv="12"), 101.0, deleted=False)
+    m = waiting_for(shown(0))
+    assert m.observed(shown(1), 2.0, deleted=False)
+    assert not m.observed(shown(1), 2.0, deleted=False)
+    assert m.observed(lease("", rv="12"), 2.0, deleted=False)
+
+
 def test_a_burst_of_writes_by_others_does_not_end_the_right_before_its_time() -> None:
     m, now, burst_ends = holding(), 102.0, 105.0
     attempts = 0

@@ -15,7 +15,6 @@ from kubeshard.controller.syncing import until_doubtful
 from kubeshard.core import Namespace, NotFound, ObjectMeta
 from kubeshard.listwatch.reflector import Interrupted
 from kubeshard.runtime.clock import Clock
-from kubeshard.runtime.loop import set_within
 from kubeshard.shard import DeclaredRing
 from kubeshard.sharding.api import RingResource
 from kubeshard_apiserver import ApiServer, InMemoryTransport
@@ -36,13 +35,19 @@ SETTLED = 100.0
 class TimerAlarm:
     """As one of the kernel: it goes off at its moment."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, event: asyncio.Event) -> None:
         self._clock = clock
+        self._event = event
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def set_before(self, event: asyncio.Event, moment: float) -> bool:
-        return await set_within(event, moment - self._clock.boottime())
+    def set(self, moment: float) -> None:
+        self.close()
+        seconds = moment - self._clock.boottime()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._event.set)
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 @pytest.fixture

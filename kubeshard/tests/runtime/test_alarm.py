@@ -1,11 +1,11 @@
-"""Waiting for an event or a moment, on every kind of alarm."""
+"""An event that is set at a moment, by every kind of alarm."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 
 import pytest
@@ -17,39 +17,71 @@ CLOCK = SystemClock()
 KERNEL = pytest.mark.skipif(sys.platform != "linux", reason="timers of Linux")
 
 
-@pytest.fixture(params=[pytest.param(KernelAlarm, marks=KERNEL), lambda: SleepAlarm(CLOCK)])
-def alarm(request: pytest.FixtureRequest) -> Iterator[Alarm]:
-    make: Callable[[], Alarm] = request.param
-    with closing(make()) as made:
+@pytest.fixture
+def event() -> asyncio.Event:
+    return asyncio.Event()
+
+
+@pytest.fixture(
+    params=[pytest.param(KernelAlarm, marks=KERNEL), lambda event: SleepAlarm(CLOCK, event)],
+    ids=["kernel", "sleep"],
+)
+async def alarm(request: pytest.FixtureRequest, event: asyncio.Event) -> AsyncIterator[Alarm]:
+    make: Callable[[asyncio.Event], Alarm] = request.param
+    with closing(make(event)) as made:
         yield made
 
 
 @pytest.mark.system
-async def test_it_ends_when_the_moment_has_come_and_not_before(alarm: Alarm) -> None:
+async def test_the_event_is_set_when_the_moment_has_come_and_not_before(
+    alarm: Alarm, event: asyncio.Event
+) -> None:
     moment = CLOCK.boottime() + 0.02
-    assert not await alarm.set_before(asyncio.Event(), moment)
+    alarm.set(moment)
+    await event.wait()
     assert CLOCK.boottime() >= moment
 
 
-async def test_it_ends_with_the_event_and_can_be_used_again(alarm: Alarm) -> None:
-    event = asyncio.Event()
-    asyncio.get_running_loop().call_soon(event.set)
-    assert await alarm.set_before(event, math.inf)
-    assert not await alarm.set_before(asyncio.Event(), CLOCK.boottime() - 1)
-    assert await alarm.set_before(event, math.inf)
+async def test_it_can_be_set_again_and_only_the_last_moment_counts(
+    alarm: Alarm, event: asyncio.Event
+) -> None:
+    alarm.set(CLOCK.boottime() - 1)
+    alarm.set(math.inf)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await event.wait()
+    for _ in range(2):
+        alarm.set(CLOCK.boottime() - 1)
+        await event.wait()
+        event.clear()
 
 
-async def test_who_is_cancelled_while_it_waits_is_cancelled(alarm: Alarm) -> None:
-    waiting = asyncio.create_task(alarm.set_before(asyncio.Event(), CLOCK.boottime() + 60))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+@KERNEL
+async def test_a_moment_that_was_reached_as_another_one_was_named_does_not_count(
+    event: asyncio.Event,
+) -> None:
+    with closing(KernelAlarm(event)) as alarm:
+        asyncio.get_running_loop().call_soon(
+            alarm.set, math.inf
+        )  # after the descriptor has shown it, before it is read
+        alarm.set(CLOCK.boottime() - 1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert not event.is_set()
+
+
+async def test_one_that_is_closed_sets_nothing(event: asyncio.Event) -> None:
+    for alarm in default_alarm(CLOCK, event), SleepAlarm(CLOCK, event):
+        with closing(alarm):
+            alarm.set(CLOCK.boottime() - 1)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await event.wait()
 
 
 @KERNEL
 @pytest.mark.system
-async def test_the_loop_sleeps_until_the_moment() -> None:
+async def test_the_loop_sleeps_until_the_moment(event: asyncio.Event) -> None:
     """Suspended time counts without a look at the clock meanwhile."""
     loop, turns = asyncio.get_running_loop(), 0
     select = loop._selector.select  # type: ignore[attr-defined]
@@ -59,10 +91,11 @@ async def test_the_loop_sleeps_until_the_moment() -> None:
         turns += 1
         return select(timeout)
 
-    with closing(default_alarm(CLOCK)) as alarm:
+    with closing(default_alarm(CLOCK, event)) as alarm:
         loop._selector.select = counted  # type: ignore[attr-defined]
         try:
-            await alarm.set_before(asyncio.Event(), CLOCK.boottime() + 0.6)
+            alarm.set(CLOCK.boottime() + 0.6)
+            await event.wait()
         finally:
             loop._selector.select = select  # type: ignore[attr-defined]
     assert turns <= 3

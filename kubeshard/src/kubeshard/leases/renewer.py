@@ -115,7 +115,7 @@ class LeaseRenewer:
         watches: bool,
         watchdog: Watchdog,
         clock: Clock,
-        alarm: Callable[[Clock], Alarm],
+        alarm: Callable[[Clock, asyncio.Event], Alarm],
         metrics: LeaseMetrics,
         rewound: Callable[[], None],
         refused: Callable[[str], None] = lambda why: None,
@@ -186,7 +186,7 @@ class LeaseRenewer:
         async with self._connect() as client:
             watching = asyncio.create_task(self._watch(client), name="own lease") if self._watches else None
             try:
-                with closing(self._alarm(self._clock)) as alarm:
+                with closing(self._alarm(self._clock, self._news)) as alarm:
                     await self._drive(client, alarm)
             except Exception as error:
                 if not self._granted:
@@ -308,7 +308,8 @@ class LeaseRenewer:
             self._log.warning("Not renewing the Lease until this process works again", reason=machine.unfit)
             self._metrics.not_renewed(self._claim.name, "unfit")
         if machine.holds:
-            await alarm.set_before(self._news, until)
+            alarm.set(until)
+            await self._news.wait()
         else:  # there is no deadline yet
             await set_within(self._news, max(until - self._clock.boottime(), SHORTEST_SLEEP))
         self._news.clear()
@@ -329,9 +330,9 @@ class LeaseRenewer:
                     async for event in events:
                         if isinstance(event, Changed):
                             deleted = event.type == "DELETED"
-                            self._machine.observed(event.object, self._clock.boottime(), deleted=deleted)
-                            self._tell_if_lost()  # now, although a renewal may be in flight
-                            self._news.set()
+                            if self._machine.observed(event.object, self._clock.boottime(), deleted=deleted):
+                                self._tell_if_lost()  # now, although a renewal may be in flight
+                                self._news.set()
             except Forbidden:
                 pause = _FORBIDDEN_WATCH_PAUSE
             except KubeshardError:

@@ -362,22 +362,16 @@ class LeaseStateMachine:
             self._due = now + self._candidates_pause()
         self._known = self._known and self.holds
 
-    def observed(self, lease: Lease, now: float, *, deleted: bool) -> None:
-        """A watch reported the Lease. Older versions than the known one are ignored."""
+    def observed(self, lease: Lease, now: float, *, deleted: bool) -> bool:
+        """A watch reported the Lease. Older versions than the known one are ignored. Returns whether that changed what
+        there is to do, or when: what holders write themselves does not.
+        """
+        before = self.state, self._due
         if self.state is State.WAITING:
             self._overheard(lease, now, deleted=deleted)
-        if not self.holds:
-            return
-        known = self._lease.metadata.resource_version if self._lease else ""
-        if compare(lease.metadata.resource_version, known) <= 0:
-            return
-        if deleted:
-            self._lease, self._known = None, True
-            self._due = now
-        elif self.claim.ours(lease):
-            self._lease, self._known = lease, True
-        else:
-            self._lose(self.claim.whose(lease))
+        elif self.holds:
+            self._overtaken(lease, now, deleted=deleted)
+        return before != (self.state, self._due)
 
     def renew_soon(self) -> None:
         """What the claim writes has changed."""
@@ -425,6 +419,18 @@ class LeaseStateMachine:
             self._shown, self._looked_at, self._known = version, now, False
             self._due = now
             self._consider(lease, now, now, 1 + self.timing.jitter / 2)
+
+    def _overtaken(self, lease: Lease, now: float, *, deleted: bool) -> None:
+        known = self._lease.metadata.resource_version if self._lease else ""
+        if compare(lease.metadata.resource_version, known) <= 0:
+            return
+        if deleted:
+            self._lease, self._known = None, True
+            self._due = now
+        elif self.claim.ours(lease):
+            self._lease, self._known = lease, True
+        else:
+            self._lose(self.claim.whose(lease))
 
     def _judge(self, now: float) -> None:
         if self.holds and now >= self.work_until:

@@ -1,4 +1,4 @@
-"""Waiting for an event, or for a moment that a suspended machine does not put off.
+"""Setting an event at a moment that a suspended machine does not put off.
 
 The sleeps of an event loop do not count the time of a suspended machine, and deadlines do. With a timer of the kernel
 on CLOCK_BOOTTIME that is a descriptor (timerfd_create(2)), a loop waits as long as it has to, and goes on as soon as a
@@ -8,12 +8,12 @@ machine resumes that was suspended past the moment. Without one it looks at the 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from typing import Protocol
 
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.kernel_timers import ABSOLUTE, CLOCK_BOOTTIME, TimerDescriptor, TimerSpec
-from kubeshard.runtime.loop import set_within
 
 LONGEST_SLEEP = 0.5
 
@@ -22,11 +22,11 @@ SHORTEST_SLEEP = 0.001
 
 
 class Alarm(Protocol):
-    """For one task of one loop."""
+    """For one event of the running loop. Not set at first."""
 
-    async def set_before(self, event: asyncio.Event, moment: float) -> bool:
-        """Waits until the event is set, or `Clock.boottime` has reached the moment, which may be infinite. Returns
-        whether the event is set.
+    def set(self, moment: float) -> None:
+        """Sets the event as soon as `Clock.boottime` has reached the moment, which may be infinite, and not at any that
+        was named before.
         """
         ...
 
@@ -36,50 +36,59 @@ class Alarm(Protocol):
 class SleepAlarm:
     """For systems without such timers, and for simulations."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, event: asyncio.Event) -> None:
         self._clock = clock
+        self._event = event
+        self._moment = math.inf
+        self._sleep: asyncio.TimerHandle | None = None
 
-    async def set_before(self, event: asyncio.Event, moment: float) -> bool:
-        seconds = moment - self._clock.boottime()
-        while not await set_within(event, min(max(seconds, SHORTEST_SLEEP), LONGEST_SLEEP)):
-            if (seconds := moment - self._clock.boottime()) <= 0:
-                return False
-        return True
+    def set(self, moment: float) -> None:
+        self.close()
+        self._moment = moment
+        self._go_on()
 
-    def close(self) -> None: ...
+    def _go_on(self) -> None:
+        seconds = min(max(self._moment - self._clock.boottime(), SHORTEST_SLEEP), LONGEST_SLEEP)
+        self._sleep = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        if self._clock.boottime() < self._moment:
+            self._go_on()
+        else:
+            self._event.set()
+
+    def close(self) -> None:
+        if self._sleep is not None:
+            self._sleep.cancel()
 
 
 class KernelAlarm:
     """Raises OSError or AttributeError if there are no such timers. 64-bit Linux only."""
 
-    def __init__(self) -> None:
+    def __init__(self, event: asyncio.Event) -> None:
+        self._event = event
         self._timer = TimerDescriptor(CLOCK_BOOTTIME, os.O_NONBLOCK)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._timer.number, self._reached)
 
-    async def set_before(self, event: asyncio.Event, moment: float) -> bool:
-        loop = asyncio.get_running_loop()
+    def set(self, moment: float) -> None:
+        self._timer.set(TimerSpec.at(moment), ABSOLUTE)
 
-        def reached() -> None:
-            loop.remove_reader(self._timer.number)
-            limit.reschedule(loop.time())
-
+    def _reached(self) -> None:
         try:
-            async with asyncio.timeout(None) as limit:
-                loop.add_reader(self._timer.number, reached)
-                self._timer.set(TimerSpec.at(moment), ABSOLUTE)
-                await event.wait()
-        except TimeoutError:
-            return event.is_set()  # it may have been set at the same moment
-        finally:
-            loop.remove_reader(self._timer.number)
-        return True
+            os.read(self._timer.number, 8)
+        except BlockingIOError:  # it was set anew meanwhile
+            return
+        self._event.set()
 
     def close(self) -> None:
+        self._loop.remove_reader(self._timer.number)
         self._timer.close()
 
 
-def default_alarm(clock: Clock) -> Alarm:
+def default_alarm(clock: Clock, event: asyncio.Event) -> Alarm:
     """The kernel's if there is one."""
     try:
-        return KernelAlarm()
+        return KernelAlarm(event)
     except (OSError, AttributeError):
-        return SleepAlarm(clock)
+        return SleepAlarm(clock, event)

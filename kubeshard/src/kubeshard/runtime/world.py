@@ -11,6 +11,7 @@ Nothing below them has a default, which would bypass a simulation. How the world
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -86,8 +87,8 @@ class World:
     """The differences between a real process and the same program in a simulation."""
 
     clock: Clock
-    alarm: Callable[[Clock], Alarm]
-    """Makes an alarm for a task."""
+    alarm: Callable[[Clock, asyncio.Event], Alarm]
+    """Makes an alarm for an event."""
     rng: Rng
     connect: Connect
     thread: Callable[[str], LoopRunner]
