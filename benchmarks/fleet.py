@@ -99,14 +99,14 @@ class Bench:
         command = [str(program.go)] if program.go else [*_WEBHOSTING, "operator"]
         return self._start("operator", command, document, WEBSITE_CONCURRENT_SYNCS=str(workers))
 
-    def start_instance(self, name: str, mode: str) -> Child:
+    def start_instance(self, name: str, mode: str, delivery: str = "labels") -> Child:
         """Starts one of several instances of kubeshard's operator; `mode` is the value of `--sharding`."""
         document = {
             "apiVersion": operator_config.API_VERSION,
             "kind": operator_config.KIND,
             **_addresses(),
         }
-        command = [*_WEBHOSTING, "operator", "--sharding", mode]
+        command = [*_WEBHOSTING, "operator", "--sharding", mode, "--delivery", delivery]
         return self._start(name, [*command, "--shard-name", name, "--namespace", SYSTEM_NAMESPACE], document)
 
     def _start(

@@ -2,10 +2,15 @@
 children and a status), and the cost of a restart when no website needs a change.
 
     python benchmarks/websites.py [--websites 2000] [--rounds 5] [--go-operator PATH]
+    python benchmarks/websites.py --websites 9000 --shards 3
 
 Each measurement has its own control plane, without controller-manager: Deployments never become ready, so each website
 is reconciled for its creation, its children and its status, and then no more. The operator has synced and is idle when
 the first website is created. "restart" counts the CPU from the start of the process until it has been idle for a while.
+
+With `--shards`, it is kubeshard's singleton beside so many shards by ranges, and by labels with a sharder: each is
+started with all these websites there, and when it is idle, every tenth website gets another theme. CPU is that of all
+processes of the set-up, for either; the peak RSS is that of the largest instance, and of the sharder, since the start.
 """
 
 from __future__ import annotations
@@ -13,13 +18,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from collections.abc import Callable, Collection
 
-from fleet import Bench, Program, Results, add_go_option, bench, cost_of, programs, progress
+from fleet import PROJECT, Bench, Program, Results, add_go_option, bench, cost_of, programs, progress, until
 
 from kubeshard import ALL
 from kubeshard.client import Changed
+from kubeshard.core import Lease, MergePatch, Selector
+from kubeshard.sharding.names import SYSTEM_NAMESPACE, shard_label
 from kubeshard_apiserver.testing.child import Child
-from kubeshard_lab.examples.webhosting.api import Website
+from kubeshard_lab.examples.webhosting import manifests
+from kubeshard_lab.examples.webhosting.api import RING, Website
 
 IDLE_SECONDS = 2.0
 IDLE_CPU = 0.021
@@ -31,8 +40,15 @@ async def main() -> None:
     parser.add_argument("--websites", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--shards", type=int, metavar="COUNT")
     add_go_option(parser, "--go-operator", "KUBESHARD_GO_OPERATOR")
     given = parser.parse_args()
+    if given.shards:
+        units = {"restart": "s", "changes": "s", "peak RSS": "MiB", "of the sharder": "MiB"}
+        with Results(units) as results:
+            async with bench(feature_gates=["ShardedListAndWatch=true"]) as cluster:
+                await beside_shards(cluster, given.websites, given.shards, given.workers, results)
+        return
     with Results({"wall": "s", "CPU": "s", "CPU per website": "ms", "peak RSS": "MiB"}) as results:
         for number in range(given.rounds):
             for program in programs(given.go_operator, number):
@@ -70,6 +86,76 @@ async def measure(cluster: Bench, program: Program, websites: int, workers: int,
         },
     )
     operator.kill()
+
+
+async def beside_shards(cluster: Bench, websites: int, shards: int, workers: int, results: Results) -> None:
+    await cluster.client.apply_manifest(manifests.controller_ring(RING))
+    names = [f"shard-{number}" for number in range(shards)]
+
+    def by(delivery: str, mode: str) -> list[Child]:
+        return [cluster.start_instance(name, mode, delivery) for name in names]
+
+    progress(f"{websites} websites are created, by ranges")
+    instances = by("ranges", "both")
+    await at_rest(instances)
+    await cluster.create_websites(websites)
+    await restarted(cluster, "ranges", instances, lambda: by("ranges", "both"), None, websites, results)
+
+    def alone() -> list[Child]:
+        return [cluster.start_operator(Program("kubeshard"), workers)]
+
+    await restarted(cluster, "singleton", [], alone, None, websites, results)
+    progress("all objects are labelled")
+    since = await cluster.position(Website)
+    sharder, instances = cluster.start_sharder(Program("kubeshard")), by("labels", "shard")
+    await cluster.appear(Selector.exists(shard_label(RING)), websites, since)
+    await restarted(cluster, "labels", instances, lambda: by("labels", "shard"), sharder, websites, results)
+    sharder.kill()
+
+
+async def restarted(
+    cluster: Bench,
+    what: str,
+    before: Collection[Child],
+    start: Callable[[], list[Child]],
+    sharder: Child | None,
+    websites: int,
+    results: Results,
+) -> None:
+    """Ends these instances, starts them again, changes some websites, and ends them."""
+    progress(what)
+    await cluster.client.apply_manifest(manifests.theme(what, "gray", what))
+    service = () if sharder is None else (sharder,)
+    await at_rest(before, *service)
+    for child in before:
+        child.kill()
+    used = sum(cost_of(child).cpu for child in service)
+    instances = start()
+    programs = [*instances, *service]
+    await at_rest(instances, *service)
+    restart = sum(cost_of(child).cpu for child in programs)
+    for number in range(0, websites, 10):
+        patch = MergePatch({"spec": {"theme": what}})
+        await cluster.client.patch(Website, f"site-{number:05}", PROJECT, patch)
+    await at_rest(instances, *service)
+    figures = {
+        "restart": restart - used,
+        "changes": sum(cost_of(child).cpu for child in programs) - restart,
+        "peak RSS": max(cost_of(child).peak_mib for child in instances),
+    }
+    if sharder is not None:
+        figures["of the sharder"] = cost_of(sharder).peak_mib
+    results.add(what, Program("kubeshard"), **figures)
+    for child in instances:
+        child.kill()
+    await cluster.client.delete_collection(Lease, SYSTEM_NAMESPACE)  # or the next ones wait for these shards
+
+
+async def at_rest(instances: Collection[Child], *others: Child) -> None:
+    """Waits until all instances have begun to work, and all are idle."""
+    await until(lambda: all("Starting workers" in each.log.read_text() for each in instances), "work", 300)
+    for child in (*instances, *others):
+        await idle(child)
 
 
 async def statuses(cluster: Bench, websites: int, since: str) -> float:
