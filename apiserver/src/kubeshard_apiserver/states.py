@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from kubeshard.core.hash_ranges import fnv1a
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.objects import Object, labels_of
 
@@ -24,26 +25,30 @@ MOST_DECODED = 4 * 1024 * 1024
 
 class _Metadata(msgspec.Struct):
     labels: dict[str, str] | None = None
+    uid: str = ""
 
 
-class _Labelled(msgspec.Struct):
+class _Judged(msgspec.Struct):
+    """What selectors ask of most objects."""
+
     metadata: _Metadata
 
 
 _encode = msgspec.json.Encoder().encode
-_labelled = msgspec.json.Decoder(_Labelled).decode
+_judged = msgspec.json.Decoder(_Judged).decode
 _decode: Any = msgspec.json.Decoder(dict).decode
 
 
 class State:
     """One state of one object; never changes. `data` is its JSON."""
 
-    __slots__ = ("_cache", "_decoded", "data")
+    __slots__ = ("_cache", "_decoded", "_uid_hash", "data")
 
     def __init__(self, data: bytes, cache: DecodedCache) -> None:
         self.data = data
         self._cache = cache
         self._decoded: Object | None = None
+        self._uid_hash = -1
 
     @property
     def value(self) -> Object:
@@ -63,7 +68,14 @@ class State:
         """The labels of the object, read without decoding the rest of it."""
         if self._decoded is not None:
             return labels_of(self._decoded)
-        return _labelled(self.data).metadata.labels or {}
+        return _judged(self.data).metadata.labels or {}
+
+    @property
+    def uid_hash(self) -> int:
+        """The FNV-1a hash of the object's uid: read and computed once, since every list of a share asks it of all."""
+        if self._uid_hash < 0:
+            self._uid_hash = fnv1a(_judged(self.data).metadata.uid)
+        return self._uid_hash
 
     def __eq__(self, other: Any) -> bool:
         return type(other) is State and bool(self.data == other.data)

@@ -19,10 +19,12 @@ from kubeshard_apiserver.patching import JsonPatch, MergePatch, StrategicPatch
 from kubeshard_apiserver.resources.pod_defaults import pull_policy
 from kubeshard_apiserver.states import DecodedCache
 from kubeshard_apiserver.verbs.reading import ListOptions
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.virtual_time import virtual_time
 from kubeshard_lab.virtual_world import virtual_world
 
 MAPS = "/api/v1/namespaces/default/configmaps"
+EVERYTHING = "shardRange(object.metadata.{}, '0x0000000000000000', '0x10000000000000000')"
 
 
 class Counting:
@@ -154,22 +156,24 @@ def test_a_page_of_a_forgotten_snapshot_is_gone_and_offers_an_inconsistent_rest(
 
 
 @pytest.mark.parametrize(
-    ("selector", "names"),
+    ("options", "names"),
     [
-        ("a=b", ["both", "one"]),
-        ("a,!c", ["one"]),
-        ("!a", ["none"]),
-        ("a notin (b)", ["none"]),
-        ("n>9", ["both"]),
+        (ListOptions(label_selector="a=b"), ["both", "one"]),
+        (ListOptions(label_selector="a,!c"), ["one"]),
+        (ListOptions(label_selector="!a"), ["none"]),
+        (ListOptions(label_selector="a notin (b)"), ["none"]),
+        (ListOptions(label_selector="n>9"), ["both"]),
+        (ListOptions(shard_selector=EVERYTHING.format("uid")), ["both", "none", "one"]),
+        (ListOptions(shard_selector=EVERYTHING.format("namespace"), label_selector="a"), ["both", "one"]),
     ],
 )
-def test_a_list_by_labels_decodes_no_object(monkeypatch, selector, names):
-    server = ApiServer()
+def test_a_list_by_labels_or_ranges_decodes_no_object(monkeypatch, options, names):
+    server = ApiServer(feature_gates=[SHARDED_LIST_AND_WATCH])
     server.store._decoded_cache = DecodedCache(most_bytes=0)
     for name, labels in {"both": {"a": "b", "c": "d", "n": "10"}, "none": None, "one": {"a": "b"}}.items():
         server.create(maps(server), {"metadata": {"name": name, "labels": labels}, "data": {"a": "b"}})
     monkeypatch.setattr("kubeshard_apiserver.states._decode", None)
-    page = server.list(maps(server), ListOptions(label_selector=selector))
+    page = server.list(maps(server), options)
     assert [json.loads(text)["metadata"]["name"] for text in page.items.texts()] == names
 
 

@@ -149,7 +149,7 @@ class Reads:
         for place in range(begin, end):
             text, key = ordered[place]
             kept = state.state(key) if isinstance(state, Objects) else None
-            if kept is not None and selection.labels and not selection.labels.matches(kept.labels):
+            if kept is not None and not selection.may_select(key, kept):
                 continue
             is_whole = kept is not None and as_stored and kept.data.startswith(as_stored)
             obj = {} if is_whole else state[key]
@@ -182,13 +182,7 @@ class Reads:
 
 def _as_stored(resource: Resource, selection: Selection) -> bytes:
     """The beginning of objects that are listed just as they are stored; empty if all have to be looked at."""
-    if (
-        selection.fields
-        or selection.ranges
-        or selection.name
-        or resource.strategy.reads_anew
-        or resource.strategy.needs_webhook
-    ):
+    if selection.fields or selection.name or resource.strategy.reads_anew or resource.strategy.needs_webhook:
         return b""
     return beginning(resource.kind.kind, resource.kind.api_version)
 

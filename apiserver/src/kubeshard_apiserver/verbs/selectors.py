@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, InvalidSelector
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.objects import Object, labels_of
 from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.schema.name_formats import label_value, qualified_name
+from kubeshard_apiserver.states import State
 from kubeshard_apiserver.status import aggregated, bad_request, invalid_value
 from kubeshard_apiserver.verbs.shard_selectors import ShardRanges, parse_shard_selector
 
@@ -198,6 +200,12 @@ class Selection:
         if self.fields and not self.fields.matches(self.strategy.fields_for_selection(obj)):
             return False
         return self.ranges is None or self.ranges.selects(obj)
+
+    def may_select(self, key: Key, state: State) -> bool:
+        """False if labels or hash, which are read without decoding the object, say that it is not selected."""
+        if self.labels and not self.labels.matches(state.labels):
+            return False
+        return self.ranges is None or self.ranges.selects_stored(key, state)
 
     @property
     def narrows(self) -> bool:

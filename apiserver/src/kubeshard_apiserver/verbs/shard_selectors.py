@@ -23,10 +23,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, NoReturn
 
-from kubeshard.core.hash_ranges import HASHES, HashRange, fnv1a
+from kubeshard.core.hash_ranges import HASHES, HashedField, HashRange, HashRanges, fnv1a
+from kubeshard.core.objects import Key
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.states import State
 from kubeshard_apiserver.status import internal
 
 SHARDED_LIST_AND_WATCH = "ShardedListAndWatch"
@@ -43,8 +46,16 @@ class ShardRanges:
     ranges: tuple[HashRange, ...]
 
     def selects(self, obj: Object) -> bool:
-        hashed = fnv1a(obj["metadata"].get(self.field.rpartition(".")[2], ""))
-        return any(start <= hashed < end for start, end in self.ranges)
+        return fnv1a(obj["metadata"].get(self._hashes.field, "")) in self._hashes
+
+    def selects_stored(self, key: Key, state: State) -> bool:
+        """The same, without decoding the object."""
+        return (state.uid_hash if self._hashes.field == "uid" else fnv1a(key.namespace)) in self._hashes
+
+    @cached_property
+    def _hashes(self) -> HashRanges:
+        hashed: HashedField = "uid" if self.field == FIELDS[0] else "namespace"
+        return HashRanges.of(hashed, self.ranges)
 
     def __str__(self) -> str:
         ranges = (f"shardRange({self.field}, '0x{start:016x}', '0x{end:016x}')" for start, end in self.ranges)
