@@ -155,6 +155,8 @@ class Ranged(Labelled):
         return self._buckets.by != "uid" or label == str(self._bucket(child["metadata"]))
 
     def changes(self, store: Store, resource: GroupResource) -> Changes:
+        if store in self._stores:
+            self._changes = tuple(self._changes)  # who did not ask has not looked at all objects
         return self._changes if store in self._stores else super().changes(store, resource)
 
     def misplaced(self, owners: Mapping[str, str], shards: Collection[str]) -> Iterator[str]:
@@ -180,11 +182,10 @@ class Ranged(Labelled):
     def _changed(self, store: Store, resource: GroupResource) -> None:
         event, self.unremembered = stored_last(store, resource), False
         if resource == CHILDREN and event.key == self._key:
-            self._changes = tuple(self._moved(event))
+            self._changes = self._moved(event)
         elif resource in (THINGS, CHILDREN):
-            self._changes = (
-                (resource, event._replace(old=self.shown(event.old), new=self.shown(event.new))),
-            )
+            old, new = self.shown(event.old), self.shown(event.new)
+            self._changes = ((resource, event._replace(old=old, new=new)),)
         else:
             self._changes = ((resource, event),)
 
@@ -212,12 +213,13 @@ class Ranged(Labelled):
             told, both = self._told.intersection(self._alive()), zip(self._places, now.places, strict=True)
             edited = [bucket for bucket, (is_, says) in enumerate(both) if is_.owner != says.owner]
             self._edited = {bucket: self._edited.get(bucket, told) for bucket in edited}
-        for store, resource in itertools.product(self._stores, (THINGS, CHILDREN)):
-            objects = store.objects(resource) if store.has(resource) else {}
-            for key, obj in tuple(objects.items()):
-                old, new = self._shown(obj, before), self.shown(obj)
-                if old != new:
-                    yield resource, Event(event.revision, key, old, new)
+        return (
+            (resource, Event(event.revision, key, old, new))
+            for store, resource in itertools.product(self._stores, (THINGS, CHILDREN))
+            if store.has(resource)
+            for key, obj in store.objects(resource).items()
+            if (old := self._shown(obj, before)) != (new := self.shown(obj))
+        )
 
     def _taken_up(self, before: Sequence[Place], said: Assignment) -> bool:
         """Whether shards only take what a user had given them, and of those that had it before, no process lives that
