@@ -6,7 +6,8 @@
 one worker each: what becomes ready per second, and the requests and events of all processes |
 | changes | how long it takes until all objects are where they belong when --instances shards are one more, and when \
 one of them has died, with --objects objects for each shard, each of which controls another one. By ranges, their new \
-shard has to have reconciled them, too, and all are copies of one in etcd |
+shard has to have reconciled them, too, and all are stored before anybody is there; --without-children: they control \
+nothing, and to reconcile one is to count it |
 | ring | how evenly hash rings of --shards give out objects, and what it costs to make one; beside it, the largest \
 share by ranges, when the shards have come one after the other |
 | scan | a sharder's full scan of --objects that are where they should be: CPU seconds and memory, really measured. \
@@ -23,19 +24,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import math
 import resource
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 from urllib.parse import parse_qs
 
-from kubeshard import Manager, Sharding
+from kubeshard import Context, Manager, Reconciler, Result, Sharding
+from kubeshard.core import ConfigMap
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
@@ -58,16 +61,14 @@ from kubeshard_lab.examples.webhosting.controller import website_controller
 from kubeshard_lab.experiment.plan import LoadPlan
 from kubeshard_lab.experiment.scenarios import SCENARIOS, scaled
 from kubeshard_lab.experiment.websites import Websites
-from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
+from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard_lab.simulation.costs import Charged, Costs, SlowFront, costly_cluster
-from kubeshard_lab.simulation.deliveries import CHILDREN, THINGS
+from kubeshard_lab.simulation.deliveries import CHILDREN, THINGS, Ranged
 from kubeshard_lab.simulation.processes import Network, Process
 from kubeshard_lab.virtual_time import run_virtual
 from kubeshard_lab.virtual_world import SeededRng
 
 WEBSITES = GroupResource("webhosting.timebertt.dev", "websites")
-AT_ONCE = 1000
-"""Copies that are stored before those who watch are given time to read."""
 PER_INSTANCE = 0.4
 """The scale of the scenario for each instance without --load: four websites are created per second, as in
 docs/project/performance.md.
@@ -175,7 +176,18 @@ def instances(costs: Costs, count: int, seconds: float, load_scale: float, by_ra
     run_virtual(scene(), limit=86_400)
 
 
-def changes(costs: Costs, count: int, each: int, by_ranges: bool) -> None:
+class Count(Reconciler[Thing]):
+    """Writes nothing."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        self.runs += 1
+        return None
+
+
+def changes(costs: Costs, count: int, each: int, by_ranges: bool, with_children: bool) -> None:
     """Prints one row of the table of joins and deaths."""
 
     async def scene() -> None:
@@ -184,14 +196,21 @@ def changes(costs: Costs, count: int, each: int, by_ranges: bool) -> None:
             world.fronts = {"sim": SlowFront(world.front, costs)}
             charged = Charged(world, costs)
             await world.install()
-            await world.make_ring()
+            await world.make_ring(
+                resources=[MAIN if with_children else RingResource(group=MAIN.group, resource=MAIN.resource)]
+            )
+            owned = await _stored(world, each * count, with_children) if by_ranges else Counter()
             world.sharder("x0")
-            shards, work = [f"s{number}" for number in range(count)], Touch()
+            shards, work = [f"s{number}" for number in range(count)], Touch() if with_children else Count()
+            owns = [ConfigMap] if with_children else []
             for shard in shards:
-                world.shard(shard, work)
+                world.shard(shard, work, owns=owns)
             await world.until(lambda: _holders(world) >= {*shards}, within=120)
             await asyncio.sleep(RING_READY)
-            await (_copied if by_ranges else _created)(world, each * count)
+            if not by_ranges:
+                await asyncio.gather(
+                    *(world.make_things(1, prefix=f"t{n}-", v=1) for n in range(each * count))
+                )
             await world.until(lambda: work.runs >= each * count and _settled(world, shards), within=120)
             await asyncio.sleep(30)
             before = charged.requests.total(), charged.events.total()
@@ -202,14 +221,15 @@ def changes(costs: Costs, count: int, each: int, by_ranges: bool) -> None:
             ]
             row = [f"{rest[0]:.0f}/s", f"{rest[1]:.0f}/s"]
             for now in ([*shards, "more"], [*shards[1:], "more"]):
-                owners, sent, started = world.owners(), charged.requests.total(), world.loop.time()
+                owners, sent, started = _owners(world), charged.requests.total(), world.loop.time()
                 runs = work.runs
                 if "more" in owners.values():
                     world.processes[shards[0]].kill()
                 else:
-                    world.shard("more", work)
+                    world.shard("more", work, owns=owns)
                 await world.until(lambda now=now: _settled(world, now), within=300)  # type: ignore[misc]
-                moved = sum(owners[name] != owner for name, owner in world.owners().items())
+                elsewhere = [what for what, owner in _owners(world).items() if owners[what] != owner]
+                moved = sum(owned[bucket] for bucket in elsewhere) if by_ranges else len(elsewhere)
                 if by_ranges:
                     await world.until(lambda due=runs + moved: work.runs >= due, within=300)  # type: ignore[misc]
                 seconds = world.loop.time() - started
@@ -222,36 +242,40 @@ def changes(costs: Costs, count: int, each: int, by_ranges: bool) -> None:
     run_virtual(scene(), limit=86_400)
 
 
-async def _created(world: SimulatedCluster, count: int) -> None:
-    await asyncio.gather(*(world.make_things(1, prefix=f"t{number}-", v=1) for number in range(count)))
-
-
-async def _copied(world: SimulatedCluster, count: int) -> None:
-    """Things, and what they control, are stored as the first one is once it has been reconciled."""
+async def _stored(world: SimulatedCluster, count: int, with_children: bool) -> Counter[Any]:
+    """Stores Things, and what they control as they would have made it. Returns how many are in each bucket."""
+    store, rng, buckets, owned = world.server.store, SeededRng(1), Ranges().divided, Counter[Any]()
     await world.make_things(1, v=1)
-    await asyncio.sleep(RING_READY)
-    store, rng, buckets = world.server.store, SeededRng(1), Ranges().divided
-    (thing,) = world.objects("sim.example", "things").values()
-    (child,) = (each for key, each in world.objects("", "configmaps").items() if key.name == "c-t0")
-    namespace, (reference,) = thing["metadata"]["namespace"], child["metadata"]["ownerReferences"]
-    for number in range(1, count):
-        name, uid = f"t{number}", rng.token()
-        references = [{**reference, "name": name, "uid": uid}]
-        labels = {bucket_label(world.ring): str(buckets.of_key(uid))}
-        controlled = {
-            "name": f"c-{name}",
-            "uid": rng.token(),
-            "labels": labels,
-            "ownerReferences": references,
-        }
-        store.put(CHILDREN, Key(namespace, f"c-{name}"), _copy(child, controlled))
-        store.put(THINGS, Key(namespace, name), _copy(thing, {"name": name, "uid": uid}))
-        if number % AT_ONCE == 0:
-            await asyncio.sleep(0.1)  # those who watch read
+    ((first, thing),) = world.objects("sim.example", "things").items()
+    refers = {"apiVersion": thing["apiVersion"], "kind": thing["kind"], "controller": True}
+    for number in range(count):
+        name, uid = f"t{number:07}", rng.token()
+        named = {"name": name, "uid": uid}
+        bucket = buckets.of_key(uid)
+        owned[bucket] += 1
+        copy = {**thing, "metadata": {**thing["metadata"], **named}}
+        store.put(THINGS, Key(first.namespace, name), copy)
+        if with_children:
+            metadata = {
+                "name": f"c-{name}",
+                "namespace": first.namespace,
+                "uid": rng.token(),
+                "labels": {bucket_label(world.ring): str(bucket)},
+                "ownerReferences": [{**refers, **named, "blockOwnerDeletion": True}],
+            }
+            child = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"v": "1"}}
+            store.put(CHILDREN, Key(first.namespace, f"c-{name}"), child)
+    store.remove(THINGS, first)
+    gc.collect()
+    gc.freeze()  # so many objects would be looked at again and again
+    return owned
 
 
-def _copy(obj: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
-    return {**obj, "metadata": {**obj["metadata"], **metadata}}
+def _owners(world: SimulatedCluster) -> Mapping[Any, str]:
+    """Who has each bucket, or each object."""
+    if assignment := world.delivery.stored if isinstance(world.delivery, Ranged) else None:
+        return {bucket: place.owner for bucket, place in enumerate(assignment.places)}
+    return world.owners()
 
 
 def _holders(world: SimulatedCluster) -> set[str]:
@@ -416,6 +440,7 @@ def main() -> None:
     parser.add_argument("--objects", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--shards", type=int, nargs="+", default=[10])
     parser.add_argument("--delivery", choices=("labels", "ranges"), default="labels")
+    parser.add_argument("--without-children", action="store_true", help="of objects in changes by ranges")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--load", type=float, default=1.0, help="factor of the experiment's load")
     parser.add_argument("--latency", type=float, default=0.01)
@@ -442,7 +467,7 @@ def main() -> None:
             print(f"| {title} ", end="")
         print("| requests | CPU of this program |\n|" + "---|" * 11)
         for count in given.instances:
-            changes(costs, count, given.objects[0], by_ranges)
+            changes(costs, count, given.objects[0], by_ranges, not given.without_children)
         return
     if given.part == "scan":
         print(
