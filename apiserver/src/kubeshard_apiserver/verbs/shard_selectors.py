@@ -22,6 +22,7 @@ of 1.38, the modules of v0.38.0-beta.0.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, NoReturn
@@ -46,16 +47,24 @@ class ShardRanges:
     ranges: tuple[HashRange, ...]
 
     def selects(self, obj: Object) -> bool:
-        return fnv1a(obj["metadata"].get(self._hashes.field, "")) in self._hashes
+        return self._has(fnv1a(obj["metadata"].get(self._hashed, "")))
 
     def selects_stored(self, key: Key, state: State) -> bool:
         """The same, without decoding the object."""
-        return (state.uid_hash if self._hashes.field == "uid" else fnv1a(key.namespace)) in self._hashes
+        return self._has(state.uid_hash if self._hashed == "uid" else fnv1a(key.namespace))
+
+    def _has(self, hashed: int) -> bool:
+        return bisect_right(self._edges, hashed) % 2 == 1
 
     @cached_property
-    def _hashes(self) -> HashRanges:
-        hashed: HashedField = "uid" if self.field == FIELDS[0] else "namespace"
-        return HashRanges.of(hashed, self.ranges)
+    def _hashed(self) -> HashedField:
+        return "uid" if self.field == FIELDS[0] else "namespace"
+
+    @cached_property
+    def _edges(self) -> tuple[int, ...]:
+        """Where the ranges, joined, start and end, in turn."""
+        joined = HashRanges.of(self._hashed, self.ranges)
+        return tuple(edge for each in joined.ranges for edge in each)
 
     def __str__(self) -> str:
         ranges = (f"shardRange({self.field}, '0x{start:016x}', '0x{end:016x}')" for start, end in self.ranges)
