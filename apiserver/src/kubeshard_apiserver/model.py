@@ -205,4 +205,4 @@ def in_version(resource: Resource, obj: Object) -> Object:
     strategy = resource.strategy
     if strategy.reads_anew:
         obj = strategy.read(obj)
-    return obj if obj["apiVersion"] == resource.kind.api_version else strategy.converted(obj)
+    return obj if obj["apiVersion"] == resource.api_version else strategy.converted(obj)

@@ -1,7 +1,8 @@
 """API objects as the model stores them: JSON-serializable dicts, immutable by convention.
 
-An object that has been stored or returned is never modified; changes are made to a copy. `private` makes a copy that
-one request may modify freely.
+An object that has been stored or returned is never modified. A new object shares with the stored one what a write
+leaves alone, so the work on it is proportional to the change: only its fields and those of its metadata may be set
+(`draft`), and what is deeper is replaced. `private` makes a copy that one request may modify freely.
 """
 
 from __future__ import annotations
@@ -46,26 +47,41 @@ def recoded(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def private_of_stored(obj: Mapping[str, Any]) -> Object:
-    """`private`, for an object that differs from a stored one only in what the server itself has changed."""
-    meta = _private_metadata_of_stored(obj["metadata"])
-    return {**recoded({**obj, "metadata": None}), "metadata": meta}
+def draft(obj: Mapping[str, Any]) -> Object:
+    """A copy in which fields may be set, and fields directly in these; what is deeper is shared."""
+    return {name: value.copy() if type(value) is dict else value for name, value in obj.items()}
 
 
-def private_status_of_stored(obj: Mapping[str, Any]) -> Object:
-    """`private_of_stored`, for a write that cannot change anything but metadata and status: the rest is not copied."""
-    copy: Object = {**obj, "metadata": _private_metadata_of_stored(obj["metadata"])}
-    if "status" in copy:
-        copy["status"] = recoded(copy["status"])
-    return copy
+def own(obj: Object, *names: str) -> Any:
+    """Follows the names, and copies what is on the way, so that the last may be changed. Returns it, or None where one
+    is missing.
+    """
+    inner: Any = obj
+    for name in names:
+        if (found := inner.get(name)) is None:
+            return None
+        inner[name] = inner = found.copy()
+    return inner
 
 
-def _private_metadata_of_stored(meta: Mapping[str, Any]) -> Object:
-    copy: Object = recoded({**meta, "managedFields": None})
-    del copy["managedFields"]
-    if "managedFields" in meta:
-        copy["managedFields"] = [dict(entry) for entry in meta["managedFields"]]
-    return copy
+def own_items(obj: Object, name: str) -> list[Any]:
+    """Copies a list and its items, so that they may be changed. Returns them."""
+    if not (items := obj.get(name)):
+        return []
+    obj[name] = copies = [item.copy() if type(item) is dict else item for item in items]
+    return copies
+
+
+def share(new: Object, old: JsonObject) -> None:
+    """Replaces in place what is equal as JSON in both by the part of `old`."""
+    for name, member in new.items():
+        was, kind = old.get(name), type(member)
+        if member is was or kind is not type(was) or not (kind is dict or kind is list):
+            continue
+        if member == was and _encode(member) == _encode(was):
+            new[name] = was
+        elif kind is dict:
+            share(member, old[name])
 
 
 def _private_metadata(meta: Mapping[str, Any]) -> Object:
@@ -80,12 +96,27 @@ def _private_metadata(meta: Mapping[str, Any]) -> Object:
 def same(a: Any, b: Any) -> bool:
     """Whether the values are equal as JSON. (In Python, True equals 1 and False equals 0.)"""
     # Equal values nearly always have the same text, and comparing texts is much cheaper than walking the values.
-    return a is b or (bool(a == b) and (_text(a) == _text(b) or _same_types(a, b)))
+    return a is b or (bool(a == b) and (is_shared(a, b) or _text(a) == _text(b) or _same_types(a, b)))
 
 
 def identical(a: Any, b: Any) -> bool:
     """Whether the values are equal, and no integer stands for a float."""
-    return a is b or (bool(a == b) and _text(a) == _text(b))
+    return a is b or (bool(a == b) and (is_shared(a, b) or _text(a) == _text(b)))
+
+
+def is_shared(a: Any, b: Any) -> bool:
+    """Whether the values are the same because they have the very same parts."""
+    if a is b:
+        return True
+    if type(a) is not dict or type(b) is not dict or len(a) != len(b):
+        return False
+    for name, value in a.items():
+        if (other := b.get(name)) is not value and not (type(value) is dict and is_shared(value, other)):
+            return False
+    return True
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 def _text(value: Any) -> bytes:

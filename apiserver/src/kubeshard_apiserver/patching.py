@@ -103,14 +103,14 @@ def _operations(body: Any) -> list[Mapping[str, Any]]:
 def patched(
     live: Object, patch: MergePatch | JsonPatch | StrategicPatch, type_: Struct | None = None
 ) -> Object:
-    """Applies the patch. `type_` is the Go type of a built-in kind. The result has no part of `live`, but for that of a
-    strategic merge. Raises Invalid (422) for a JSON Patch that cannot be applied, including one whose test fails; the
+    """Applies the patch. `type_` is the Go type of a built-in kind. The result shares with `live` what the patch leaves
+    alone. Raises Invalid (422) for a JSON Patch that cannot be applied, including one whose test fails; the
     server does not say why.
     """
     result: Any
     match patch:
         case MergePatch():
-            result = _merged(recoded(live), patch.body)
+            result = _merged(live, patch.body)
         case JsonPatch():
             result = _json_patched(live, patch)
             if not isinstance(result, dict):
@@ -187,14 +187,15 @@ def _json_patched(live: Object, patch: JsonPatch) -> Any:
     texts = _with_texts(patch) if isinstance(patch, JsonPatchAsSent) else None
     try:
         if texts is None:
-            return _operated(recoded(live), patch.ops)
+            return _operated(_own_parts(live, patch.ops), patch.ops)
         first = next((place for place, op in enumerate(texts) if op.get("op") != "test"), len(texts))
         if any(op.get("op") == "test" for op in texts[first:]):
             return _read_texts(_operated(_texts_of(live), texts))
         # Nearly all patches test what is stored, and then change it: only what is tested has to be compared as text.
         for op in texts[:first]:
             apply_operation(live, _as_server_reads(op, live), _texts_of)
-        return _operated(recoded(live), patch.ops[first:])
+        ops = patch.ops[first:]
+        return _operated(_own_parts(live, ops), ops)
     except (Invalid, LookupError, TypeError, ValueError, AttributeError):
         raise unprocessable() from None
 
@@ -208,6 +209,20 @@ def _no_object(result: Any) -> ApiError:
     )
     problem += 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
     return invalid(GroupKind("", ""), "", [invalid_value("patch", shown(result), problem)])
+
+
+def _own_parts(live: Object, ops: Sequence[Mapping[str, Any]]) -> Object:
+    """A copy of which the operations may change what they name; the rest is shared."""
+    document = live.copy()
+    named = {path[0] for op in ops if len(path := _steps(op.get("path"))) > 1}
+    named |= {path[0] for op in ops if (path := _steps(op.get("from")))}
+    for name in named & document.keys():
+        document[name] = recoded(document[name])
+    return document
+
+
+def _steps(path: str | None) -> list[str]:
+    return [part.replace("~1", "/").replace("~0", "~") for part in (path or "").split("/")[1:]]
 
 
 def _operated(document: Any, ops: Sequence[Mapping[str, Any]]) -> Any:
@@ -248,7 +263,7 @@ def _as_server_reads(op: Mapping[str, Any], document: Any) -> Mapping[str, Any]:
 
 def _is_missing(path: str, document: Any) -> bool:
     """Whether a member is missing from its parent. Raises LookupError, TypeError or ValueError without a parent."""
-    *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
+    *parents, last = _steps(path)
     for part in parents:
         document = document[int(part) if isinstance(document, list) else part]
     return isinstance(document, dict) and last not in document

@@ -111,6 +111,9 @@ class DecodedCache:
     def __len__(self) -> int:
         return len(self._states)
 
+    def __iter__(self) -> Iterator[State]:
+        return iter(self._states)
+
 
 class Objects(Mapping[Key, Object]):
     """The objects of these states, each decoded when it is looked at."""

@@ -217,6 +217,11 @@ class Store:
         self._tell(resource, StoredEvent(self.revision, key, old, None))
         return with_metadata(old.value, resourceVersion=str(self.revision))
 
+    @property
+    def decoded(self) -> Iterable[State]:
+        """The states of which the object is kept: those that were written or read last."""
+        return self._decoded_cache
+
     def compact(self) -> None:
         """Forgets all history: snapshots and watches from before now are expired."""
         for history in self._histories.values():

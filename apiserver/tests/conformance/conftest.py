@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import msgspec
 import pytest
 from conformance_api import Api, install
 from conformance_kinds import SITE_DEFINITION, SITES
@@ -78,10 +79,14 @@ def credentials() -> Credentials:
 
 
 @pytest.fixture(scope="module")
-def model() -> tuple[ApiServer, Identity]:
-    """One server for all cases of a file."""
+def model() -> Iterator[tuple[ApiServer, Identity]]:
+    """One server for all cases of a file. What it has stored may be part of other objects: nobody has changed it."""
     server = ApiServer(admission_plugins=PLUGINS)
-    return server, Identity(server, tokens={TOKEN: ADMIN})
+    yield server, Identity(server, tokens={TOKEN: ADMIN})
+    changed = [
+        state.value for state in server.store.decoded if msgspec.json.encode(state.value) != state.data
+    ]
+    assert not changed
 
 
 @pytest.fixture

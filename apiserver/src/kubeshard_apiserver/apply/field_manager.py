@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import msgspec
@@ -52,7 +52,7 @@ from kubeshard_apiserver.apply.shape import (
     readable,
 )
 from kubeshard_apiserver.apply.validation import validation_errors
-from kubeshard_apiserver.objects import Object, with_metadata
+from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
 from kubeshard_apiserver.status import escaped, internal
 
 
@@ -211,6 +211,8 @@ class Writer(NamedTuple):
     is_custom: bool = False
     siblings: Mapping[str, Shape] = {}
     """The shapes of other versions of a custom resource, by `apiVersion`."""
+    reads_anew: bool = False
+    """Whether the live object may have been written with another schema."""
 
     def manager_for(self, operation: str) -> Manager:
         version = self.api_version if operation == "Update" else ""
@@ -220,7 +222,7 @@ class Writer(NamedTuple):
 def updated(shape: Shape, live: Object | None, new: Object, writer: Writer) -> Object:
     """Returns `new` with the managedFields that result from writing it over `live` (None for a create)."""
     managers = _managers_of_request(live, new, writer)
-    if writer.is_custom and _misfits(shape, new, writer):
+    if writer.is_custom and _misfits(shape, new, writer, live or {}):
         # What the write cannot change is not validated, and may have any type; then the owners stay as they were.
         return _owned_as_before(live, new)
     if not managers and live is not None:
@@ -257,19 +259,29 @@ def _misfit(managers: Managers, writer: Writer, *objects: Object) -> str:
     return ""
 
 
-def _misfits(shape: Shape, obj: Object, writer: Writer) -> list[str]:
-    """What does not fit of the fields that validation does not make fit."""
+def _misfits(shape: Shape, obj: Object, writer: Writer, live: JsonObject) -> list[str]:
+    """What does not fit of the fields that validation does not make fit. The fields of the live object fit, unless the
+    schema was another one or takes what does not.
+    """
     doubtful = {
         name: value
         for name, value in obj.items()
-        if name != "metadata"
+        if name not in _TYPE_AND_METADATA
+        and (value is not live.get(name) or writer.reads_anew or _is_lenient(shape, name))
         and (
             (writer.subresource == "status" and name != "status")
             or writer.resets(writer.subresource, (f"f:{name}",))
-            or (shape.fields.get(name) or shape.items or UNTYPED).lenient
+            or _is_lenient(shape, name)
         )
     }
     return validation_errors(shape, doubtful, with_repeated=True) if doubtful else []
+
+
+_TYPE_AND_METADATA = ("apiVersion", "kind", "metadata")
+
+
+def _is_lenient(shape: Shape, name: str) -> bool:
+    return (shape.fields.get(name) or shape.items or UNTYPED).lenient
 
 
 def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:
@@ -280,7 +292,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
     manager = writer.manager_for("Apply")
     before = _bare(live)
     last = managers.get(manager)
-    if writer.is_custom and (unfit := _misfits(shape, before, writer)):
+    if writer.is_custom and (unfit := _misfits(shape, before, writer, {})):
         meta, version = before["metadata"], writer.api_version
         where = f"({meta.get('namespace', '')}/{meta['name']}; {version}, Kind={before['kind']})"
         failed = (
@@ -397,17 +409,22 @@ def _unreset(fields: FieldSet, writer: Writer) -> FieldSet:
     """Returns the fields without those that this kind of write cannot change."""
     if not fields:
         return fields
-    where, resets = writer.subresource, writer.resets
+    where, of = writer.subresource, writer.resets
     reset: FieldSet = {}
     for first, below in fields.items():
         named = {
-            second: below[second] for second in below if second != "." and resets(where, (first, second))
+            second: below[second] for second in below if second != "." and _resets(of, where, (first, second))
         }
-        if (not below or "." in below) and resets(where, (first,)):
+        if (not below or "." in below) and _resets(of, where, (first,)):
             reset[first] = {".": {}, **named} if named else named
         elif named:
             reset[first] = named
     return difference(fields, reset) if reset else fields
+
+
+@lru_cache(1024)
+def _resets(of: Callable[[str, Path], bool], subresource: str, path: Path) -> bool:
+    return of(subresource, path)
 
 
 def _owning(managers: Managers) -> Managers:

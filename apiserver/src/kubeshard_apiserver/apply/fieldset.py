@@ -10,6 +10,8 @@ smaller of two sets, which is what a write has changed. Source: KEP-555, structu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,8 +22,10 @@ from kubeshard_apiserver.apply.shape import (
     Path,
     Repeated,
     Shape,
+    item_element,
     parts,
 )
+from kubeshard_apiserver.objects import is_shared
 
 FieldSet = dict[str, Any]
 EMPTY: FieldSet = {}
@@ -172,12 +176,21 @@ _encode = msgspec.json.Encoder().encode
 def _compare(shape: Shape, before: Any, after: Any, element: str, into: _Found) -> None:
     """Notes what differs, if anything does, in nodes for this element."""
     kind = type(before)
-    if (kind is dict or kind is list) and before == after and _encode(before) == _encode(after):
+    if (
+        (kind is dict or kind is list)
+        and before == after
+        and (is_shared(before, after) or _encode(before) == _encode(after))
+    ):
         return  # equal, and of the same types
     found: _Found = ({}, {}, {})
     itself = False
     if kind is dict is type(after) and shape.is_granular_map:
-        _compare_maps(shape, before, after, found)
+        if len(shape.fields) < _MANY_FIELDS:
+            _compare_maps(shape, before, after, found)
+        else:
+            found = _remembered(shape, before, after)
+    elif kind is list is type(after) and (pair := _items_by_key(shape, before, after)) is not None:
+        _compare_items(shape.items or UNTYPED, *pair, found)
     else:
         old, new = parts(shape, before), parts(shape, after)
         if not old and not new:
@@ -212,6 +225,54 @@ def _compare_maps(shape: Shape, before: dict[str, Any], after: dict[str, Any], f
             found[2][f"f:{name}"] = _every(fields.get(name) or items, before[name])
 
 
+_MANY_FIELDS = 32
+"""The pod specs of an operator's objects are different texts with the same fields: from so many on, a comparison is
+remembered.
+"""
+_MOST_REMEMBERED, _MOST_RESULTS = 16 * 1024, 256
+
+
+def _remembered(shape: Shape, before: dict[str, Any], after: dict[str, Any]) -> _Found:
+    known, results = shape.compared
+    digest = blake2b(_encode((before, after)), digest_size=16).digest()
+    result = known.get(digest)
+    found: _Found | None = None if result is None else results.get(result)
+    if found is not None:
+        return found
+    found = ({}, {}, {})
+    _compare_maps(shape, before, after, found)
+    result = blake2b(_encode(found), digest_size=16).digest()
+    for memory, key, value, most in (
+        (known, digest, result, _MOST_REMEMBERED),
+        (results, result, results.get(result, found), _MOST_RESULTS),
+    ):
+        if key not in memory and len(memory) >= most:
+            del memory[next(iter(memory))]
+        memory[key] = value
+    return found
+
+
+def _items_by_key(
+    shape: Shape, before: list[Any], after: list[Any]
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Returns the items of both lists by their elements; None if they have no owners of their own, or share keys."""
+    if not shape.is_keyed_list:
+        return None
+    old, new = ({item_element(shape, item): item for item in items} for items in (before, after))
+    return (old, new) if len(old) == len(before) and len(new) == len(after) else None
+
+
+def _compare_items(shape: Shape, old: dict[str, Any], new: dict[str, Any], found: _Found) -> None:
+    for element, item in new.items():
+        former = old.get(element, _ABSENT)
+        if former is _ABSENT:
+            found[0][element] = _every(shape, item)
+        elif former is not item:
+            _compare(shape, former, item, element, found)
+    for element in old.keys() - new.keys():
+        found[2][element] = _every(shape, old[element])
+
+
 def _compare_parts(old: dict[str, Part], new: dict[str, Part], found: _Found) -> None:
     for element, part in new.items():
         former = old.get(element)
@@ -231,6 +292,8 @@ def _every(shape: Shape, value: Any) -> FieldSet:
         if not value or not shape.is_granular_map:
             return _LEAF
         fields, items = shape.fields, shape.items or UNTYPED
+        if not fields and items.kind == "scalar":
+            return _every_key(tuple(value))
         return {
             ".": _LEAF,
             **{
@@ -240,9 +303,22 @@ def _every(shape: Shape, value: Any) -> FieldSet:
                 for name in sorted(value)
             },
         }
+    if type(value) is list and (pair := _items_by_key(shape, [], value)) is not None:
+        of_item, by_key = shape.items or UNTYPED, pair[1]
+        return (
+            {".": _LEAF, **{element: _every(of_item, by_key[element]) for element in sorted(by_key)}}
+            if by_key
+            else _LEAF
+        )
     if isinstance(value, list) and (inner := parts(shape, value)):
         return {".": _LEAF, **{name: _every(inner[name].shape, inner[name].value) for name in sorted(inner)}}
     return _LEAF
+
+
+@lru_cache(2048)
+def _every_key(names: tuple[str, ...]) -> FieldSet:
+    """The levels of a map of scalars: many objects have labels, annotations and selectors of the same names."""
+    return {".": _LEAF, **{f"f:{name}": _LEAF for name in sorted(names)}}
 
 
 def _is_equal(a: Any, b: Any) -> bool:

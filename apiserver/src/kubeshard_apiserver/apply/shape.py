@@ -57,6 +57,16 @@ class Shape:
         return not self.atomic and self.kind in ("map", "untyped")
 
     @cached_property
+    def is_keyed_list(self) -> bool:
+        """Whether the items of a list of this shape have owners of their own."""
+        return self.kind == "list" and self.list_type in ("set", "map")
+
+    @cached_property
+    def compared(self) -> tuple[dict[bytes, bytes], dict[bytes, Any]]:
+        """Results of comparisons, by digest, and the digest of the result by that of the values."""
+        return {}, {}
+
+    @cached_property
     def sorted_keys(self) -> list[tuple[str, Any]]:
         return sorted(self.keys.items())
 
@@ -93,7 +103,7 @@ def parts(shape: Shape, value: Any) -> dict[str, Part] | None:
             element = f"f:{name}"
             found[element] = Part(element, declared or item_shape, member, declared is not None)
         return found
-    if isinstance(value, list) and shape.kind == "list" and shape.list_type in ("set", "map"):
+    if isinstance(value, list) and shape.is_keyed_list:
         item_shape = shape.items or UNTYPED
         found = {
             element: Part(element, item_shape, item, False)

@@ -15,7 +15,7 @@ from kubeshard.core.objects import Key
 from kubeshard_apiserver.access import User
 from kubeshard_apiserver.controllers.ownership import Node, Ownership, controller_of
 from kubeshard_apiserver.model import EVERY_RIGHT, Rights, Target, WriteOptions
-from kubeshard_apiserver.objects import Object, key_of, private_of_stored, private_status_of_stored
+from kubeshard_apiserver.objects import Object, draft, key_of
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.steps import Steps
@@ -47,20 +47,22 @@ class ClusterView:
         self.rights = rights
         self.ownership = Ownership()
         self._last_event = 0
-        self._resources: dict[GroupResource, Resource] = {}
+        self._resources: dict[GroupResource, Resource | None] = {}
+        self._served = 0
+        """The changes of the registry after which these resources were looked up."""
         self._asked: tuple[str, GroupResource, int] | None = None
         self._controlled: list[Object] = []
 
     def resource(self, resource: GroupResource) -> Resource | None:
         """Return the resource in its preferred version, or None if it is not served."""
-        known, registry = self._resources.get(resource), self.server.registry
-        # A changed definition registers a new Resource object.
-        if known and registry.find(known.kind.group, known.kind.version, known.kind.plural) is known:
-            return known
-        found = next((each for each in registry if each.group_resource == resource), None)
-        if found is not None:
+        registry = self.server.registry
+        if registry.changes != self._served:
+            self._served = registry.changes
+            self._resources.clear()
+        if resource not in self._resources:
+            found = next((each for each in registry if each.group_resource == resource), None)
             self._resources[resource] = found
-        return found
+        return self._resources[resource]
 
     def resources(self) -> Iterator[Resource]:
         """Yield each resource once, however many versions it has."""
@@ -130,11 +132,9 @@ class Account:
     def update(self, node: Node, mutate: MutateFn, subresource: str = "") -> Steps[None]:
         """Write the object that `mutate` returns. `subresource` applies only where the resource has it."""
         target = self._target(node, subresource)
-        of_status = subresource == "status" and subresource in target.resource.strategy.subresources
-        own = private_status_of_stored if of_status else private_of_stored
         try:
             yield from self._server.writes.updating(
-                target, lambda live: own(mutate(live)), self._options, fresh=True
+                target, lambda live: draft(mutate(live)), self._options, fresh=True
             )
         except NotFound:
             return

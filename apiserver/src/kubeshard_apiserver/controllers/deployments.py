@@ -40,7 +40,7 @@ from kubeshard_apiserver.controllers.pods import (
     without_zeros,
 )
 from kubeshard_apiserver.history import Event
-from kubeshard_apiserver.objects import Object, is_deleting, key_of, recoded, with_metadata
+from kubeshard_apiserver.objects import Object, is_deleting, key_of, with_metadata
 from kubeshard_apiserver.steps import Steps
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -317,9 +317,7 @@ class DeploymentController(Controller[Key]):
                 "replicas": _room(deployment, 0, sets),
                 "minReadySeconds": spec.get("minReadySeconds", 0),
                 "selector": selector,
-                "template": recoded(
-                    {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}}
-                ),
+                "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
             },
         }
         try:

@@ -130,10 +130,9 @@ class GarbageCollector(Controller[Node]):
             yield from self._account.delete(obj, node.resource, policy)
 
     def _owner(self, reference: Reference, dependent: Node) -> Owner:
-        kind = reference["apiVersion"], reference["kind"]
-        if self._removed.get(reference["uid"]) in {
-            _Removed(*kind, reference["name"], namespace) for namespace in ("", dependent.key.namespace)
-        }:
+        removed = self._removed.get(reference["uid"])
+        named = reference["apiVersion"], reference["kind"], reference["name"]
+        if removed in ((*named, ""), (*named, dependent.key.namespace)):
             return Owner.ABSENT
         group, _, version = reference["apiVersion"].rpartition("/")
         of = self.cluster.server.registry.of(group, version)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from kubeshard_apiserver.cel import CelError, compile_expression
-from kubeshard_apiserver.objects import JsonObject, Object
+from kubeshard_apiserver.objects import JsonObject, Object, own
 from kubeshard_apiserver.resources.admission_rules import (
     NAMES,
     condition_errors,
@@ -39,8 +39,8 @@ class AdmissionPolicies(Typed):
     def set_defaults(self, obj: Object) -> None:
         spec = obj["spec"]
         spec.setdefault("failurePolicy", "Fail")
-        if spec.get("matchConstraints") is not None:
-            default_matching(spec["matchConstraints"])
+        if (match := own(spec, "matchConstraints")) is not None:
+            default_matching(match)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
@@ -67,8 +67,8 @@ class AdmissionPolicies(Typed):
 
 class PolicyBindings(Typed):
     def set_defaults(self, obj: Object) -> None:
-        if obj["spec"].get("matchResources") is not None:
-            default_matching(obj["spec"]["matchResources"])
+        if (match := own(obj["spec"], "matchResources")) is not None:
+            default_matching(match)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]

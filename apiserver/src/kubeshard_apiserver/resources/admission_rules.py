@@ -11,7 +11,7 @@ from typing import Any
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard_apiserver.cel import CelError, compile_expression
-from kubeshard_apiserver.objects import JsonObject
+from kubeshard_apiserver.objects import JsonObject, own_items
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
 from kubeshard_apiserver.schema.name_formats import qualified_name, wrong
 from kubeshard_apiserver.status import FieldError, duplicate, internal, invalid_value, required, too_many
@@ -96,12 +96,12 @@ def default_matching(match: dict[str, Any]) -> None:
     match.setdefault("matchPolicy", "Equivalent")
     match.setdefault("namespaceSelector", {})
     match.setdefault("objectSelector", {})
-    default_scopes(match.get("resourceRules"))
-    default_scopes(match.get("excludeResourceRules"))
+    default_scopes(match, "resourceRules")
+    default_scopes(match, "excludeResourceRules")
 
 
-def default_scopes(rules: Sequence[dict[str, Any]] | None) -> None:
-    for rule in rules or ():
+def default_scopes(match: dict[str, Any], rules: str) -> None:
+    for rule in own_items(match, rules):
         rule.setdefault("scope", "*")
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
+from kubeshard_apiserver.objects import JsonObject, Object, own, with_metadata
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.schema.decoding import DecodeState
@@ -42,7 +42,7 @@ def _default_autoscaler(spec: Object) -> None:
     spec.setdefault("minReplicas", 1)
     if not spec.get("metrics"):
         spec["metrics"] = [_USUAL]
-    if (behavior := spec.get("behavior")) is not None:
+    if (behavior := own(spec, "behavior")) is not None:
         for field, usual in (("scaleUp", _UP), ("scaleDown", _DOWN)):
             behavior[field] = {**usual, **(behavior.get(field) or {})}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeshard_apiserver.objects import JsonObject, Object
+from kubeshard_apiserver.objects import JsonObject, Object, own, own_items
 from kubeshard_apiserver.resources.cron_schedule import schedule_errors, time_zone_errors
 from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
 from kubeshard_apiserver.resources.pod_defaults import default_template
@@ -314,7 +314,7 @@ class CronJobs(Workload):
         spec.setdefault("suspend", False)
         spec.setdefault("successfulJobsHistoryLimit", 3)
         spec.setdefault("failedJobsHistoryLimit", 1)
-        _default_job_template(spec["jobTemplate"]["spec"])
+        _default_job_template(own(spec, "jobTemplate", "spec"))
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors, name = self._spec_errors(obj["spec"], None), obj["metadata"].get("name", "")
@@ -347,9 +347,9 @@ class CronJobs(Workload):
 
 
 def _default_job_template(spec: Object) -> None:
-    default_template(spec["template"])
-    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
-        for condition in rule.get("onPodConditions") or ():
+    default_template(own(spec, "template"))
+    for rule in own_items(own(spec, "podFailurePolicy") or {}, "rules"):
+        for condition in own_items(rule, "onPodConditions"):
             if not condition.get("status"):
                 condition["status"] = "True"
 

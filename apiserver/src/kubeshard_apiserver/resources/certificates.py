@@ -13,7 +13,7 @@ from typing import Any
 
 from kubeshard_apiserver.access import MASTERS, User, user_info
 from kubeshard_apiserver.apply.shape import Path
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import Object, own_items
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
 from kubeshard_apiserver.resources.metadata import NameRule, label_name, subdomain_name
 from kubeshard_apiserver.resources.typed import Typed
@@ -52,7 +52,7 @@ class SigningRequests(Typed):
             self._check_subject(new)
             return
         before = {(c["type"], c["status"]): c for c in _conditions(old)}
-        for condition in _conditions(new):
+        for condition in own_items(new["status"], "conditions"):
             same = before.get((condition["type"], condition["status"]), {})
             condition["lastUpdateTime"] = condition.get("lastUpdateTime") or now
             condition["lastTransitionTime"] = (
@@ -63,7 +63,7 @@ class SigningRequests(Typed):
         new["spec"] = old["spec"]
         status = dict(new.get("status") or {})
         if not subresource:
-            status = old["status"]
+            status = dict(old["status"])
         elif subresource == APPROVAL:
             status.pop("certificate", None)
             if certificate := old["status"].get("certificate"):

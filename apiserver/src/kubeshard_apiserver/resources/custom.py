@@ -6,14 +6,14 @@ k8s.io/apiextensions-apiserver `pkg/apiserver/schema/objectmeta`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import Kind
 from kubeshard_apiserver.apply.shape import Path, Shape, shape_of, shape_of_type
-from kubeshard_apiserver.objects import Object, identical, recoded
+from kubeshard_apiserver.objects import Object, copied, identical, recoded
 from kubeshard_apiserver.resources.conversion_webhooks import ConversionWebhook
 from kubeshard_apiserver.resources.custom_rules import UNCHECKED, Rules, is_blocking
 from kubeshard_apiserver.resources.field_paths import ScalePaths, scale_value_errors
@@ -24,7 +24,7 @@ from kubeshard_apiserver.resources.metadata import (
     without_empty,
 )
 from kubeshard_apiserver.resources.strategy import Strategy
-from kubeshard_apiserver.schema import Validator, drop_nulls, fill, prune
+from kubeshard_apiserver.schema import Validator, drop_nulls, fill, is_settled, prune
 from kubeshard_apiserver.schema.catalog import object_meta
 from kubeshard_apiserver.schema.decoding import DecodeState
 from kubeshard_apiserver.schema.name_formats import dns_1035_label
@@ -41,6 +41,7 @@ class Embedded:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._walk = _walk(schema)
+        self.is_empty = self._walk is None
 
     def coerce(self, obj: dict[str, Any], kind: Kind) -> list[str]:
         """Decode the embedded metadata in place. Return the paths of dropped fields. `kind` is that of the outer
@@ -189,16 +190,20 @@ class CustomResources(Strategy):
             )
         dropped = self.decode_metadata(obj, former)
         fields = _fields(obj)
-        known = () if former is None or self.reads_anew else _in_both(fields, former)
+        known = {} if former is None or self.reads_anew else _in_both(fields, former)
         for name in fields:
             del obj[name]
         unknown = {name: value for name, value in fields.items() if name not in known}
+        if not self.reads_anew and self._embedded.is_empty and _are_settled(self._root, known, unknown):
+            obj.update({**fields, **known})
+            return dropped
+        unknown = copied(unknown)
         dropped += sorted(prune(self._root, unknown))
         drop_nulls(self._root, unknown)
         wide_numbers(unknown)
         dropped += self._embedded.coerce(unknown, kind)
         fill(self._root, unknown)
-        obj.update(_merged(fields, known, unknown))
+        obj.update(_merged({**fields, **known}, known, unknown))
         return dropped
 
     def complete(self, obj: Object) -> list[str]:
@@ -256,6 +261,8 @@ class CustomResources(Strategy):
             else [name for name, value in fields.items() if name in live and value is live[name]]
         )
         unknown = {name: value for name, value in fields.items() if name not in known}
+        if "status" in fields and _are_settled(schema, known, unknown):
+            return _with_fields(obj, fields)
         prune(schema, unknown)
         drop_nulls(schema, unknown)
         whole_numbers(unknown)
@@ -350,15 +357,24 @@ def _without_implicit(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "properties": kept}
 
 
-def _in_both(fields: Mapping[str, Any], former: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the fields that have the same values in both."""
-    return [name for name, value in fields.items() if name in former and identical(value, former[name])]
+def _in_both(fields: Mapping[str, Any], former: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the former fields that have the same values in both."""
+    return {
+        name: former[name]
+        for name, value in fields.items()
+        if name in former and identical(value, former[name])
+    }
 
 
 def _merged(fields: Mapping[str, Any], known: Collection[str], others: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the known fields and the others, which may have become more or fewer, in the order of all fields."""
     kept = {name: value for name, value in fields.items() if name in known or name in others}
     return {**kept, **{name: value for name, value in others.items() if name not in known}}
+
+
+def _are_settled(schema: Mapping[str, Any], known: Iterable[str], others: Mapping[str, Any]) -> bool:
+    """Whether nothing has to be done to these fields; the known ones are only there."""
+    return is_settled(schema, {**dict.fromkeys(known, ""), **others})
 
 
 def _with_fields(obj: Object, fields: Mapping[str, Any]) -> Object:

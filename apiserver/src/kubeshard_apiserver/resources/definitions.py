@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard_apiserver.objects import Object, is_deleting, with_metadata
+from kubeshard_apiserver.objects import Object, copied, is_deleting, with_metadata
 from kubeshard_apiserver.printing import custom_printer
 from kubeshard_apiserver.resources.conversion_webhooks import ConversionWebhook
 from kubeshard_apiserver.resources.custom import CustomResources
@@ -167,8 +167,9 @@ class Definitions(Typed):
     qualified_finalizers = False
 
     def set_defaults(self, obj: Object) -> None:
-        wide_numbers(obj["spec"])
-        spec, names = obj["spec"], obj["spec"]["names"]
+        obj["spec"] = spec = copied(obj["spec"])
+        wide_numbers(spec)
+        names = spec["names"]
         if not names.get("singular") and names["kind"]:
             names["singular"] = names["kind"].lower()
         if not names.get("listKind") and names["kind"]:
@@ -179,6 +180,7 @@ class Definitions(Typed):
             service.setdefault("port", 443)
 
     def for_storage(self, obj: Object, live: Object | None = None) -> Object:
+        obj["spec"] = copied(obj["spec"])
         whole_numbers(obj["spec"])
         return super().for_storage(obj)
 

@@ -6,7 +6,7 @@ Not covered: the topology of `v1beta1`, which `v1` cannot express.
 
 from __future__ import annotations
 
-from kubeshard_apiserver.objects import JsonObject, Object
+from kubeshard_apiserver.objects import JsonObject, Object, own_items
 from kubeshard_apiserver.resources.addresses import (
     address_errors,
     canonical_address_errors,
@@ -29,8 +29,8 @@ from kubeshard_apiserver.status import (
 
 class Endpoints(Typed):
     def set_defaults(self, obj: Object) -> None:
-        for subset in obj.get("subsets") or ():
-            for port in subset.get("ports") or ():
+        for subset in own_items(obj, "subsets"):
+            for port in own_items(subset, "ports"):
                 port.setdefault("protocol", "TCP")
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -47,7 +47,7 @@ class EndpointSlices(Typed):
     """EndpointSlices. A change of the labels also increases the generation."""
 
     def set_defaults(self, obj: Object) -> None:
-        for port in obj.get("ports") or ():
+        for port in own_items(obj, "ports"):
             port.setdefault("name", "")
             port.setdefault("protocol", "TCP")
 
@@ -72,7 +72,7 @@ class EndpointSlices(Typed):
 
 
 def _drop_topology(obj: Object) -> None:
-    for endpoint in obj.get("endpoints") or ():
+    for endpoint in own_items(obj, "endpoints"):
         endpoint.pop("deprecatedTopology", None)
 
 

@@ -92,10 +92,17 @@ def validate_metadata(
     errors += labels("metadata.labels", meta.get("labels"))
     if annotations := meta.get("annotations"):
         errors += annotation_keys("metadata.annotations", annotations)
-        if sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items()) > _MOST_ANNOTATED:
+        longest = 4 * (sum(map(len, annotations)) + sum(map(len, annotations.values())))
+        if (
+            longest
+            > _MOST_ANNOTATED
+            < sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items())
+        ):
             errors.append(too_long("metadata.annotations", _MOST_ANNOTATED))
-    errors += _owners(meta.get("ownerReferences") or ())
-    errors += _finalizers(meta.get("finalizers") or (), strict=qualified_finalizers)
+    if owners := meta.get("ownerReferences"):
+        errors += _owners(owners)
+    if finalizers := meta.get("finalizers"):
+        errors += _finalizers(finalizers, strict=qualified_finalizers)
     for index, entry in enumerate(meta.get("managedFields") or ()):
         if len((entry.get("manager") or "").encode()) > _LONGEST_MANAGER:
             errors.append(too_long(f"metadata.managedFields[{index}].manager", _LONGEST_MANAGER))

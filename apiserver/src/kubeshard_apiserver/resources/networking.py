@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.objects import JsonObject, Object
+from kubeshard_apiserver.objects import JsonObject, Object, own, own_items
 from kubeshard_apiserver.resources.addresses import block_errors, parsed_address, parsed_block
 from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
 from kubeshard_apiserver.resources.service_rules import entry_point_errors
@@ -76,7 +76,7 @@ class Ingresses(Typed):
 
 class IngressClasses(Typed):
     def set_defaults(self, obj: Object) -> None:
-        if parameters := obj["spec"].get("parameters"):
+        if parameters := own(obj["spec"], "parameters"):
             parameters.setdefault("scope", "Cluster")
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -91,8 +91,8 @@ class IngressClasses(Typed):
 class NetworkPolicies(Typed):
     def set_defaults(self, obj: Object) -> None:
         spec = obj["spec"]
-        for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):
-            for port in rule.get("ports") or ():
+        for rule in (*own_items(spec, "ingress"), *own_items(spec, "egress")):
+            for port in own_items(rule, "ports"):
                 port.setdefault("protocol", "TCP")
         if not spec.get("policyTypes"):
             spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]

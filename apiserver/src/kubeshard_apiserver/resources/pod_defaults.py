@@ -1,4 +1,5 @@
-"""Defaults of pods and pod templates. Everything here modifies its argument in place.
+"""Defaults of pods and pod templates. Everything here sets fields of its argument, and copies what is deeper before it
+changes it: stored objects may have the same parts.
 
 Source: k8s.io/kubernetes `pkg/apis/core/v1` (defaults and conversion), and the admission plugin
 DefaultTolerationSeconds. Not implemented: pod-level resource requests.
@@ -8,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import Object, own, own_items
 
 _MODE = 0o644
 _TOKEN_SECONDS = 3600
@@ -25,18 +25,20 @@ def default_pod(pod: Object) -> None:
     default_pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
     for container in _containers(spec):
-        resources = container["resources"]
-        if limits := resources.get("limits"):
+        if limits := container["resources"].get("limits"):
+            resources = own(container, "resources")
             resources["requests"] = {**limits, **(resources.get("requests") or {})}
-        for port in container.get("ports") or () if spec.get("hostNetwork") else ():
+        for port in own_items(container, "ports") if spec.get("hostNetwork") else ():
             if not port.get("hostPort"):
                 port["hostPort"] = port.get("containerPort", 0)
     _same_addresses(pod.setdefault("status", {}))
 
 
 def default_template(template: Object) -> None:
+    """The template is the caller's own."""
     template.setdefault("metadata", {})
-    default_pod_spec(template.setdefault("spec", {}))
+    template.setdefault("spec", {})
+    default_pod_spec(own(template, "spec"))
 
 
 def default_pod_spec(spec: Object) -> None:
@@ -49,7 +51,7 @@ def default_pod_spec(spec: Object) -> None:
     grace = spec.setdefault("terminationGracePeriodSeconds", 30)
     if grace < 0:
         spec["terminationGracePeriodSeconds"] = 1
-    for volume in spec.get("volumes") or ():
+    for volume in own_items(spec, "volumes"):
         _default_volume(volume)
     for container in _containers(spec):
         _default_container(container)
@@ -114,7 +116,7 @@ def _repository(name: str) -> str:
 
 def _containers(spec: Object) -> Iterator[Object]:
     for field in ("containers", "initContainers", "ephemeralContainers"):
-        yield from spec.get(field) or ()
+        yield from own_items(spec, field)
 
 
 def _default_container(container: Object) -> None:
@@ -123,23 +125,24 @@ def _default_container(container: Object) -> None:
     container.setdefault("terminationMessagePolicy", "File")
     if not container.get("imagePullPolicy"):
         container["imagePullPolicy"] = pull_policy(container.get("image", ""))
-    for port in container.get("ports") or ():
+    for port in own_items(container, "ports"):
         port.setdefault("protocol", "TCP")
-    for variable in container.get("env") or ():
-        source = variable.get("valueFrom") or {}
-        _default_field_refs(source)
-        if (file := source.get("fileKeyRef")) is not None:
-            file.setdefault("optional", False)
+    for variable in own_items(container, "env"):
+        if source := own(variable, "valueFrom"):
+            _default_field_refs(source)
+            if (file := own(source, "fileKeyRef")) is not None:
+                file.setdefault("optional", False)
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if (probe := container.get(name)) is not None:
+        if (probe := own(container, name)) is not None:
             _default_probe(probe)
     for hook in ("postStart", "preStop"):
-        _default_http_get((container.get("lifecycle") or {}).get(hook) or {})
+        if handler := own(container, "lifecycle", hook):
+            _default_http_get(handler)
 
 
 def _default_probe(probe: Object) -> None:
     _default_http_get(probe)
-    if (grpc := probe.get("grpc")) is not None:
+    if (grpc := own(probe, "grpc")) is not None:
         grpc.setdefault("service", "")
     for field, value in (
         ("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3),
@@ -149,16 +152,16 @@ def _default_probe(probe: Object) -> None:
 
 
 def _default_http_get(handler: Object) -> None:
-    if (action := handler.get("httpGet")) is not None:
+    if (action := own(handler, "httpGet")) is not None:
         for field, value in (("path", "/"), ("scheme", "HTTP")):
             if not action.get(field):
                 action[field] = value
 
 
 def _default_field_refs(source: Object) -> None:
-    if (field := source.get("fieldRef")) is not None:
+    if (field := own(source, "fieldRef")) is not None:
         field.setdefault("apiVersion", "v1")
-    if (resource := source.get("resourceFieldRef")) is not None:
+    if (resource := own(source, "resourceFieldRef")) is not None:
         resource.setdefault("divisor", "0")
 
 
@@ -170,30 +173,32 @@ _ONLY_WITH_MODE = frozenset(("name", "secret", "configMap"))
 def _default_volume(volume: Object) -> None:
     if volume.keys() <= {"name"}:
         volume["emptyDir"] = {}
-    for kind, source in volume.items():
-        if kind in _WITH_MODE and source is not None:
+    for kind in _WITH_MODE & volume.keys():
+        if (source := own(volume, kind)) is not None:
             source.setdefault("defaultMode", _MODE)
     if volume.keys() <= _ONLY_WITH_MODE:
         return
-    if (path := volume.get("hostPath")) is not None:
+    if (path := own(volume, "hostPath")) is not None:
         path.setdefault("type", "")
-    if (image := volume.get("image")) is not None and not image.get("pullPolicy"):
+    if (image := own(volume, "image")) is not None and not image.get("pullPolicy"):
         image["pullPolicy"] = pull_policy(image.get("reference", ""))
-    if (iscsi := volume.get("iscsi")) is not None and not iscsi.get("iscsiInterface"):
+    if (iscsi := own(volume, "iscsi")) is not None and not iscsi.get("iscsiInterface"):
         iscsi["iscsiInterface"] = "default"
-    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+    template = own(volume, "ephemeral", "volumeClaimTemplate")
     if template is not None:
         template.setdefault("metadata", {})
-        default_claim_spec(template.setdefault("spec", {}))
-    _default_files(volume.get("downwardAPI"))
-    for part in (volume.get("projected") or {}).get("sources") or ():
-        _default_files(part.get("downwardAPI"))
-        if (token := part.get("serviceAccountToken")) is not None:
+        template.setdefault("spec", {})
+        default_claim_spec(own(template, "spec"))
+    _default_files(volume)
+    for part in own_items(own(volume, "projected") or {}, "sources"):
+        _default_files(part)
+        if (token := own(part, "serviceAccountToken")) is not None:
             token.setdefault("expirationSeconds", _TOKEN_SECONDS)
 
 
-def _default_files(source: Any) -> None:
-    for file in (source or {}).get("items") or ():
+def _default_files(parent: Object) -> None:
+    """Set the defaults of a `downwardAPI`."""
+    for file in own_items(own(parent, "downwardAPI") or {}, "items"):
         _default_field_refs(file)
 
 

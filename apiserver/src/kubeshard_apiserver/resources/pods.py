@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.apply.shape import Path
-from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
+from kubeshard_apiserver.objects import JsonObject, Object, own, with_metadata
 from kubeshard_apiserver.resources.pod_accounts import ACCOUNTS, give_account
 from kubeshard_apiserver.resources.pod_containers import image_errors
 from kubeshard_apiserver.resources.pod_defaults import (
@@ -282,7 +282,7 @@ class Pods(Typed):
 
 class PodTemplates(Typed):
     def set_defaults(self, obj: Object) -> None:
-        default_template(obj["template"])
+        default_template(own(obj, "template"))
 
     def validate(self, obj: Object) -> list[FieldError]:
         return template_errors("template", obj["template"])

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
+from kubeshard_apiserver.objects import JsonObject, Object, own_items, with_metadata
 from kubeshard_apiserver.resources.pod_resources import (
     QUOTA,
     container_resource_name_errors,
@@ -187,7 +187,7 @@ class Quotas(Typed):
 
 class LimitRanges(Typed):
     def set_defaults(self, obj: Object) -> None:
-        for limit in obj["spec"].get("limits") or ():
+        for limit in own_items(obj["spec"], "limits"):
             if limit.get("type") != "Container":
                 continue
             whole = {**(limit.get("max") or {}), **(limit.get("default") or {})}

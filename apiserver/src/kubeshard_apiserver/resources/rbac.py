@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import Object, own_items
 from kubeshard_apiserver.resources.field_rules import field_rule_errors
 from kubeshard_apiserver.resources.metadata import segment_name, subdomain_name
 from kubeshard_apiserver.resources.typed import Typed
@@ -69,7 +69,7 @@ class Bindings(Typed):
         role = obj.setdefault("roleRef", {})
         if not role.get("apiGroup"):
             role["apiGroup"] = _GROUP
-        for subject in obj.get("subjects") or ():
+        for subject in own_items(obj, "subjects"):
             if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
                 subject["apiGroup"] = _GROUP
 

@@ -39,6 +39,10 @@ class Resource:
         return self.strategy.kind
 
     @cached_property
+    def api_version(self) -> str:
+        return self.kind.api_version
+
+    @cached_property
     def group_resource(self) -> GroupResource:
         return self.kind.group_resource
 
@@ -54,11 +58,19 @@ class Registry:
         self._resources: dict[tuple[str, str, str], Resource] = {}
         self._versions: dict[str, list[str]] = {}
         """What `versions` has returned since the last change."""
+        self._of: dict[tuple[str, str], list[Resource]] = {}
+        """What `of` has returned since the last change."""
+        self.changes = 0
 
     def add(self, resource: Resource) -> None:
         kind = resource.kind
         self._resources[kind.group, kind.version, kind.plural] = resource
+        self._changed()
+
+    def _changed(self) -> None:
+        self.changes += 1
         self._versions.clear()
+        self._of.clear()
 
     def remove(self, resource: GroupResource) -> None:
         """Remove a resource in all versions."""
@@ -66,7 +78,7 @@ class Registry:
             key for key in self._resources if (key[0], key[2]) == (resource.group, resource.resource)
         ]:
             del self._resources[key]
-        self._versions.clear()
+        self._changed()
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._resources.get((group, version, plural))
@@ -88,7 +100,11 @@ class Registry:
         return list(found)
 
     def of(self, group: str, version: str) -> list[Resource]:
-        return [resource for key, resource in self._resources.items() if key[:2] == (group, version)]
+        found = self._of.get((group, version))
+        if found is None:
+            found = [resource for key, resource in self._resources.items() if key[:2] == (group, version)]
+            self._of[group, version] = found
+        return list(found)
 
     def __iter__(self) -> Iterator[Resource]:
         return iter(list(self._resources.values()))

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.objects import JsonObject, Object
+from kubeshard_apiserver.objects import JsonObject, Object, own_items
 from kubeshard_apiserver.resources.addresses import family_of, parsed_address
 from kubeshard_apiserver.resources.service_rules import (
     NONE,
@@ -161,7 +161,7 @@ def give_ports(service: Object, before: JsonObject, all_taken: Taken) -> None:
 def _first_ports(service: Object, taken: set[int]) -> None:
     """Allocate the ports of a new Service and add them to `taken`. Ports differing only in protocol share one."""
     mine: dict[int, int] = {}
-    ports = service["spec"].get("ports") or ()
+    ports = own_items(service["spec"], "ports")
     for index, port in enumerate(ports):
         number, own = port.get("port", 0), port.get("nodePort", 0)
         if not own and not needs_node_ports(service["spec"]):
@@ -180,7 +180,7 @@ def _first_ports(service: Object, taken: set[int]) -> None:
 
 def _change_ports(service: Object, before: JsonObject, taken: set[int]) -> None:
     had = {port.get("nodePort", 0) for port in before.get("ports") or ()} - {0}
-    ports = service["spec"].get("ports") or ()
+    ports = own_items(service["spec"], "ports")
     for index, port in enumerate(ports):
         own = port.get("nodePort", 0)
         if own and own not in had:

@@ -7,7 +7,7 @@ from ipaddress import IPv6Address
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.objects import JsonObject, Object
+from kubeshard_apiserver.objects import JsonObject, Object, own, own_items
 from kubeshard_apiserver.resources.addresses import is_standard, parsed_address
 from kubeshard_apiserver.resources.metadata import label_name
 from kubeshard_apiserver.resources.service_addresses import Taken, fill_families, give_address, give_ports
@@ -49,7 +49,7 @@ class Services(Typed):
             seconds = _THREE_HOURS if given is None else given
             spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": seconds}}
         kind = spec.setdefault("type", "ClusterIP")
-        for port in spec.get("ports") or ():
+        for port in own_items(spec, "ports"):
             port.setdefault("protocol", "TCP")
             port["targetPort"] = port.get("targetPort") or port.get("port", 0)
         if is_reached_from_outside(spec):
@@ -58,7 +58,7 @@ class Services(Typed):
             spec.setdefault("internalTrafficPolicy", "Cluster")
         if kind == "LoadBalancer":
             spec.setdefault("allocateLoadBalancerNodePorts", True)
-            for point in obj["status"]["loadBalancer"].get("ingress") or ():
+            for point in own_items(own(obj, "status", "loadBalancer"), "ingress"):
                 if point.get("ip"):
                     point.setdefault("ipMode", "VIP")
 
@@ -122,7 +122,7 @@ def _keep_given(spec: Object, before: JsonObject) -> None:
     if needs_node_ports(spec) and needs_node_ports(before):
         had = {port.get("name", ""): port.get("nodePort") for port in before.get("ports") or ()}
         used = {*had.values()} & {port.get("nodePort") for port in spec.get("ports") or ()} - {None}
-        for port in spec.get("ports") or ():
+        for port in own_items(spec, "ports"):
             number = had.get(port.get("name", ""))
             if not port.get("nodePort") and number and number not in used:
                 port["nodePort"] = number
@@ -158,7 +158,7 @@ def _drop_useless(spec: Object, before: JsonObject) -> None:
         had = {port.get("nodePort") for port in before.get("ports") or ()}
         ports = spec.get("ports") or ()
         if {port["nodePort"] for port in ports if port.get("nodePort")} <= had:
-            for port in ports:
+            for port in own_items(spec, "ports"):
                 port.pop("nodePort", None)
     if needs_health_port(before) and not needs_health_port(spec):
         drop("healthCheckNodePort")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from posixpath import normpath
 from typing import Any
 
-from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
+from kubeshard_apiserver.objects import JsonObject, Object, own, with_metadata
 from kubeshard_apiserver.resources.field_rules import ACCESS_MODES, changed_errors, field_rule_errors
 from kubeshard_apiserver.resources.pod_resources import positive_quantity
 from kubeshard_apiserver.resources.pod_rules import node_selector_errors
@@ -232,7 +232,7 @@ class Volumes(Typed):
         obj["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
         obj["spec"].setdefault("volumeMode", "Filesystem")
         obj["status"].setdefault("phase", "Pending")
-        if (path := obj["spec"].get("hostPath")) is not None:
+        if (path := own(obj["spec"], "hostPath")) is not None:
             path.setdefault("type", "")
 
     def prepare_create(self, obj: Object) -> None:

@@ -97,15 +97,21 @@ class Strategy:
 
     def decode_metadata(self, obj: Object, former: Object | None) -> list[str]:
         """Decode the metadata of a kind without a Go type."""
-        kind, state = self.kind, DecodeState(self.kind.kind, self.kind.version)
-        at = Field(Struct(kind.kind), "metadata", object_meta(), {})
         meta = obj.get("metadata")
         was = None if former is None else former["metadata"]
-        decoded = object_meta().decode({} if meta is None else meta, (None, at), state, was)
+        if meta is was is not None:
+            obj["metadata"] = was.copy()
+            return []
+        state = DecodeState(self.kind.kind, self.kind.version)
+        decoded = object_meta().decode({} if meta is None else meta, (None, self._metadata_field), state, was)
         obj["metadata"] = without_empty(decoded)
         if not self.kind.namespaced:
             obj["metadata"].pop("namespace", None)
         return state.dropped
+
+    @cached_property
+    def _metadata_field(self) -> Field:
+        return Field(Struct(self.kind.kind), "metadata", object_meta(), {})
 
     def converted(self, obj: Object) -> Object:
         """Convert an object of another version to this one: the versions differ only in their name."""
@@ -115,9 +121,9 @@ class Strategy:
         """Return the stored object as it appears under the current schema."""
         return obj
 
-    def settle(self, obj: Object) -> None:
-        """Change the object, in place, into what is read again once it is stored. Field managers and mutating webhooks
-        see what it was before.
+    def settle(self, obj: Object, live: Object) -> None:
+        """Change the object, in place, into what is read again once it is stored; what it has from the live one is that
+        already. Field managers and mutating webhooks see what it was before.
         """
 
     def for_storage(self, obj: Object, live: Object | None = None) -> Object:

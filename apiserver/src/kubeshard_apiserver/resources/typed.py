@@ -5,11 +5,13 @@ subclass may define:
 
 * `name_rule` and `selectable`, as class attributes. The lists below determine whether generations are counted
   and what a replace may do.
-* `set_defaults(obj)`: runs after every decode (of creates, replaces and patch results) and works in place. Fields of
-  struct type and those without `omitempty` are already there with their zero values (`spec: {}`, `containers: None`).
-  Empty fields that may be omitted are not, so `setdefault` corresponds to Go's `if x == nil`.
-* `prepare_create(obj)` and `prepare_update(new, old, subresource)`: set what a request cannot change. Call `super()`:
-  it drops the status, counts generations, and keeps subresources from writing each other's fields.
+* `set_defaults(obj)`: runs after every decode (of creates, replaces and patch results) and works in place on the fields
+  of the object and on those directly in them; what is deeper it copies first (`own`), because stored objects may have
+  the same part. Fields of struct type and those without `omitempty` are already there with their zero values
+  (`spec: {}`, `containers: None`). Empty fields that may be omitted are not, so `setdefault` corresponds to Go's
+  `if x == nil`.
+* `prepare_create(obj)` and `prepare_update(new, old, subresource)`: set what a request cannot change, in the same way.
+  Call `super()`: it drops the status, counts generations, and keeps subresources from writing each other's fields.
 * `validate(obj)` and `validate_update(new, old, subresource)`: return lists of `FieldError`. `validate` checks the
   `field_rules` of the kind's type, if there are any; `validate_update` calls `validate`.
 * `is_held`, `prepare_delete`, `fields_for_selection`: see `Strategy`.
@@ -27,7 +29,7 @@ import msgspec
 
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard_apiserver.apply.shape import Shape, shape_of_type
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import Object, draft, share
 from kubeshard_apiserver.resources.field_rules import field_rule_errors, field_rules
 from kubeshard_apiserver.resources.metadata import as_given
 from kubeshard_apiserver.resources.strategy import Stored, Strategy
@@ -143,16 +145,26 @@ class Typed(Strategy):
             )
         state = DecodeState(kind.kind, kind.version)
         decoded, body = self.type.decode(obj, None, state, former), obj.get("metadata")
-        obj.clear()
-        obj.update(decoded, apiVersion=kind.api_version, kind=kind.kind)
-        obj["metadata"] = as_given(decoded["metadata"], body)
+        meta = as_given(decoded.pop("metadata"), body)
         if not kind.namespaced:
-            obj["metadata"].pop("namespace", None)
+            meta.pop("namespace", None)
+        obj.clear()
+        obj.update(draft(decoded), apiVersion=kind.api_version, kind=kind.kind, metadata=meta)
         self.set_defaults(obj)
+        if former is not None:
+            for name, value in obj.items():
+                if type(value) is dict and type(was := former.get(name)) is dict and name != "metadata":
+                    share(value, was)
         return state.dropped
 
-    def settle(self, obj: Object) -> None:
+    def settle(self, obj: Object, live: Object) -> None:
         fields = {name: value for name, value in obj.items() if name != "metadata"}
-        if b":[]" in msgspec.json.encode(fields):
-            self.type.settle(fields)
-            obj.update(fields)
+        if b":[]" in msgspec.json.encode([_changed(value, live.get(name)) for name, value in fields.items()]):
+            obj.update(self.type.settled(fields))
+
+
+def _changed(new: Any, old: Any) -> Any:
+    """Returns what is not the very same in both."""
+    if type(new) is not dict or type(old) is not dict:
+        return None if new is old else {"": new}
+    return {name: value for name, value in new.items() if value is not old.get(name)}

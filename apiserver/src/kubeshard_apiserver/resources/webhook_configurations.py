@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from kubeshard_apiserver.objects import JsonObject, Object
+from kubeshard_apiserver.objects import JsonObject, Object, own, own_items
 from kubeshard_apiserver.resources.admission_rules import (
     NAMES,
     condition_errors,
@@ -26,15 +26,15 @@ _KNOWN_VERSIONS = ("v1", "v1beta1")
 
 class WebhookConfigurations(Typed):
     def set_defaults(self, obj: Object) -> None:
-        for webhook in obj.get("webhooks") or ():
+        for webhook in own_items(obj, "webhooks"):
             webhook.setdefault("failurePolicy", "Fail")
             default_matching(webhook)
-            default_scopes(webhook.get("rules"))
+            default_scopes(webhook, "rules")
             if webhook.get("timeoutSeconds") is None:
                 webhook["timeoutSeconds"] = 10
             if self.kind.kind.startswith("Mutating"):
                 webhook.setdefault("reinvocationPolicy", "Never")
-            if service := (webhook.get("clientConfig") or {}).get("service"):
+            if service := own(webhook, "clientConfig", "service"):
                 service.setdefault("port", 443)
 
     def validate(self, obj: Object) -> list[FieldError]:

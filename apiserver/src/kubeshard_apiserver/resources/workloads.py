@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kubeshard_apiserver.apply.shape import Path
-from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
+from kubeshard_apiserver.objects import JsonObject, Object, own, own_items, with_metadata
 from kubeshard_apiserver.resources.claims import claim_spec_errors
 from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
 from kubeshard_apiserver.resources.metadata import label_name
@@ -37,9 +37,9 @@ def _selector_and_template_errors(
     """Validate the selector and template. `kind` and `unsound` are used in the messages for an empty selector and for
     an invalid one. `owner` is the kind named in the message that deadlines are not supported.
     """
-    errors = _selector_errors(spec.get("selector"), kind)
     selector, template = spec.get("selector"), spec.get("template") or {}
-    if not _usable(selector):
+    errors = _selector_errors(selector, kind)
+    if errors and not _usable(selector):
         return [*errors, invalid_value("spec.selector", shown_selector(selector), unsound)]
     errors += match_errors("spec.template", selector, template)
     return (
@@ -152,11 +152,12 @@ class Deployments(Workload):
     def set_defaults(self, obj: Object) -> None:
         spec = obj["spec"]
         spec.setdefault("replicas", 1)
-        default_template(spec["template"])
-        strategy = spec["strategy"]
+        default_template(own(spec, "template"))
+        strategy = own(spec, "strategy")
         if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+            strategy["rollingUpdate"] = rolling = {**strategy.get("rollingUpdate", {})}
             for share in _SHARES:
-                strategy.setdefault("rollingUpdate", {}).setdefault(share, "25%")
+                rolling.setdefault(share, "25%")
         spec.setdefault("revisionHistoryLimit", 10)
         spec.setdefault("progressDeadlineSeconds", 600)
 
@@ -197,8 +198,10 @@ class Deployments(Workload):
 
 class ReplicaSets(Workload):
     def set_defaults(self, obj: Object) -> None:
-        obj["spec"].setdefault("replicas", 1)
-        default_template(obj["spec"].setdefault("template", {}))
+        spec = obj["spec"]
+        spec.setdefault("replicas", 1)
+        spec.setdefault("template", {})
+        default_template(own(spec, "template"))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
@@ -217,7 +220,7 @@ class ReplicationControllers(Workload):
     def set_defaults(self, obj: Object) -> None:
         spec = obj["spec"]
         spec.setdefault("replicas", 1)
-        if (template := spec.get("template")) is not None:
+        if (template := own(spec, "template")) is not None:
             default_template(template)
             if labels := template["metadata"].get("labels"):
                 spec.setdefault("selector", labels)
@@ -251,11 +254,12 @@ class DaemonSets(Workload):
 
     def set_defaults(self, obj: Object) -> None:
         spec = obj["spec"]
-        default_template(spec["template"])
-        strategy = spec["updateStrategy"]
+        default_template(own(spec, "template"))
+        strategy = own(spec, "updateStrategy")
         if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+            strategy["rollingUpdate"] = rolling = {**strategy.get("rollingUpdate", {})}
             for share, value in zip(_SHARES, (1, 0), strict=True):
-                strategy.setdefault("rollingUpdate", {}).setdefault(share, value)
+                rolling.setdefault(share, value)
         spec.setdefault("revisionHistoryLimit", 10)
         _count_template(obj, _template_generation(obj))
 
@@ -359,23 +363,24 @@ class StatefulSets(Workload):
     def set_defaults(self, obj: Object) -> None:
         spec = obj["spec"]
         spec.setdefault("replicas", 1)
-        default_template(spec["template"])
+        default_template(own(spec, "template"))
         spec.setdefault("podManagementPolicy", "OrderedReady")
-        strategy = spec["updateStrategy"]
+        strategy = own(spec, "updateStrategy")
         if "type" not in strategy:
             strategy["type"] = "RollingUpdate"
             strategy.setdefault("rollingUpdate", {})
-        if strategy["type"] == "RollingUpdate" and (rolling := strategy.get("rollingUpdate")) is not None:
+        if strategy["type"] == "RollingUpdate" and (rolling := own(strategy, "rollingUpdate")) is not None:
             rolling.setdefault("partition", 0)
             rolling.setdefault("maxUnavailable", 1)
-        retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+        spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+        retention = own(spec, "persistentVolumeClaimRetentionPolicy")
         for moment in ("whenDeleted", "whenScaled"):
             retention.setdefault(moment, "Retain")
         spec.setdefault("revisionHistoryLimit", 10)
-        for claim in spec.get("volumeClaimTemplates") or ():
+        for claim in own_items(spec, "volumeClaimTemplates"):
             claim |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
-            default_claim_spec(claim["spec"])
-            claim["status"].setdefault("phase", "Pending")
+            default_claim_spec(own(claim, "spec"))
+            own(claim, "status").setdefault("phase", "Pending")
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj["spec"], []

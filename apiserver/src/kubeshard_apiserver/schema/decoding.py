@@ -277,8 +277,8 @@ class Struct(Type):
             elif member is not None:
                 was = None if former is None else former.get(name)
                 if was and ((kind := type(was)) is dict or kind is list):
-                    if member == was and _encode(member) == _encode(was):
-                        decoded[name] = member
+                    if member is was or (member == was and _encode(member) == _encode(was)):
+                        decoded[name] = was
                         continue
                     if kind is dict and field.struct_inside is not None:
                         decoded[name] = field.struct_inside.decode(member, (at, field), state, was)
@@ -293,30 +293,18 @@ class Struct(Type):
                 decoded[field.name] = field.missing()
         return decoded
 
-    def settle(self, value: dict[str, Any]) -> None:
-        """Makes of a decoded value, in place, what is decoded from its stored form: this has no empty lists."""
+    def settled(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Returns for a decoded value what is decoded from its stored form: this has no empty lists."""
+        found = {}
         for name, member in value.items():
             field = self.fields.get(name)
             if field is None:
-                continue
-            if field.keeps_empty and member == []:
-                value[name] = None
-                continue
-            type_ = field.type.to if isinstance(field.type, Pointer) else field.type
-            inner = (
-                type_.items if isinstance(type_, List) else type_.values if isinstance(type_, Map) else type_
-            )
-            if isinstance(inner, Struct):
-                inside = (
-                    member
-                    if type(member) is list
-                    else member.values()
-                    if isinstance(type_, Map)
-                    else (member,)
-                )
-                for each in inside:
-                    if type(each) is dict:
-                        inner.settle(each)
+                found[name] = member
+            elif field.keeps_empty and member == []:
+                found[name] = None
+            else:
+                found[name] = _settled(field.type, member)
+        return found
 
     def zero(self) -> dict[str, Any]:
         return {field.name: field.type.zero() for field in self.fields.values() if field.always}
@@ -328,6 +316,19 @@ class Struct(Type):
     @cached_property
     def _filled(self) -> list[Field]:
         return [field for field in self.fields.values() if field.always or "default" in field.markers]
+
+
+def _settled(type_: Type, value: Any) -> Any:
+    match type_:
+        case Pointer():
+            return _settled(type_.to, value)
+        case List(items=Struct() as inner) if type(value) is list:
+            return [inner.settled(item) if type(item) is dict else item for item in value]
+        case Map(values=Struct() as inner) if type(value) is dict:
+            return {key: inner.settled(item) if type(item) is dict else item for key, item in value.items()}
+        case Struct() if type(value) is dict:
+            return type_.settled(value)
+    return value
 
 
 class SchemaOr(Type):

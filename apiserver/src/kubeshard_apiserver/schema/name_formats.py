@@ -295,8 +295,18 @@ _MOST_SOUND = 8192
 def annotation_keys(path: str, given: Mapping[str, str] | None) -> list[FieldError]:
     errors = []
     for key in given or {}:
+        if key in _sound_keys:
+            continue
+        if _SOUND_QUALIFIED.fullmatch(key.lower()):
+            if len(_sound_keys) >= _MOST_SOUND:
+                _sound_keys.clear()
+            _sound_keys.add(key)
+            continue
         errors += [invalid_value(path, key, problem) for problem in qualified_name(key.lower())]
     return errors
+
+
+_sound_keys: set[str] = set()
 
 
 def not_found_value(path: str, value: Any, detail: str = "") -> FieldError:

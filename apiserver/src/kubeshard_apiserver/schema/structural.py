@@ -68,6 +68,30 @@ def drop_nulls(schema: Mapping[str, Any], value: Any) -> None:
             del value[name]
 
 
+def is_settled(schema: Mapping[str, Any], value: dict[str, Any]) -> bool:
+    """Whether an object is one that `prune`, `drop_nulls`, `fill` and the conversions of numbers leave as it is. May be
+    False of one that they do; most are of few fields with plain values.
+    """
+    properties = schema.get("properties") or _NOTHING
+    for name, inner in properties.items():
+        member: Any = value.get(name)
+        kind: type = type(member)
+        if kind is str or kind is bool:
+            continue
+        if kind is dict:
+            if not is_settled(inner, member):
+                return False
+        elif kind is int:
+            if not -_WIDE < member < _WIDE:
+                return False
+        elif name in value or inner.get("default") is not None:
+            return False
+    return value.keys() <= properties.keys()
+
+
+_WIDE = 1 << 63
+
+
 def prune(schema: Mapping[str, Any], value: Any, path: str = "") -> list[str]:
     """Removes unspecified fields from `value`, in place; returns their paths."""
     dropped: list[str] = []

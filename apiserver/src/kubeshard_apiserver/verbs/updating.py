@@ -7,7 +7,6 @@ admission. Nothing is stored here. Source: k8s.io/apiserver `registry/generic/re
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from kubeshard.core.kinds import GroupKind
 from kubeshard_apiserver.admission.attributes import Attributes
@@ -83,17 +82,15 @@ class Updates:
         is_scale = target.subresource == "scale"
         if not target.subresource:
             strategy.admit(new, live, self._model.rng.token)
-        write = Attributes("UPDATE", target, new, live, options)
-        if is_scale:
-            shown, old = (reviewed_scale(obj, target.resource) for obj in (new, live))
-            write = replace(write, object=shown, old=old, sent=SCALES)
-        left = (yield from self._admission.mutate(write)) if self._admission.mutates(options) else None
-        if left is not None and left is not write.object:
-            new = with_scale(new, left, target.resource) if is_scale else private(left)
-            if not target.subresource:
-                strategy.admit(new, live, self._model.rng.token)
+        if self._admission.mutates(options):
+            write = _attributes(target, new, live, options)
+            left = yield from self._admission.mutate(write)
+            if left is not None and left is not write.object:
+                new = with_scale(new, left, target.resource) if is_scale else private(left)
+                if not target.subresource:
+                    strategy.admit(new, live, self._model.rng.token)
         new = with_owners_once(new, options)
-        strategy.settle(new)
+        strategy.settle(new, live)
         _check_version(target, new, live)
         keep_servers_own(new, live)
         strategy.prepare_update(new, live, target.subresource)
@@ -119,10 +116,17 @@ class Updates:
         refuse(target, new, [error for error in found if not error.is_old])
         if not target.subresource:
             warn(options, strategy.warnings(new, live))
-        shown = reviewed_scale(new, target.resource) if is_scale else new
         if self._admission.judges(options):
-            yield from self._admission.validate(write.with_object(shown))
+            yield from self._admission.validate(_attributes(target, new, live, options))
         return new
+
+
+def _attributes(target: Target, new: Object, live: Object, options: WriteOptions) -> Attributes:
+    """What admission sees: of a scale nothing but the Scale."""
+    if target.subresource != "scale":
+        return Attributes("UPDATE", target, new, live, options)
+    shown, old = (reviewed_scale(obj, target.resource) for obj in (new, live))
+    return Attributes("UPDATE", target, shown, old, options, SCALES)
 
 
 def writer_of(target: Target, options: WriteOptions, now: str) -> Writer:
@@ -136,6 +140,7 @@ def writer_of(target: Target, options: WriteOptions, now: str) -> Writer:
         strategy.zero,
         strategy.is_custom,
         strategy.siblings,
+        strategy.reads_anew,
     )
 
 

@@ -18,7 +18,7 @@ from kubeshard_apiserver.apply.field_manager import applied, updated
 from kubeshard_apiserver.apply.validation import check_fits, inconvertible
 from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, check_size
 from kubeshard_apiserver.objects import JsonObject, Object, in_order, is_deleting, private, with_metadata
-from kubeshard_apiserver.patching import Patch, StrategicPatch, patched
+from kubeshard_apiserver.patching import Patch, patched
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
 from kubeshard_apiserver.resources.metadata import (
     generated_name,
@@ -107,15 +107,14 @@ class Writes:
             found = options.duplicates.warnings if options.validation == "Warn" else ()
             return (yield from self._apply(target, patch.body, options))._replace(warnings=found)
         warnings: tuple[str, ...] = ()
-        fresh = not isinstance(patch, StrategicPatch)
 
         def mutate(live: Object) -> Object:
             nonlocal warnings
             result = patched(live, patch, target.resource.strategy.type)
-            obj, warnings = decoded_patch(target, result, options, live if fresh else None)
+            obj, warnings = decoded_patch(target, result, options, live)
             return obj
 
-        code, obj, _ = yield from self.updating(target, mutate, options, fresh=fresh)
+        code, obj, _ = yield from self.updating(target, mutate, options, fresh=True)
         return Answer(code, obj, warnings)
 
     def _apply(self, target: Target, body: JsonObject, options: WriteOptions) -> Steps[Answer]:
@@ -179,7 +178,7 @@ class Writes:
             obj = private(left)
             strategy.admit(obj, None, self._model.rng.token)
         obj = with_owners_once(obj, options)
-        strategy.settle(obj)
+        strategy.settle(obj, {})
         check_namespace(target, obj)
         meta = obj["metadata"]
         if not meta.get("name") and (prefix := meta.get("generateName")):
