@@ -99,6 +99,7 @@ class ApiServer:
         self.world = world
         self.model = model = Model(clock=world.clock, rng=world.rng, window=window, plugins=admission_plugins)
         self.clock, self.rng, self.store, self.registry = world.clock, world.rng, model.store, model.registry
+        self.durable = journal is not None
         self.admission = Admission(model)
         self.reads = Reads(model, shards=SHARDED_LIST_AND_WATCH in feature_gates)
         self.watches = Watches(model.store, self.reads)

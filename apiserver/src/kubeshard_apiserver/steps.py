@@ -1,9 +1,9 @@
 """What a write needs from outside before it can continue: the responses of admission webhooks, and time.
 
 The verbs that write are generators: they yield a `WebhookCall`, are sent the `WebhookReply`, and return their answer.
-Processing that takes long because the body is large is yielded as `Work`, and its result is sent back; a `Pause` is
-answered with nothing. This keeps the model sans-IO: the driver decides how calls are made. The front makes them over
-HTTP, a simulator over its own network, and `finish` makes none.
+Processing that takes long because the body is large is yielded as `Work`, and its result is sent back; a `Pause` and a
+`Wait` are answered with nothing. What fails is thrown back. This keeps the model sans-IO: the driver decides how calls
+are made. The front makes them over HTTP, a simulator over its own network, and `finish` makes none.
 """
 
 from __future__ import annotations
@@ -48,7 +48,14 @@ class Pause:
     seconds: float
 
 
-Step = WebhookCall | Work | Pause
+@dataclass(frozen=True)
+class Wait:
+    """Something of this server that has to happen first."""
+
+    until: Callable[[], Awaitable[None]]
+
+
+Step = WebhookCall | Work | Pause | Wait
 Steps = Generator[Step, Any, T]
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs work where it blocks nobody, and raises what the work raises."""
@@ -110,19 +117,15 @@ def _worked(steps: Steps[T], work: Work) -> Step:
     return steps.send(result)
 
 
-async def perform(steps: Steps[T], caller: WebhookCaller, offload: Offload = at_once) -> T:
+async def perform(
+    steps: Steps[T], caller: WebhookCaller, offload: Offload = at_once, reached: Step | None = None
+) -> T:
+    """Runs the steps to completion. `reached`: the step at which they wait already."""
     try:
-        wanted = next(steps)
+        wanted = reached or next(steps)
         while True:
-            if isinstance(wanted, WebhookCall):
-                wanted = steps.send(await caller.call(wanted))
-                continue
-            if isinstance(wanted, Pause):
-                await asyncio.sleep(wanted.seconds)
-                wanted = next(steps)
-                continue
             try:
-                result = await offload(wanted.do)
+                result = await _taken(wanted, caller, offload)
             except Exception as error:
                 wanted = steps.throw(error)
             else:
@@ -132,3 +135,15 @@ async def perform(steps: Steps[T], caller: WebhookCaller, offload: Offload = at_
         return value
     finally:
         steps.close()  # at once if the client has gone
+
+
+async def _taken(step: Step, caller: WebhookCaller, offload: Offload) -> Any:
+    match step:
+        case WebhookCall():
+            return await caller.call(step)
+        case Work():
+            return await offload(step.do)
+        case Pause():
+            return await asyncio.sleep(step.seconds)
+        case Wait():
+            return await step.until()

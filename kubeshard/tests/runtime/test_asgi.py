@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Limits, Message, Receive, Scope, Send
+from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Limits, Message, Receive, Response, Scope, Send
 from kubeshard.runtime.http_server import AsgiServer, ListenError, parse_bind_address
 
 
@@ -68,12 +68,13 @@ class DirectEcho:
         assert method == b"POST"
         assert (b"host", b"x") in headers
         if url == b"/later":
-            return lambda _: self.later
+            return lambda _, connection: self.later
         return self.answer if url == b"/" else None
 
-    def answer(self, body: bytes) -> bytes:
+    def answer(self, body: bytes, connection: Scope) -> Response:
+        assert connection["type"] == "http"
         self.direct_answers += 1
-        return body
+        return Response(body)
 
 
 @pytest.fixture(params=["plain", "direct"])

@@ -9,7 +9,7 @@ from asgi_client import PATH, Answer, call
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kubeshard.core import ConfigMap
-from kubeshard.runtime.asgi import Message
+from kubeshard.runtime.asgi import Message, Response
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.webhook.app import AdmissionApp, Webhook
 from kubeshard.webhook.metrics import WebhookMetrics
@@ -226,11 +226,10 @@ async def directly(app: AdmissionApp, body: bytes, url: str = PATH, **options: A
     """Does what `AsgiServer` does with a request that arrived in one piece."""
     headers = options.get("headers", [JSON])
     direct = app.direct(b"POST", url.encode(), list(headers))
-    found = direct(body) if direct else app
-    if isinstance(found, bytes):
-        return Answer(
-            200, {b"content-type": b"application/json", b"content-length": b"%d" % len(found)}, found
-        )
+    found = direct(body, {}) if direct else app
+    if isinstance(found, Response):
+        headers = dict(line.split(b": ") for line in found.headers.splitlines())
+        return Answer(found.status, headers | {b"content-length": b"%d" % len(found.body)}, found.body)
     return await call(found, body, path=url.partition("?")[0], **options)
 
 

@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from functools import lru_cache, partial
 from typing import Any, cast
 
+from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Receive, Response, Scope, Send
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
 from kubeshard_apiserver.front.handlers import Front, Replier
-from kubeshard_apiserver.front.replies import CONTROL
+from kubeshard_apiserver.front.replies import CONTROL, Reply
 from kubeshard_apiserver.front.requests import LARGEST_BODY
 from kubeshard_apiserver.server import ApiServer
-
-Message = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
 
 
 class ApiServerApp:
     """An ASGI application for a server or a front."""
 
     def __init__(self, server: ApiServer | Replier) -> None:
-        self._front: Replier = Front(server) if isinstance(server, ApiServer) else server
+        front = Front(server) if isinstance(server, ApiServer) else server
+        self._front: Replier = front
         self._stopped = asyncio.Event()
+        self.direct = partial(_direct, self, front) if isinstance(front, Front) else None
+        """See `kubeshard.runtime.asgi.DirectApp`: answers what has to wait for nothing."""
 
     def stop(self) -> None:
         """Ends all watches, including later ones as soon as they start. Call it on the server's event loop."""
@@ -40,7 +41,9 @@ class ApiServerApp:
         body = await _body(receive)
         if body is None:
             return
-        reply = await self._front.reply(_request(scope, body), _peer(scope))
+        await self.send(await self._front.reply(_request(scope, body), _peer(scope)), receive, send)
+
+    async def send(self, reply: Reply, receive: Receive, send: Send) -> None:
         headers = [(name.encode(), _header_value(value)) for name, value in reply.headers.items()]
         headers += [(b"warning", _header_value(value)) for value in reply.warning_headers]
         if reply.stream is None:
@@ -81,15 +84,36 @@ class ApiServerApp:
             await send({"type": "http.response.body", "body": b""})
 
 
+def _direct(
+    app: ApiServerApp, front: Front, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]
+) -> DirectAnswer | None:
+    if not url.startswith(b"/") or b"#" in url:
+        return None
+    verb, target, given = method.decode(), url.decode("latin-1"), _headers(headers)
+
+    def answer(body: bytes, connection: Scope) -> Response | AsgiApp:
+        begun = front.begin(HttpRequest(verb, target, given, body), _peer(connection))
+        if isinstance(begun, Reply) and begun.stream is None:
+            return Response(begun.body, begun.status, _header_lines(begun))
+
+        async def rest(_: Scope, receive: Receive, send: Send) -> None:
+            await app.send(begun if isinstance(begun, Reply) else await begun, receive, send)
+
+        return rest
+
+    return answer
+
+
 def _request(scope: Mapping[str, Any], body: bytes) -> HttpRequest:
     path = scope.get("raw_path") or scope["path"].encode()
     query = scope.get("query_string", b"")
     target = (path + b"?" + query if query else path).decode("latin-1")
+    return HttpRequest(scope["method"], target, _headers(scope["headers"]), body)
 
-    headers = [
-        (name.decode(errors="replace"), value.decode(errors="replace")) for name, value in scope["headers"]
-    ]
-    return HttpRequest(scope["method"], target, cast("Mapping[str, str]", _Headers(headers)), body)
+
+def _headers(pairs: list[tuple[bytes, bytes]]) -> Mapping[str, str]:
+    given = [(name.decode(errors="replace"), value.decode(errors="replace")) for name, value in pairs]
+    return cast("Mapping[str, str]", _Headers(given))
 
 
 class _Headers:
@@ -104,14 +128,31 @@ class _Headers:
 
 def _peer(scope: Mapping[str, Any]) -> Peer:
     chain = (scope.get("extensions") or {}).get("tls", {}).get("client_cert_chain")
-    return Peer(ssl.PEM_cert_to_DER_cert(chain[0])) if chain else UNKNOWN
+    return _peer_with(chain[0]) if chain else UNKNOWN
+
+
+@lru_cache(256)
+def _peer_with(certificate: str) -> Peer:
+    return Peer(ssl.PEM_cert_to_DER_cert(certificate))
+
+
+def _header_lines(reply: Reply) -> bytes:
+    fields = [*reply.headers.items()]
+    if reply.warnings:
+        fields += [("warning", value) for value in reply.warning_headers]
+    if CONTROL.search("".join([value for _, value in fields])):
+        fields = [(name, _without_control(value)) for name, value in fields]
+    return "".join([f"{name}: {value}\r\n" for name, value in fields]).encode()
 
 
 def _header_value(text: str) -> bytes:
-    """Encodes a header value, in UTF-8 as the servers written in Go. It may contain text from users, which must not
-    start a new header.
-    """
-    return CONTROL.sub(" ", text).encode()
+    """Encodes a header value, in UTF-8 as the servers written in Go."""
+    return _without_control(text).encode()
+
+
+def _without_control(text: str) -> str:
+    """A header value may contain text from users, which must not start a new header."""
+    return CONTROL.sub(" ", text)
 
 
 async def _body(receive: Receive) -> bytes | None:

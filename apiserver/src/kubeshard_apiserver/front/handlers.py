@@ -7,7 +7,7 @@ a Status with the right code and reason, or a stream. No reply reveals a write t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -61,7 +61,7 @@ from kubeshard_apiserver.resources.conversion_webhooks import Unconvertible
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.status import bad_request, broken, method_not_allowed, no_such_path, only_accepted
-from kubeshard_apiserver.steps import NoCalls, Offload, Steps, WebhookCaller, at_once, perform
+from kubeshard_apiserver.steps import NoCalls, Offload, Steps, Wait, WebhookCaller, Work, at_once, perform
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class Front:
         self.gate = gate or Open()
         self._caller = caller or NoCalls()
         self._offload = offload
-        self._settled = server.store.settled
+        self._settled = server.store.settled if server.durable else None
         self._openapi = OpenApi(server.registry)
         self._lines = EventLines()
         self._probes = Probes(server.store)
@@ -118,17 +118,31 @@ class Front:
         """Replies to a request. Never raises: an internal error results in a 500 with a Status, and a traceback in the
         log. The stream of the reply does not raise either; an internal error ends it with an ERROR.
         """
+        return await perform(self._answering(request, peer), self._caller, self._offload)
+
+    def begin(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply | Coroutine[Any, Any, Reply]:
+        """As `reply`, but returns at once: the reply itself, if it needs nothing that has to be waited for."""
+        steps = self._answering(request, peer)
         try:
-            return await self._answer(request, peer)
+            reached = next(steps)
+        except StopIteration as end:
+            reply: Reply = end.value
+            return reply
+        return perform(steps, self._caller, self._offload, reached)
+
+    def _answering(self, request: HttpRequest, peer: Peer) -> Steps[Reply]:
+        try:
+            return (yield from self._counted(request, peer))
         except Exception as error:
             return refusal(_foreseen(error, request))
 
-    async def _answer(self, request: HttpRequest, peer: Peer) -> Reply:
+    def _counted(self, request: HttpRequest, peer: Peer) -> Steps[Reply]:
         begin = self.server.clock.monotonic()
         read = Request(request)
         try:
-            reply = await self._reply(read, peer)
-            await self._settled()
+            reply = yield from self._reply(read, peer)
+            if self._settled is not None:
+                yield Wait(self._settled)
         except Exception as error:
             format_ = negotiate_error(read.headers.get("accept", ""))
             reply = refusal(_foreseen(error, request), replace(format_, pretty=format_.pretty or read.pretty))
@@ -150,12 +164,13 @@ class Front:
             async with aclosing(stream):
                 with self.metrics.watching(read):
                     async for chunk in stream:
-                        await self._settled()
+                        if self._settled is not None:
+                            await self._settled()
                         yield chunk
         except Exception as error:
             yield error_line(_foreseen(error, request))
 
-    async def _reply(self, request: Request, peer: Peer) -> Reply:
+    def _reply(self, request: Request, peer: Peer) -> Steps[Reply]:
         path = resource_path(request.path)
         attributes = attributes_of(request, path)
         user = self.gate.enter(request, attributes, peer)
@@ -171,17 +186,17 @@ class Front:
             request.warnings.append(resource.deprecation)
         check_custom(path, resource, attributes.verb)
         if request.is_large:
-            await self._offload(request.read)
+            yield Work(request.read)
         target = Target(resource, path.namespace, path.name, path.subresource)
         format_ = self._format(target, request)
         context = HandlerContext(self.server, self.gate, target, request, user)
         try:
             if special := _handler_of(target):
-                return object_reply(resource, await self._perform(special(context)), format_)
+                return object_reply(resource, (yield from special(context)), format_)
             if attributes.verb == "watch":
-                return await self._watch(target, request, format_)
+                return (yield from self._watch(target, request, format_))
             handle = self._of_object if path.name and attributes.verb != "create" else self._of_collection
-            return await handle(context, format_)
+            return (yield from handle(context, format_))
         except Unconvertible as error:
             raise self.server.reads.unreadable(target, error) from None
         except KeyError:
@@ -203,34 +218,34 @@ class Front:
         format_ = negotiate(request.headers.get("accept", ""))
         return replace(format_, pretty=True) if request.pretty else format_
 
-    async def _perform(self, steps: Steps[T]) -> T:
-        return await perform(steps, self._caller, self._offload)
-
-    async def _converted(self, resource: Resource, do: Callable[[], T]) -> T:
+    def _converting(self, resource: Resource, do: Callable[[], T]) -> Steps[T]:
         """Returns the result of `do`, for which the conversion webhook of the resource may have to be called."""
         if not resource.strategy.needs_webhook:
             return do()
-        return await self._perform(self.server.model.converting(do))
+        return (yield from self.server.model.converting(do))
 
-    async def _of_object(self, asked: HandlerContext, format_: Format) -> Reply:
+    async def _converted(self, resource: Resource, do: Callable[[], T]) -> T:
+        return await perform(self._converting(resource, do), self._caller, self._offload)
+
+    def _of_object(self, asked: HandlerContext, format_: Format) -> Steps[Reply]:
         target, request, server = asked.target, asked.request, self.server
         resource = target.resource
         match request.method:
             case "GET" | "HEAD":
                 version = request.query.get("resourceVersion", "")
-                obj = await self._converted(resource, lambda: server.reads.get(target, version))
+                obj = yield from self._converting(resource, lambda: server.reads.get(target, version))
                 return object_reply(resource, Answer(200, obj), format_)
             case "PUT":
                 options, body = asked.write_options("UpdateOptions"), _body(request, resource)
-                answer = await self._perform(server.writes.replacing(target, body, options))
+                answer = yield from server.writes.replacing(target, body, options)
             case "PATCH":
                 request.check_patch_type(typed=not resource.strategy.is_custom)
                 options = asked.write_options("PatchOptions")
                 document = self._read_patch(request, target)
                 patch = self._patch(request, document, target)
-                answer = await self._perform(server.writes.patching(target, patch, options))
+                answer = yield from server.writes.patching(target, patch, options)
             case "DELETE":
-                answer = await self._perform(server.deletions.deleting(target, asked.delete_options()))
+                answer = yield from server.deletions.deleting(target, asked.delete_options())
             case _:
                 raise method_not_allowed()
         return object_reply(resource, answer, format_)
@@ -253,33 +268,33 @@ class Front:
                 self.server.reads.get(target)
             raise
 
-    async def _of_collection(self, asked: HandlerContext, format_: Format) -> Reply:
+    def _of_collection(self, asked: HandlerContext, format_: Format) -> Steps[Reply]:
         target, request, server = asked.target, asked.request, self.server
         resource = target.resource
         match request.method:
             case "GET" | "HEAD":
                 selected = request.list_options()
-                page = await self._converted(resource, lambda: server.reads.list(target, selected))
+                page = yield from self._converting(resource, lambda: server.reads.list(target, selected))
                 return list_reply(resource, page, format_)
             case "POST":
                 options, body = asked.write_options("CreateOptions"), _body(request, resource)
                 steps = server.writes.creating(replace(target, name=""), body, options)
-                return object_reply(resource, await self._perform(steps), format_)
+                return object_reply(resource, (yield from steps), format_)
             case "DELETE":
                 selected = request.list_options()
                 deleting = server.deletions.deleting_collection(target, selected, asked.delete_options())
-                return list_reply(resource, await self._perform(deleting), format_)
+                return list_reply(resource, (yield from deleting), format_)
             case _:
                 # A replace or patch of custom resources; other verbs are not routed here.
                 if request.method == "PATCH":
                     request.decode_patch(typed=False)
                 raise bad_request("name must be provided")
 
-    async def _watch(self, target: Target, request: Request, format_: Format) -> Reply:
+    def _watch(self, target: Target, request: Request, format_: Format) -> Steps[Reply]:
         if format_.media_type == YAML:
             raise only_accepted((JSON + WATCH, PROTOBUF + WATCH))
         options = request.list_options()
-        watch = await self._converted(target.resource, lambda: self.server.watch(target, options))
+        watch = yield from self._converting(target.resource, lambda: self.server.watch(target, options))
         stream = event_stream(
             watch,
             format_,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -13,7 +13,16 @@ Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 """An ASGI 3 application. Only `http` scopes are ever sent: there is no lifespan and no websocket."""
 
-DirectAnswer = Callable[[bytes], bytes | AsgiApp]
+
+class Response(NamedTuple):
+    """A whole response. `headers` are its lines, each with its CR and LF, without the length."""
+
+    body: bytes
+    status: int = 200
+    headers: bytes = b"content-type: application/json\r\n"
+
+
+DirectAnswer = Callable[[bytes, Scope], Response | AsgiApp]
 """See `DirectApp.direct`."""
 
 
@@ -23,12 +32,13 @@ class DirectApp(Protocol):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
     def direct(self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectAnswer | None:
-        """A function from the body of a request with this head to its response; None: call the application normally.
+        """A function from the body of a request with this head, and what the scopes of all requests on its connection
+        contain, to its response; None: call the application normally.
 
-        It returns the body of a response 200 of type application/json, or an application to call with the whole
-        request instead (this one, or one that reuses the work done so far). Called only for requests that are complete
-        when their turn comes; the function is cached, and used for other requests with the same head, on any
-        connection. Header names are in lower case. Neither may raise or block.
+        It may return an application to call with the whole request instead (this one, or one that reuses the work done
+        so far). Called only for requests that are complete when their turn comes; the function is cached, and used for
+        other requests with the same head, on any connection. Header names are in lower case. Neither may raise or
+        block, nor let anything into a header that is not allowed there.
         """
         ...
 

@@ -55,6 +55,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from kubeshard.runtime.asgi import Limits
+    from kubeshard.runtime.asgi import Response as WholeResponse
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -62,13 +63,17 @@ BUFFERED = 64 * 1024
 """Bytes of a request's body that are held for the application before reading pauses."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_DIRECT = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+_WHOLE = b"%b%bcontent-length: %d\r\n\r\n%b"
 
 _STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in http.HTTPStatus}
 _NOT_IN_NAMES = re.compile(rb'[\x00-\x1f\x7f()<>@,;:\[\]={} \t\\"]')
 _NOT_IN_VALUES = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _FRAMING = (b"content-length", b"transfer-encoding")
 _END = b"\r\n\r\n"
+
+
+def _status_line(status: int) -> bytes:
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
 
 
 def _error(status: int, text: str = "") -> bytes:
@@ -415,7 +420,7 @@ class HttpConnection:
             return
         if request.response not in ("after a 100", "no head yet"):
             raise RuntimeError("a second head of a response")
-        lines, closes = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status], False
+        lines, closes = [_status_line(status)], False
         response: Response = UntilClose() if request.head.version == "1.0" else Chunked()
         for name, value in headers:
             if _NOT_IN_NAMES.search(name) or _NOT_IN_VALUES.search(value):
@@ -450,9 +455,10 @@ class HttpConnection:
         if not more:
             self._answered(request)
 
-    def answer(self, request: Request, body: bytes) -> None:
-        """The whole response: 200 and JSON, at the time of the last input."""
-        self.out.append(_DIRECT % (len(body), body))
+    def answer(self, request: Request, response: WholeResponse) -> None:
+        """The whole response, at the time of the last input."""
+        body, status, headers = response
+        self.out.append(_WHOLE % (_status_line(status), headers, len(body), body))
         self._answered(request)
 
     def fail(self, request: Request) -> None:

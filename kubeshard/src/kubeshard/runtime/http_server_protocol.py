@@ -7,7 +7,8 @@ it waits for more, and may respond; TLS has no half-closed connections. A reques
 timer: there is one, which is moved when it fires, or when it must fire earlier.
 
 If the application has a method `direct` (`kubeshard.runtime.asgi.DirectApp`), it is called first for a request that is
-complete when its turn comes: if it returns a response, no task, events or scope are created.
+complete when its turn comes: if it returns a response, no task, events or scope are created. A client that sends many
+requests at once keeps no others waiting: it gets one such answer in each iteration of the event loop.
 
 Imported by `kubeshard.runtime.http_server` only, when a server starts: most programs do not need httptools before.
 """
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kubeshard.runtime import http_connection as core
+from kubeshard.runtime.asgi import Response
 from kubeshard.runtime.http_connection import HttpConnection, Request, RequestHead
 from kubeshard.runtime.logs import get_logger
 
@@ -178,8 +180,10 @@ class HttpProtocol(asyncio.Protocol):
 
     def follow(self) -> None:
         http, transport = self.http, self.transport
-        while http.due and (self._exchange is None or self._exchange.request is not http.due[0]):
+        if http.due and (self._exchange is None or self._exchange.request is not http.due[0]):
             self._begin(http.due[0])
+            if http.due and self._exchange is None:
+                self._loop.call_soon(self.follow)
         self.flush()
         if isinstance(http.client, core.Closed):
             if not transport.is_closing():
@@ -206,10 +210,11 @@ class HttpProtocol(asyncio.Protocol):
 
     def _begin(self, request: Request) -> None:
         app, direct, head = self._all.app, self._all.direct, request.head
+        self._exchange = None
         if direct and request.part == "all" and request.keep_alive and self.writable.is_set():
             function = direct(head)
-            answer = function(bytes(request.body)) if function else None
-            if isinstance(answer, bytes):
+            answer = function(bytes(request.body), self._scope) if function else None
+            if isinstance(answer, Response):
                 self.http.answer(request, answer)
                 return
             app = answer or app
