@@ -68,7 +68,7 @@ from kubeshard.core import Lease, MergePatch, Namespace
 from kubeshard.core.builtin import LeaseSpec
 from kubeshard.core.times import micro_time
 from kubeshard.crd import CustomResource, definition
-from kubeshard.runtime.asgi import Response
+from kubeshard.runtime.asgi import Fields, Response
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
 from kubeshard.shard import Sharding
 from kubeshard.sharder.app import build_sharder
@@ -524,7 +524,9 @@ async def reviewing(script: Script) -> None:
         bodies = [_review(f"app-{i}") for i in range(script.n)]
         async with script.measured("review", script.n):
             for body in bodies:
-                headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+                headers = Fields(
+                    [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+                )
                 direct = app.direct(b"POST", f"{path}?timeout=5s".encode(), headers)
                 answers.append(direct(body, {}) if direct else None)
         assert all(isinstance(answer, Response) and b'"patch"' in answer.body for answer in answers), answers

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Limits, Message, Receive, Response, Scope, Send
+from kubeshard.runtime.asgi import (
+    AsgiApp,
+    DirectAnswer,
+    Fields,
+    Limits,
+    Message,
+    Receive,
+    Response,
+    Scope,
+    Send,
+)
 from kubeshard.runtime.http_server import AsgiServer, ListenError, parse_bind_address
 
 
@@ -64,7 +74,7 @@ class DirectEcho:
         assert (await receive())["more_body"] is False
         await answer(send, b"later")
 
-    def direct(self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectAnswer | None:
+    def direct(self, method: bytes, url: bytes, headers: Fields) -> DirectAnswer | None:
         assert method == b"POST"
         assert (b"host", b"x") in headers
         if url == b"/later":

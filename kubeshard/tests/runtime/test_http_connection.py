@@ -125,6 +125,29 @@ def test_the_same_bytes_are_the_same_requests_and_responses_however_they_arrive(
     assert [served(sent, heads) for _ in range(2)] == [expected, expected]
 
 
+LINES = st.tuples(
+    st.sampled_from([b"GET", b"POST", b"PATCH", b"HEAD", b"CONNECT", b"get", b"G T", b"", b"\r\nGET"]),
+    st.one_of(
+        st.text("/a-._~%4!$&'()*+,;=:@?#[]{}|^ \\\"<>\x7f\x00\n\r\u00e4*", max_size=12).map(
+            lambda text: b"/" + text.encode("latin-1")
+        ),
+        st.sampled_from([b"", b"*", b"a", b"http://x/a?b", b"x:1", b"/?", b"//?/?", b"/" + b"x" * 3000]),
+    ),
+    st.sampled_from([b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0", b"http/1.1", b"HTTP/1.1 ", b"", b"HTTP/1.1\n"]),
+).map(b" ".join)
+
+
+@given(LINES, requests(), requests())
+def test_header_fields_that_are_known_mean_the_same_behind_another_request_line(
+    line: bytes, known: bytes, other: bytes
+) -> None:
+    heads = Heads()
+    for sent in (known, known, other):
+        alike = line + sent[sent.index(b"\r\n") :]
+        assert served([alike], heads) == served([alike])
+        assert served([sent], heads) == served([sent])
+
+
 @given(requests(), CUTS, st.integers(0, 500), st.binary(max_size=3))
 def test_of_spoilt_bytes_the_client_gets_the_same_responses_however_they_arrive(
     sent: bytes, at: list[int], where: int, spoilt: bytes

@@ -9,7 +9,7 @@ from asgi_client import PATH, Answer, call
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kubeshard.core import ConfigMap
-from kubeshard.runtime.asgi import Message, Response
+from kubeshard.runtime.asgi import Fields, Message, Response
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.webhook.app import AdmissionApp, Webhook
 from kubeshard.webhook.metrics import WebhookMetrics
@@ -225,7 +225,7 @@ def counts(metrics: WebhookMetrics) -> list[tuple[str, dict[str, str], float]]:
 async def directly(app: AdmissionApp, body: bytes, url: str = PATH, **options: Any) -> Answer:
     """Does what `AsgiServer` does with a request that arrived in one piece."""
     headers = options.get("headers", [JSON])
-    direct = app.direct(b"POST", url.encode(), list(headers))
+    direct = app.direct(b"POST", url.encode(), Fields(headers))
     found = direct(body, {}) if direct else app
     if isinstance(found, Response):
         headers = dict(line.split(b": ") for line in found.headers.splitlines())

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any, cast
 
-from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Receive, Response, Scope, Send
+from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Fields, Receive, Response, Scope, Send
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
 from kubeshard_apiserver.front.handlers import Front, Replier
 from kubeshard_apiserver.front.replies import CONTROL, Reply
-from kubeshard_apiserver.front.requests import LARGEST_BODY
+from kubeshard_apiserver.front.requests import LARGEST_BODY, SentHeaders
 from kubeshard_apiserver.server import ApiServer
 
 
@@ -85,11 +85,13 @@ class ApiServerApp:
 
 
 def _direct(
-    app: ApiServerApp, front: Front, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]
+    app: ApiServerApp, front: Front, method: bytes, url: bytes, headers: Fields
 ) -> DirectAnswer | None:
     if not url.startswith(b"/") or b"#" in url:
         return None
-    verb, target, given = method.decode(), url.decode("latin-1"), _headers(headers)
+    if headers.read is None:
+        headers.read = _headers(headers)
+    verb, target, given = method.decode(), url.decode("latin-1"), headers.read
 
     def answer(body: bytes, connection: Scope) -> Response | AsgiApp:
         begun = front.begin(HttpRequest(verb, target, given, body), _peer(connection))
@@ -111,19 +113,9 @@ def _request(scope: Mapping[str, Any], body: bytes) -> HttpRequest:
     return HttpRequest(scope["method"], target, _headers(scope["headers"]), body)
 
 
-def _headers(pairs: list[tuple[bytes, bytes]]) -> Mapping[str, str]:
-    given = [(name.decode(errors="replace"), value.decode(errors="replace")) for name, value in pairs]
-    return cast("Mapping[str, str]", _Headers(given))
-
-
-class _Headers:
-    """The headers of a request, of which several may have one name."""
-
-    def __init__(self, pairs: list[tuple[str, str]]) -> None:
-        self._pairs = pairs
-
-    def items(self) -> list[tuple[str, str]]:
-        return self._pairs
+def _headers(fields: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
+    given = [(name.decode(errors="replace"), value.decode(errors="replace")) for name, value in fields]
+    return cast("Mapping[str, str]", SentHeaders(given))
 
 
 def _peer(scope: Mapping[str, Any]) -> Peer:

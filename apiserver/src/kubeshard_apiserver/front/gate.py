@@ -127,8 +127,7 @@ class Identity:
 
 
 def _wanted(request: Request) -> Wanted | None:
-    names = request.headers
-    if "impersonate-" not in " ".join(names) or not any(name.startswith("impersonate-") for name in names):
+    if not request.sent.impersonates:
         return None
     wanted = Wanted(
         request.headers.get("impersonate-user", ""),

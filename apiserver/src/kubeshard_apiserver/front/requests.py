@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -58,6 +58,52 @@ _WHOLE = re.compile(r"[+-]?[0-9]+").fullmatch
 _WIDE = 1 << 63
 
 
+class SentHeaders:
+    """The headers of requests, several of which may have one name, and what they say whatever the request is. Read once
+    for all requests that share the object.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self._pairs = tuple(pairs)
+
+    def items(self) -> Sequence[tuple[str, str]]:
+        return self._pairs
+
+    @cached_property
+    def first(self) -> Mapping[str, str]:
+        """By names in lower case."""
+        return {name.lower(): value for name, value in self._pairs}
+
+    @cached_property
+    def media_type(self) -> str:
+        """Of the body. What is no media type is empty."""
+        media_type, _, parameters = self._content_type.partition(";")
+        return media_type.strip().lower() if not parameters or _PARAMETERS.fullmatch(parameters) else ""
+
+    @cached_property
+    def media_type_of_patch(self) -> str:
+        """The server reads that of a patch as it stands."""
+        return self._content_type.partition(";")[0].strip()
+
+    @property
+    def _content_type(self) -> str:
+        return self.first.get("content-type") or JSON
+
+    @cached_property
+    def by_person(self) -> bool:
+        """Whether a person reads the response, judging by the program."""
+        return self.first.get("user-agent", "").startswith(_PEOPLES_PROGRAMS)
+
+    @cached_property
+    def program(self) -> str:
+        """The field manager of requests that do not specify one: the program at the beginning of the User-Agent."""
+        return self.first.get("user-agent", "").partition("/")[0][:_LONGEST_MANAGER] or "unknown"
+
+    @cached_property
+    def impersonates(self) -> bool:
+        return any(name.startswith("impersonate-") for name in self.first)
+
+
 class Request:
     """A parsed HTTP request: `method`, `path`, `query` (the first value of each name) and `headers` (names in lower
     case).
@@ -67,14 +113,15 @@ class Request:
         self.method = request.method
         self.path, self._query = _split(request.target)
         self.query = _read_query(self._query) if len(self._query) <= _LONGEST_KEPT else _first(self._query)
-        self.headers = {name.lower(): value for name, value in request.headers.items()}
+        sent: Any = request.headers
+        self.sent = sent if isinstance(sent, SentHeaders) else SentHeaders(sent.items())
+        self.headers = self.sent.first
         self.body = request.body or b""
         self._document: Any = None
         """The decoded body, once it has been read."""
         self._repeated: list[Repeated] | None = None
         self._found: Duplicates | None = None
         self._unreadable: Exception | None = None
-        self._given = request.headers
         self.warnings: list[str] = []
         """Warnings from admission, which are sent to the client whatever the outcome of the request."""
 
@@ -84,15 +131,11 @@ class Request:
 
     def header_values(self, name: str) -> list[str]:
         """Returns all values of a header; `name` is in lower case."""
-        return [value for given, value in self._given.items() if given.lower() == name]
+        return [value for given, value in self.sent.items() if given.lower() == name]
 
-    @cached_property
+    @property
     def content_type(self) -> str:
-        """What is no media type is empty. The server reads that of a patch as it stands."""
-        media_type, _, parameters = (self.headers.get("content-type") or JSON).partition(";")
-        if self.method == "PATCH":
-            return media_type.strip()
-        return media_type.strip().lower() if not parameters or _PARAMETERS.fullmatch(parameters) else ""
+        return self.sent.media_type_of_patch if self.method == "PATCH" else self.sent.media_type
 
     @property
     def watches(self) -> bool:
@@ -103,7 +146,7 @@ class Request:
         """Whether a person reads the response, who wants line breaks: as the request says, or by the program."""
         if asked := self.query.get("pretty"):
             return asked in _TRUE
-        return self.headers.get("user-agent", "").startswith(_PEOPLES_PROGRAMS)
+        return self.sent.by_person
 
     @property
     def timeout(self) -> float | None:
@@ -151,7 +194,7 @@ class Request:
         }
         sent |= {"dryRun": ["All"]} if dry_run else {}
         return WriteOptions(
-            manager or self._user_agent(),
+            manager or self.sent.program,
             dry_run,
             force,
             validation,
@@ -355,11 +398,6 @@ class Request:
         if any(value != "All" for value in asked):
             errors.append(unsupported("dryRun", asked, ("All",)))
         return bool(asked)
-
-    def _user_agent(self) -> str:
-        """The field manager of requests that do not specify one: the program at the beginning of the User-Agent."""
-        program = self.headers.get("user-agent", "").partition("/")[0]
-        return program[:_LONGEST_MANAGER] or "unknown"
 
 
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")

@@ -9,6 +9,7 @@ k8s.io/apiserver `authentication/request`, `authentication/request/x509`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -75,6 +76,7 @@ def _bearer(authorization: str) -> str:
     return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
 
 
+@lru_cache(256)
 def user_of_certificate(der: bytes) -> User | None:
     """Return the certificate's user, or None if it has no common name."""
     from cryptography import x509

@@ -14,6 +14,14 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 """An ASGI 3 application. Only `http` scopes are ever sent: there is no lifespan and no websocket."""
 
 
+class Fields(tuple[tuple[bytes, bytes], ...]):
+    """Names and values of header fields. An application may leave here what it has made of them, for the next request
+    with the same ones.
+    """
+
+    read: Any = None
+
+
 class Response(NamedTuple):
     """A whole response. `headers` are its lines, each with its CR and LF, without the length."""
 
@@ -31,13 +39,14 @@ class DirectApp(Protocol):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
-    def direct(self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectAnswer | None:
+    def direct(self, method: bytes, url: bytes, headers: Fields) -> DirectAnswer | None:
         """A function from the body of a request with this head, and what the scopes of all requests on its connection
         contain, to its response; None: call the application normally.
 
         It may return an application to call with the whole request instead (this one, or one that reuses the work done
         so far). Called only for requests that are complete when their turn comes; the function is cached, and used for
-        other requests with the same head, on any connection. Header names are in lower case. Neither may raise or
+        other requests with the same head, on any connection. Header names are in lower case; requests with the same
+        header fields have the same object as `headers`. Neither may raise or
         block, nor let anything into a header that is not allowed there.
         """
         ...

@@ -53,11 +53,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import httptools
 from msgspec import Struct
 
+from kubeshard.runtime.asgi import Fields
+
 if TYPE_CHECKING:
-    from kubeshard.runtime.asgi import Limits
+    from kubeshard.runtime.asgi import DirectAnswer, Limits
     from kubeshard.runtime.asgi import Response as WholeResponse
 
-Headers = list[tuple[bytes, bytes]]
 
 BUFFERED = 64 * 1024
 """Bytes of a request's body that are held for the application before reading pauses."""
@@ -103,7 +104,7 @@ class Idle(Open): ...
 class Head(Open):
     size: int = 0
     url: bytes = b""
-    headers: Headers = []
+    headers: list[tuple[bytes, bytes]] = []
 
 
 class Body(Open, kw_only=True):
@@ -177,9 +178,12 @@ class RequestHead(Struct, eq=False):
     path: bytes
     query: bytes
     version: str
-    headers: Headers
+    headers: Fields
+    """The same object for all requests with the same header fields."""
     keep_alive: bool
     response: Response
+    answer: DirectAnswer | None = None
+    """What answers requests with this head (`DirectApp.direct`), if it has been asked for."""
 
 
 class Request(Struct, eq=False):
@@ -199,25 +203,64 @@ class Request(Struct, eq=False):
 
 class Heads(dict[bytes, tuple[RequestHead, int]]):
     """Heads that were parsed before, up to their empty line, and the lengths of their bodies. Clients repeat the same
-    few heads: a request with one of them that arrives in one read, with nothing else, is not parsed again.
+    few heads, or at least the same header fields: a request with one of them that arrives in one read, with nothing
+    else, is not parsed again.
+
+    Fields are used again only behind a request line that says nothing about them: of HTTP/1.1, with a usual method and
+    target.
     """
 
     MOST, LONGEST = 1024, 2048
 
+    def __init__(self, longest: int = LONGEST) -> None:
+        self._longest = min(longest, self.LONGEST)
+        self._with_fields: dict[bytes, tuple[RequestHead, int]] = {}
+
     def found(self, data: bytes) -> Request | None:
         text, _, body = data.partition(_END)
         head, length = self.get(text, (None, 0))
-        if head is None or len(data) != len(text) + len(_END) + length:
+        if head is None:
+            line, _, fields = text.partition(b"\r\n")
+            alike, length = self._with_fields.get(fields, (None, 0))
+            usual = alike and _USUAL_LINE(line)
+            if not (alike and usual) or len(text) > self._longest:
+                return None
+            method, url, path, query = usual.groups()
+            head = RequestHead(
+                method,
+                url,
+                path,
+                query or b"",
+                alike.version,
+                alike.headers,
+                alike.keep_alive,
+                alike.response,
+            )
+            _keep(self, text, head, length)
+        if len(data) != len(text) + len(_END) + length:
             return None
         return Request(head, head.keep_alive, head.response, body, "all")
 
     def remember(self, data: bytes, request: Request) -> None:
         """The bytes that contain this request alone. A chunked one has other bytes than its body, and is left out."""
         text, _, body = data.partition(_END)
-        if request.part == "all" and body == request.body and len(text) <= self.LONGEST:
-            if len(self) >= self.MOST:
-                self.clear()
-            self[text] = request.head, len(body)
+        if request.part == "all" and body == request.body and len(text) <= self._longest:
+            _keep(self, text, request.head, len(body))
+            line, _, fields = text.partition(b"\r\n")
+            if _USUAL_LINE(line):
+                _keep(self._with_fields, fields, request.head, len(body))
+
+
+def _keep(kept: dict[bytes, tuple[RequestHead, int]], text: bytes, head: RequestHead, length: int) -> None:
+    if len(kept) >= Heads.MOST:
+        kept.clear()
+    kept[text] = head, length
+
+
+_IN_PATHS = rb"[\w\-.~%!$&'()*+,;=:@/]"
+_USUAL_LINE = re.compile(
+    rb"(GET|POST|PUT|PATCH|DELETE) ((/%b*)(?:\?((?:%b|\?)*))?) HTTP/1\.1" % (_IN_PATHS, _IN_PATHS)
+).fullmatch
 
 
 class HttpConnection:
@@ -370,7 +413,7 @@ class HttpConnection:
         response: Response = "after a 100" if expects else "no head yet"
         kept = modern and parser.should_keep_alive()
         method, query = parser.get_method(), url.query or b""
-        parsed = RequestHead(method, head.url, url.path, query, version, headers, kept, response)
+        parsed = RequestHead(method, head.url, url.path, query, version, Fields(headers), kept, response)
         request = Request(parsed, kept, response, bytearray())
         self.due.append(request)
         self.client = Body(head.since, self._now + self._limits.body_timeout, request=request)

@@ -19,17 +19,16 @@ import asyncio
 import math
 import ssl
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kubeshard.runtime import http_connection as core
 from kubeshard.runtime.asgi import Response
-from kubeshard.runtime.http_connection import HttpConnection, Request, RequestHead
+from kubeshard.runtime.http_connection import HttpConnection, Request
 from kubeshard.runtime.logs import get_logger
 
 if TYPE_CHECKING:
-    from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Limits, Message, Scope
+    from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Fields, Limits, Message, Scope
 
 _log = get_logger("kubeshard.runtime.http")
 
@@ -43,11 +42,11 @@ class Connections:
     def __init__(self, app: AsgiApp, limits: Limits) -> None:
         self.app = app
         self.limits = limits
-        self.direct: Callable[[RequestHead], DirectAnswer | None] | None = None
+        self.direct: Callable[[bytes, bytes, Fields], DirectAnswer | None] | None = None
         self.heads: core.Heads | None = None
         if direct := getattr(app, "direct", None):
-            self.heads = core.Heads()
-            self.direct = lru_cache(core.Heads.MOST)(lambda head: direct(head.method, head.url, head.headers))
+            self.heads = core.Heads(limits.max_header_bytes)
+            self.direct = direct
         self.open: set[HttpProtocol] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._none_left = asyncio.Event()
@@ -212,8 +211,9 @@ class HttpProtocol(asyncio.Protocol):
         app, direct, head = self._all.app, self._all.direct, request.head
         self._exchange = None
         if direct and request.part == "all" and request.keep_alive and self.writable.is_set():
-            function = direct(head)
-            answer = function(bytes(request.body), self._scope) if function else None
+            if head.answer is None:
+                head.answer = direct(head.method, head.url, head.headers)
+            answer = head.answer(bytes(request.body), self._scope) if head.answer else None
             if isinstance(answer, Response):
                 self.http.answer(request, answer)
                 return

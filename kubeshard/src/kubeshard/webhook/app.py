@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Message, Receive, Response, Scope, Send
+from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Fields, Message, Receive, Response, Scope, Send
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import awaited_apart
@@ -127,7 +127,7 @@ class AdmissionApp:
             return
         await self._answer(route, send, self._read(route, scope, receive, path))
 
-    def direct(self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectAnswer | None:
+    def direct(self, method: bytes, url: bytes, headers: Fields) -> DirectAnswer | None:
         """See `DirectApp`: answers proper requests whose handler is not `async`."""
         path = url.partition(b"?")[0].decode("latin-1")
         route = self._route(path)
@@ -323,7 +323,7 @@ def _patience(scope: Scope) -> float:
     return min(float(found[1]), MAX_PATIENCE) if found else MAX_PATIENCE
 
 
-def _is_plain_json(headers: list[tuple[bytes, bytes]]) -> bool:
+def _is_plain_json(headers: Fields) -> bool:
     json = False
     for name, value in headers:
         if name == b"content-type":
