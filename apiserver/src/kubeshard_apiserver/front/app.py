@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any, cast
 
-from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Fields, Receive, Response, Scope, Send
+from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Fields, Receive, Response, Scope, Send, Stream
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
 from kubeshard_apiserver.front.handlers import Front, Replier
-from kubeshard_apiserver.front.replies import CONTROL, Reply
+from kubeshard_apiserver.front.replies import CONTROL, OpenSource, Reply
 from kubeshard_apiserver.front.requests import LARGEST_BODY, SentHeaders
 from kubeshard_apiserver.server import ApiServer
 
@@ -28,12 +28,15 @@ class ApiServerApp:
         front = Front(server) if isinstance(server, ApiServer) else server
         self._front: Replier = front
         self._stopped = asyncio.Event()
+        self._sources: set[OpenSource] = set()
         self.direct = partial(_direct, self, front) if isinstance(front, Front) else None
         """See `kubeshard.runtime.asgi.DirectApp`: answers what has to wait for nothing."""
 
     def stop(self) -> None:
         """Ends all watches, including later ones as soon as they start. Call it on the server's event loop."""
         self._stopped.set()
+        for source in tuple(self._sources):
+            source.finish()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -43,9 +46,15 @@ class ApiServerApp:
             return
         await self.send(await self._front.reply(_request(scope, body), _peer(scope)), receive, send)
 
+    def push(self, source: OpenSource, reply: Reply) -> Stream:
+        if self._stopped.is_set():
+            source.finish()
+        self._sources.add(source)
+        source.open.callback(self._sources.discard, source)
+        return Stream(source, reply.status, _header_fields(reply))
+
     async def send(self, reply: Reply, receive: Receive, send: Send) -> None:
-        headers = [(name.encode(), _header_value(value)) for name, value in reply.headers.items()]
-        headers += [(b"warning", _header_value(value)) for value in reply.warning_headers]
+        headers = _header_fields(reply)
         if reply.stream is None:
             headers.append((b"content-length", b"%d" % len(reply.body)))
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
@@ -93,10 +102,12 @@ def _direct(
         headers.read = _headers(headers)
     verb, target, given = method.decode(), url.decode("latin-1"), headers.read
 
-    def answer(body: bytes, connection: Scope) -> Response | AsgiApp:
+    def answer(body: bytes, connection: Scope) -> Response | Stream | AsgiApp:
         begun = front.begin(HttpRequest(verb, target, given, body), _peer(connection))
         if isinstance(begun, Reply) and begun.stream is None:
             return Response(begun.body, begun.status, _header_lines(begun))
+        if isinstance(begun, Reply) and begun.source is not None:
+            return app.push(begun.source, begun)
 
         async def rest(_: Scope, receive: Receive, send: Send) -> None:
             await app.send(begun if isinstance(begun, Reply) else await begun, receive, send)
@@ -128,6 +139,11 @@ def _peer_with(certificate: str) -> Peer:
     return Peer(ssl.PEM_cert_to_DER_cert(certificate))
 
 
+def _header_fields(reply: Reply) -> list[tuple[bytes, bytes]]:
+    fields = [*reply.headers.items(), *(("warning", value) for value in reply.warning_headers)]
+    return [(name.encode(), _without_control(value).encode()) for name, value in fields]
+
+
 def _header_lines(reply: Reply) -> bytes:
     fields = [*reply.headers.items()]
     if reply.warnings:
@@ -135,11 +151,6 @@ def _header_lines(reply: Reply) -> bytes:
     if CONTROL.search("".join([value for _, value in fields])):
         fields = [(name, _without_control(value)) for name, value in fields]
     return "".join([f"{name}: {value}\r\n" for name, value in fields]).encode()
-
-
-def _header_value(text: str) -> bytes:
-    """Encodes a header value, in UTF-8 as the servers written in Go."""
-    return _without_control(text).encode()
 
 
 def _without_control(text: str) -> str:

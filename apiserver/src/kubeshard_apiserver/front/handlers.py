@@ -7,8 +7,7 @@ a Status with the right code and reason, or a stream. No reply reveals a write t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -52,7 +51,7 @@ from kubeshard_apiserver.front.routes import (
     resource_path,
 )
 from kubeshard_apiserver.front.scaling import scale
-from kubeshard_apiserver.front.streaming import EventLines, error_line, event_stream
+from kubeshard_apiserver.front.streaming import EventLines, EventSource, error_line, event_stream
 from kubeshard_apiserver.front.tokens import CONFIGURATION, KEYS, openid_reply, token_request
 from kubeshard_apiserver.model import Answer, Target
 from kubeshard_apiserver.patching import APPLY, Patch, patch_of
@@ -62,6 +61,7 @@ from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.status import bad_request, broken, method_not_allowed, no_such_path, only_accepted
 from kubeshard_apiserver.steps import NoCalls, Offload, Steps, Wait, WebhookCaller, Work, at_once, perform
+from kubeshard_apiserver.verbs.watching import WatchCursor
 
 T = TypeVar("T")
 
@@ -148,27 +148,11 @@ class Front:
             reply = refusal(_foreseen(error, request), replace(format_, pretty=format_.pretty or read.pretty))
         if read.method == "HEAD":
             reply = replace(reply, body=b"")
-        if reply.stream is not None:
-            reply = replace(reply, stream=self._streamed(read, request, reply.stream))
-        else:
+        if reply.stream is None:
             self.metrics.answered(read, reply.status, self.server.clock.monotonic() - begin)
         audit = read.headers.get("audit-id", "")[:_LONGEST_AUDIT_ID] or self.server.rng.token()
         headers = {"audit-id": audit, "cache-control": "no-cache, private", **reply.headers}
-        return warned(Reply(reply.status, headers, reply.body, reply.stream, reply.warnings), read.warnings)
-
-    async def _streamed(
-        self, read: Request, request: HttpRequest, stream: AsyncGenerator[bytes, None]
-    ) -> AsyncGenerator[bytes, None]:
-        """Yields the stream unchanged, and counts it for as long as it lasts."""
-        try:
-            async with aclosing(stream):
-                with self.metrics.watching(read):
-                    async for chunk in stream:
-                        if self._settled is not None:
-                            await self._settled()
-                        yield chunk
-        except Exception as error:
-            yield error_line(_foreseen(error, request))
+        return warned(replace(reply, headers=headers), read.warnings)
 
     def _reply(self, request: Request, peer: Peer) -> Steps[Reply]:
         path = resource_path(request.path)
@@ -295,17 +279,36 @@ class Front:
             raise only_accepted((JSON + WATCH, PROTOBUF + WATCH))
         options = request.list_options()
         watch = yield from self._converting(target.resource, lambda: self.server.watch(target, options))
-        stream = event_stream(
+        source = EventSource(
             watch,
             format_,
             self._lines,
-            partial(self._converted, target.resource) if watch.needs_webhook else None,
             seconds=request.timeout,
             bookmarks=options.allow_bookmarks,
+            failed=lambda error: error_line(_foreseen(error, request)),
+            counted=self.metrics.watching(request),
         )
         media_type = format_.media_type
         headers = {"content-type": media_type + WATCH if media_type == PROTOBUF else media_type}
-        return Reply(200, headers, stream=stream)
+        stream = event_stream(source, partial(self._taken, target.resource, watch, source))
+        waits = watch.needs_webhook or self._settled is not None
+        return Reply(200, headers, stream=stream, source=None if waits else source)
+
+    async def _taken(self, resource: Resource, watch: WatchCursor, source: EventSource) -> bytes | None:
+        """What the source has. Events that a webhook has to convert may not be had: then the watch ends, and the client
+        lists again.
+        """
+        try:
+            try:
+                events = await self._converted(resource, watch.take)
+            except ApiError:
+                return None
+            lines = source.lines_of(events)
+            if lines and self._settled is not None:
+                await self._settled()
+            return lines
+        except Exception as error:
+            return source.broken(error)
 
     def _document(self, request: Request) -> Reply:
         if probe := self._probes.reply(request):
@@ -342,7 +345,7 @@ def _handler_of(target: Target) -> Handler | None:
     return _SUBRESOURCES.get(target.subresource)
 
 
-def _foreseen(error: Exception, request: HttpRequest) -> ApiError:
+def _foreseen(error: Exception, request: HttpRequest | Request) -> ApiError:
     """Returns the error to send for an exception."""
     match error:
         case ApiError():

@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from kubeshard.core.errors import ApiError
 from kubeshard.core.yaml_output import as_yaml
+from kubeshard.runtime.asgi import Source
 from kubeshard_apiserver.front.documents import VERSION, Tables, list_document, partial, partial_list
 from kubeshard_apiserver.model import Answer
 from kubeshard_apiserver.resources.registry import Resource
@@ -57,9 +59,14 @@ class Format:
     def content_type(self) -> str:
         return self.media_type + self.parameters
 
-    @property
+    @cached_property
     def metadata_only(self) -> bool:
         return self.form in _PARTIAL
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether objects are sent as they are, in JSON (or YAML, which no watch is)."""
+        return not (self.tables or self.metadata_only or self.media_type == PROTOBUF)
 
     def encode(self, document: Any) -> bytes:
         if self.media_type == YAML:
@@ -136,16 +143,26 @@ TEXT = "text/plain; charset=utf-8"
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
+class OpenSource(Source, Protocol):
+    open: ExitStack
+    """Closed at its end."""
+
+    def finish(self) -> None:
+        """Ends it as if it had timed out."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP reply. `stream` replaces `body` if the reply is sent in chunks. `warnings` are texts; each is sent as a
-    `Warning` header of its own, which is not in `headers`.
+    """An HTTP reply. `stream` replaces `body` if the reply is sent in chunks; if `source` is set, they may be taken
+    from there instead. `warnings` are texts; each is sent as a `Warning` header of its own, which is not in `headers`.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
     stream: AsyncGenerator[bytes, None] | None = None
+    source: OpenSource | None = None
     warnings: tuple[str, ...] = ()
 
     @property

@@ -110,7 +110,7 @@ class Request:
     """
 
     def __init__(self, request: HttpRequest) -> None:
-        self.method = request.method
+        self.method, self.target = request.method, request.target
         self.path, self._query = _split(request.target)
         self.query = _read_query(self._query) if len(self._query) <= _LONGEST_KEPT else _first(self._query)
         sent: Any = request.headers

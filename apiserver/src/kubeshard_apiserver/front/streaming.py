@@ -7,7 +7,9 @@ delays only itself; clients that allow bookmarks get one every minute.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 
 import msgspec
 
@@ -19,68 +21,12 @@ from kubeshard_apiserver.schema.protobuf_writing import encode_event
 from kubeshard_apiserver.status import as_status
 from kubeshard_apiserver.verbs.watching import WatchCursor, WatchEvent
 
-Converted = Callable[[Callable[[], list[WatchEvent]]], Awaitable[list[WatchEvent]]]
-
 DEFAULT_SECONDS = 1800.0
 BOOKMARK_SECONDS = 60.0
 MOST_KEPT = 1024 * 1024
 """The maximum size of the lines that are kept for further watchers. Lines from before the current iteration of the
 event loop are rarely needed.
 """
-
-
-async def event_stream(
-    watch: WatchCursor,
-    format_: Format,
-    lines: EventLines,
-    converted: Converted | None = None,
-    *,
-    seconds: float | None,
-    bookmarks: bool,
-) -> AsyncGenerator[bytes, None]:
-    """Yields chunks of complete lines. `converted` takes the events of a kind that a webhook converts; if that fails,
-    the watch ends, and the client lists again.
-    """
-    loop = asyncio.get_running_loop()
-    end = loop.time() + (seconds or DEFAULT_SECONDS)
-    next_bookmark = loop.time() + BOOKMARK_SECONDS if bookmarks else end
-    changed = asyncio.Event()
-    forget = watch.on_change(changed.set)
-    timer: asyncio.TimerHandle | None = None
-
-    def due() -> None:
-        nonlocal timer
-        timer = None
-        changed.set()
-
-    try:
-        while True:
-            changed.clear()
-            try:
-                events = await converted(watch.take) if converted is not None else watch.take()
-            except ApiError:
-                return
-            if events:
-                yield b"".join([lines.line(event, format_) for event in events])
-                continue
-            if watch.ended or loop.time() >= end:
-                return
-            if loop.time() >= next_bookmark:
-                next_bookmark += BOOKMARK_SECONDS
-                if watch.reached:
-                    yield _line(watch.bookmark(), format_)
-            if timer is None:  # one for many events: a timeout for each wait would cost more than the event
-                timer = loop.call_at(min(end, next_bookmark), due)
-            await changed.wait()
-    finally:
-        if timer is not None:
-            timer.cancel()
-        forget()
-
-
-def error_line(error: ApiError) -> bytes:
-    """Returns the last line of a stream that cannot continue."""
-    return msgspec.json.encode({"type": "ERROR", "object": as_status(error)}) + b"\n"
 
 
 _BEGINNINGS = {
@@ -99,7 +45,7 @@ class EventLines:
         self._size = 0
 
     def line(self, event: WatchEvent, format_: Format) -> bytes:
-        if format_.tables or format_.metadata_only or format_.media_type == PROTOBUF:
+        if not format_.plain:
             return _line(event, format_)
         if event.data:
             return _BEGINNINGS[event.type] + event.data + b"}\n"
@@ -113,6 +59,115 @@ class EventLines:
             _, oldest = self._made.pop(next(iter(self._made)))
             self._size -= len(oldest)
         return line
+
+
+class EventSource:
+    """The lines of a watch as they become available, for a caller that is told when there may be more (see
+    `kubeshard.runtime.asgi.Source`). Nothing is read from the watch before it is asked for.
+
+    `failed` makes the last line of a watch that cannot continue; `counted` is entered for as long as it lasts.
+    """
+
+    def __init__(
+        self,
+        watch: WatchCursor,
+        format_: Format,
+        lines: EventLines,
+        *,
+        seconds: float | None,
+        bookmarks: bool,
+        failed: Callable[[Exception], bytes],
+        counted: AbstractContextManager[None],
+    ) -> None:
+        self._watch = watch
+        self._format = format_
+        self._lines = lines
+        self._loop = asyncio.get_running_loop()
+        now = self._loop.time()
+        self._end = now + (seconds or DEFAULT_SECONDS)
+        self._next_bookmark = now + BOOKMARK_SECONDS if bookmarks else self._end
+        self._failed = failed
+        self._counted = counted
+        self._timer: asyncio.TimerHandle | None = None
+        self.open = ExitStack()
+        """Closed at the end."""
+        self._changed: Callable[[], None] = _nothing
+        self.more = False
+
+    def begin(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self.open.enter_context(self._counted)
+        self.open.callback(self._watch.on_change(changed))
+
+    def take(self) -> bytes | None:
+        try:
+            return self.lines_of(self._watch.take())
+        except Exception as error:
+            return self.broken(error)
+
+    def lines_of(self, events: Sequence[WatchEvent]) -> bytes | None:
+        """What `take` returns if these are the events that the watch returns."""
+        watch, now = self._watch, self._loop.time()
+        self.more = watch.behind
+        lines = b"".join([self._lines.line(event, self._format) for event in events])
+        if not events:
+            if watch.ended or now >= self._end:
+                return None
+            if now >= self._next_bookmark:
+                self._next_bookmark += BOOKMARK_SECONDS
+                if watch.reached:
+                    lines = _line(watch.bookmark(), self._format)
+        if self._timer is None:  # one for many events: a timeout for each wait would cost more than the event
+            self._timer = self._loop.call_at(min(self._end, self._next_bookmark), self._due)
+        return lines
+
+    def broken(self, error: Exception) -> bytes:
+        """The last line, after an error."""
+        self._end, self.more = -math.inf, True
+        self._watch.ended = True
+        return self._failed(error)
+
+    def finish(self) -> None:
+        """Ends the stream as if it had timed out."""
+        self._end = -math.inf
+        self._changed()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.open.close()
+
+    def _due(self) -> None:
+        self._timer = None
+        self._changed()
+
+
+def _nothing() -> None: ...
+
+
+async def event_stream(
+    source: EventSource, take: Callable[[], Awaitable[bytes | None]]
+) -> AsyncGenerator[bytes, None]:
+    """Yields what a source has; `take` takes it from there. Raises what `take` raises."""
+    changed = asyncio.Event()
+    source.begin(changed.set)
+    try:
+        while True:
+            changed.clear()
+            lines = await take()
+            if lines is None:
+                return
+            if lines:
+                yield lines
+            elif not source.more:
+                await changed.wait()
+    finally:
+        source.close()
+
+
+def error_line(error: ApiError) -> bytes:
+    """Returns the last line of a stream that cannot continue."""
+    return msgspec.json.encode({"type": "ERROR", "object": as_status(error)}) + b"\n"
 
 
 def _line(event: WatchEvent, format_: Format) -> bytes:

@@ -51,6 +51,8 @@ class WatchCursor:
         self._initial = initial
         self._revision = revision
         self.ended = False
+        self.behind = bool(initial)
+        """Whether `take` has more to return at once."""
 
     def take(self, limit: int = 500) -> list[WatchEvent]:
         """Returns the next events, about `limit` at most; empty if there is nothing new."""
@@ -59,14 +61,17 @@ class WatchCursor:
         if self._initial:
             taken, self._initial = self._initial[:limit], self._initial[limit:]
             return taken
+        self.behind = self._cuts < self._history.cuts
         try:
-            events = self._history.followed(self._revision, self._cuts)[:limit]
+            events = self._history.followed(self._revision, self._cuts)
         except TooOld as error:
-            self.ended = True
+            self.ended = self.behind = True
             return [WatchEvent("ERROR", as_status(expired(str(error))))]
         if not events:
             self.ended = self._cuts < self._history.cuts
             return []
+        if len(events) > limit:
+            events, self.behind = events[:limit], True
         seen = list(self._seen(events))
         self._revision = events[-1].revision
         return seen

@@ -30,7 +30,36 @@ class Response(NamedTuple):
     headers: bytes = b"content-type: application/json\r\n"
 
 
-DirectAnswer = Callable[[bytes, Scope], Response | AsgiApp]
+class Source(Protocol):
+    """The body of a response whose parts come one by one. Its methods may neither raise nor block."""
+
+    more: bool
+    """Whether `take` may return more at once."""
+
+    def begin(self, changed: Callable[[], None]) -> None:
+        """Called before all else. `changed` is to be called when there may be something to take."""
+        ...
+
+    def take(self) -> bytes | None:
+        """The next part, empty if there is none yet; None at the end."""
+        ...
+
+    def close(self) -> None:
+        """The end has been taken, or the client has gone."""
+        ...
+
+
+class Stream(NamedTuple):
+    """A response whose body comes from a source. It is asked once in an iteration of the event loop at most, and not
+    while the client does not read.
+    """
+
+    source: Source
+    status: int
+    headers: list[tuple[bytes, bytes]]
+
+
+DirectAnswer = Callable[[bytes, Scope], Response | Stream | AsgiApp]
 """See `DirectApp.direct`."""
 
 

@@ -7,8 +7,8 @@ it waits for more, and may respond; TLS has no half-closed connections. A reques
 timer: there is one, which is moved when it fires, or when it must fire earlier.
 
 If the application has a method `direct` (`kubeshard.runtime.asgi.DirectApp`), it is called first for a request that is
-complete when its turn comes: if it returns a response, no task, events or scope are created. A client that sends many
-requests at once keeps no others waiting: it gets one such answer in each iteration of the event loop.
+complete when its turn comes: if it returns a response or a stream, no task, events or scope are created. A client
+that sends many requests at once keeps no others waiting: it gets one such answer in each iteration of the event loop.
 
 Imported by `kubeshard.runtime.http_server` only, when a server starts: most programs do not need httptools before.
 """
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kubeshard.runtime import http_connection as core
-from kubeshard.runtime.asgi import Response
+from kubeshard.runtime.asgi import Response, Stream
 from kubeshard.runtime.http_connection import HttpConnection, Request
 from kubeshard.runtime.logs import get_logger
 
@@ -109,7 +109,7 @@ class HttpProtocol(asyncio.Protocol):
         self.http = HttpConnection(connections.limits, self._loop.time(), connections.heads)
         self._scope: dict[str, Any] = {}
         """What the scopes of all requests contain."""
-        self._exchange: _Exchange | None = None
+        self._exchange: _Exchange | _Push | None = None
         self.writable = asyncio.Event()
         """Set when the client has read most of what was written, or is gone."""
         self.writable.set()
@@ -164,15 +164,17 @@ class HttpProtocol(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable.set()
+        if self._exchange is not None:
+            self._exchange.notify()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.http.lost()
         if self._timer is not None:
             self._timer.cancel()
-        if self._exchange is not None:
-            self._exchange.news.set()
-        self._exchange = None  # it refers to this
         self.writable.set()
+        if self._exchange is not None:
+            self._exchange.notify()
+        self._exchange = None  # it refers to this
         self._all.lost(self)
 
     # What the core says
@@ -195,7 +197,7 @@ class HttpProtocol(asyncio.Protocol):
             self._fires_at = http.wake_at
             self._timer = self._loop.call_at(self._fires_at, self._wake)
         if self._exchange is not None:
-            self._exchange.news.set()
+            self._exchange.notify()
 
     def flush(self) -> None:
         if out := self.http.out:
@@ -217,6 +219,9 @@ class HttpProtocol(asyncio.Protocol):
             if isinstance(answer, Response):
                 self.http.answer(request, answer)
                 return
+            if isinstance(answer, Stream):
+                self._exchange = _Push(self, request, answer)
+                return
             app = answer or app
         path = head.path.decode()
         scope = self._scope | {
@@ -233,6 +238,53 @@ class HttpProtocol(asyncio.Protocol):
         task.add_done_callback(self._all.tasks.discard)
 
 
+class _Push:
+    """A response whose parts come from a source."""
+
+    def __init__(self, protocol: HttpProtocol, request: Request, stream: Stream) -> None:
+        self._protocol = protocol
+        self._http = protocol.http
+        self._loop = asyncio.get_running_loop()
+        self.request = request
+        self._source = stream.source
+        self._scheduled = self._waits = self._ended = False
+        self._http.respond(request, stream.status, stream.headers)
+        self._source.begin(self._changed)
+        self._changed()
+
+    def notify(self) -> None:
+        if self._waits or self._is_over:
+            self._changed()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._http.is_over(self.request) or isinstance(self._http.client, core.HalfClosed)
+
+    def _changed(self) -> None:
+        if not (self._scheduled or self._ended):
+            self._scheduled = True
+            self._loop.call_soon(self._push)
+
+    def _push(self) -> None:
+        self._scheduled, protocol = False, self._protocol
+        if self._is_over:
+            self._http.close()
+        else:
+            self._waits = not protocol.writable.is_set()
+            part = b"" if self._waits else self._source.take()
+            if part is not None:
+                if part:
+                    self._http.send(self.request, part, True, self._loop.time())
+                protocol.flush()
+                if self._source.more and not self._waits:
+                    self._changed()
+                return
+            self._http.send(self.request, b"", False, self._loop.time())
+        self._ended = True
+        self._source.close()
+        protocol.follow()
+
+
 class _Exchange:
     def __init__(self, protocol: HttpProtocol, request: Request) -> None:
         self._protocol = protocol
@@ -240,6 +292,9 @@ class _Exchange:
         self.request = request
         self.news = asyncio.Event()
         """Set when `receive` may have something to return."""
+
+    def notify(self) -> None:
+        self.news.set()
 
     async def run(self, app: AsgiApp, scope: Scope) -> None:
         request, http = self.request, self._http
