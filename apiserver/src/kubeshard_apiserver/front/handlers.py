@@ -152,7 +152,8 @@ class Front:
             self.metrics.answered(read, reply.status, self.server.clock.monotonic() - begin)
         audit = read.headers.get("audit-id", "")[:_LONGEST_AUDIT_ID] or self.server.rng.token()
         headers = {"audit-id": audit, "cache-control": "no-cache, private", **reply.headers}
-        return warned(replace(reply, headers=headers), read.warnings)
+        body, stream, source = reply.body, reply.stream, reply.source
+        return warned(Reply(reply.status, headers, body, stream, source, reply.warnings), read.warnings)
 
     def _reply(self, request: Request, peer: Peer) -> Steps[Reply]:
         path = resource_path(request.path)
@@ -176,7 +177,7 @@ class Front:
         context = HandlerContext(self.server, self.gate, target, request, user)
         try:
             if special := _handler_of(target):
-                return object_reply(resource, (yield from special(context)), format_)
+                return object_reply((yield from special(context)), format_)
             if attributes.verb == "watch":
                 return (yield from self._watch(target, request, format_))
             handle = self._of_object if path.name and attributes.verb != "create" else self._of_collection
@@ -218,7 +219,7 @@ class Front:
             case "GET" | "HEAD":
                 version = request.query.get("resourceVersion", "")
                 obj = yield from self._converting(resource, lambda: server.reads.get(target, version))
-                return object_reply(resource, Answer(200, obj), format_)
+                answer = Answer(200, obj)
             case "PUT":
                 options, body = asked.write_options("UpdateOptions"), _body(request, resource)
                 answer = yield from server.writes.replacing(target, body, options)
@@ -232,7 +233,7 @@ class Front:
                 answer = yield from server.deletions.deleting(target, asked.delete_options())
             case _:
                 raise method_not_allowed()
-        return object_reply(resource, answer, format_)
+        return object_reply(answer, format_, server.reads.text(target, answer.object))
 
     def _read_patch(self, request: Request, target: Target) -> Any:
         """Decodes a patch. An apply that begins as JSON does is read after a missing object is noticed."""
@@ -263,7 +264,8 @@ class Front:
             case "POST":
                 options, body = asked.write_options("CreateOptions"), _body(request, resource)
                 steps = server.writes.creating(replace(target, name=""), body, options)
-                return object_reply(resource, (yield from steps), format_)
+                answer = yield from steps
+                return object_reply(answer, format_, server.reads.text(target, answer.object))
             case "DELETE":
                 selected = request.list_options()
                 deleting = server.deletions.deleting_collection(target, selected, asked.delete_options())

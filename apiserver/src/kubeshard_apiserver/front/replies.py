@@ -175,7 +175,8 @@ class Reply:
         ]
 
 
-def object_reply(resource: Resource, answer: Answer, format_: Format) -> Reply:
+def object_reply(answer: Answer, format_: Format, text: bytes = b"") -> Reply:
+    """`text` is the JSON of the object, if it is known."""
     document = answer.object
     if not document:
         return Reply(answer.code, {} if answer.code == 204 else {"content-type": "text/plain"})
@@ -184,6 +185,9 @@ def object_reply(resource: Resource, answer: Answer, format_: Format) -> Reply:
             document = format_.tables.of_object(document)
         elif format_.metadata_only:
             document = partial(document, format_.version)
+        elif text and format_.media_type == JSON and not format_.pretty:
+            headers = {"content-type": format_.content_type}
+            return Reply(answer.code, headers, text + b"\n", warnings=answer.warnings)
     return document_reply(answer.code, document, format_, answer.warnings)
 
 

@@ -116,6 +116,7 @@ class Request:
         sent: Any = request.headers
         self.sent = sent if isinstance(sent, SentHeaders) else SentHeaders(sent.items())
         self.headers = self.sent.first
+        self.content_type = self.sent.media_type_of_patch if self.method == "PATCH" else self.sent.media_type
         self.body = request.body or b""
         self._document: Any = None
         """The decoded body, once it has been read."""
@@ -132,10 +133,6 @@ class Request:
     def header_values(self, name: str) -> list[str]:
         """Returns all values of a header; `name` is in lower case."""
         return [value for given, value in self.sent.items() if given.lower() == name]
-
-    @property
-    def content_type(self) -> str:
-        return self.sent.media_type_of_patch if self.method == "PATCH" else self.sent.media_type
 
     @property
     def watches(self) -> bool:
@@ -261,8 +258,7 @@ class Request:
         return self._repeated
 
     def _parse(self, *, is_yaml: bool) -> tuple[Any, list[Repeated] | None]:
-        is_json = self.body.lstrip().startswith((b"{", b"[")) and not _HALF.search(self.body)
-        if not is_yaml or is_json:
+        if not is_yaml or (self.body.lstrip().startswith((b"{", b"[")) and not _HALF.search(self.body)):
             try:
                 return msgspec.json.decode(self.body), None
             except UnicodeDecodeError:

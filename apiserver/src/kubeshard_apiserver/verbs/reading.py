@@ -117,6 +117,15 @@ class Reads:
         revision = asked if exact else self._store.revision
         return self.page(target, selection, revision, "", limit)
 
+    def text(self, target: Target, obj: Object) -> bytes:
+        """Returns the JSON of the object if it is the one that is stored, which is encoded already; else nothing."""
+        objects = self._store.objects(target.group_resource)
+        try:
+            state = objects.state(key_of(obj)) if isinstance(objects, Objects) else None
+        except KeyError:
+            return b""
+        return state.data if state is not None and state.peek() is obj else b""
+
     def selection(self, target: Target, options: ListOptions) -> Selection:
         """Raises Invalid, ApiError: see `select`."""
         shard_selector = options.shard_selector if self._shards else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from kubeshard.core.objects import Key
@@ -59,8 +60,11 @@ class LabelTerms(tuple[Term, ...]):
     __slots__ = ()
 
     def matches(self, labels: Labels) -> bool:
-        for term in self:  # noqa: SIM110 - every watch asks this of every change
-            if not term.matches(labels):
+        for term in self:  # every watch asks this of every change, most often about one value of one label
+            if term.operator == "in":
+                if labels.get(term.key) not in term.values:
+                    return False
+            elif not term.matches(labels):
                 return False
         return True
 
@@ -206,6 +210,14 @@ class Selection:
         if self.labels and not self.labels.matches(state.labels):
             return False
         return self.ranges is None or self.ranges.selects_stored(key, state)
+
+    def selects_state(self, state: State | None) -> bool:
+        """Whether there is an object that is selected."""
+        return state is not None and (self._is_everything or self.selects(state.value))
+
+    @cached_property
+    def _is_everything(self) -> bool:
+        return not (self.namespace or self.name or self.narrows or self.ranges)
 
     @property
     def narrows(self) -> bool:

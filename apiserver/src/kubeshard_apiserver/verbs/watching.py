@@ -50,6 +50,8 @@ class WatchCursor:
         self._selection = selection
         self._initial = initial
         self._revision = revision
+        self.needs_webhook = resource.strategy.needs_webhook
+        """Whether `take` may raise Unconverted; it is then called again."""
         self.ended = False
         self.behind = bool(initial)
         """Whether `take` has more to return at once."""
@@ -106,31 +108,35 @@ class WatchCursor:
             return False
         if not self._history.before_last <= self._revision < event.revision:
             return False
-        selects = self._selection.selects
-        if event.new is not None and selects(event.new.value):
-            return False
-        if event.old is not None and selects(event.old.value):
+        selects = self._selection.selects_state
+        if selects(event.new) or selects(event.old):
             return False
         self._revision = event.revision
         return True
 
     def _seen(self, changes: Sequence[StoredEvent]) -> Iterator[WatchEvent]:
+        if self.needs_webhook:
+            yield from self._seen_converted(changes)
+            return
+        resource, selects = self._resource, self._selection.selects_state
+        for change in changes:
+            new, old = change.new, change.old
+            before = selects(old)
+            if new is not None and selects(new):
+                obj = in_version(resource, kept := new.value)
+                yield WatchEvent("MODIFIED" if before else "ADDED", obj, new.data if obj is kept else b"")
+            elif before and old is not None:
+                last = with_metadata(old.value, resourceVersion=str(change.revision))
+                yield WatchEvent("DELETED", in_version(resource, last))
+
+    def _seen_converted(self, changes: Sequence[StoredEvent]) -> Iterator[WatchEvent]:
         selects = self._selection.selects
-        events = self._converted(changes) if self.needs_webhook else (change.event for change in changes)
-        for change, event in zip(changes, events, strict=True):
+        for event in self._converted(changes):
             before = event.old is not None and selects(event.old)
             if event.new is not None and selects(event.new):
-                obj = in_version(self._resource, event.new)
-                data = change.new.data if change.new and obj is change.new.value else b""
-                yield WatchEvent("MODIFIED" if before else "ADDED", obj, data)
+                yield WatchEvent("MODIFIED" if before else "ADDED", event.new)
             elif before and event.old is not None:
-                last = with_metadata(event.old, resourceVersion=str(event.revision))
-                yield WatchEvent("DELETED", in_version(self._resource, last))
-
-    @property
-    def needs_webhook(self) -> bool:
-        """Whether `take` may raise Unconverted; it is then called again."""
-        return self._resource.strategy.needs_webhook
+                yield WatchEvent("DELETED", with_metadata(event.old, resourceVersion=str(event.revision)))
 
     def _converted(self, changes: Sequence[StoredEvent]) -> list[Event]:
         events = [change.event for change in changes]
