@@ -125,6 +125,21 @@ async def test_a_watch_that_breaks_ends_with_an_error(place, monkeypatch, caplog
     assert "Failed to answer a request" in [record.msg for record in caplog.records]
 
 
+@pytest.mark.parametrize("place", ["server.store.revision", "_lines.line"])
+async def test_a_watch_that_breaks_on_a_connection_ends_with_an_error(place, monkeypatch):
+    front = Front(ApiServer())
+    if place == "server.store.revision":
+        monkeypatch.setattr("kubeshard_apiserver.front.streaming.BOOKMARK_SECONDS", 0.0)
+    source = front.begin(ask("GET", f"{MAPS}?watch=1&allowWatchBookmarks=1")).source
+    source.begin(lambda: None)
+    front.begin(ask("POST", MAPS, named("a")))
+    plant(front, monkeypatch, place, broken)
+    parts = list(iter(source.take, None))
+    event = json.loads(parts[-1])
+    assert (event["type"], event["object"]["reason"]) == ("ERROR", "InternalError")
+    source.close()
+
+
 def test_the_connection_of_a_request_that_broke_serves_the_next(monkeypatch):
     with in_background(EmbeddedServer, "broken") as served:
         context = ssl.create_default_context(cadata=served.credentials.ca)

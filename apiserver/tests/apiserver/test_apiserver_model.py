@@ -376,6 +376,18 @@ def test_a_watch_is_woken_only_by_changes_that_it_selects():
     assert [event.type for event in watch.take()] == ["DELETED"]
 
 
+@pytest.mark.regression
+async def test_a_watch_shows_a_change_however_many_it_does_not_select_were_before():
+    server = ApiServer()
+    since = server.store.revision
+    fill(server, *(f"other{number}" for number in range(600)), "mine")
+    selected = f"{MAPS}?watch=1&fieldSelector=metadata.name=mine&resourceVersion={since}"
+    async with InMemoryTransport(server).stream(HttpRequest("GET", selected, {})) as stream:
+        async with asyncio.timeout(5):
+            line = await anext(stream.chunks())
+    assert json.loads(line)["object"]["metadata"]["name"] == "mine"
+
+
 def test_the_approval_of_a_protected_group_is_the_first_condition():
     """Nearly always on the real server, where one controller is faster than another."""
     server = ApiServer()

@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from kubeshard.runtime.asgi import (
     Response,
     Scope,
     Send,
+    Stream,
 )
 from kubeshard.runtime.http_server import AsgiServer, ListenError, parse_bind_address
 
@@ -521,6 +524,104 @@ async def test_what_arrives_in_one_piece_is_answered_directly_and_all_answers_ke
         await reader.readuntil(b"400")
     assert (await until_closed(reader)) is not None
     writer.close()
+
+
+async def test_a_client_that_sends_many_requests_at_once_keeps_no_others_waiting() -> None:
+    order: list[str] = []
+
+    class Noted(DirectEcho):
+        def answer(self, body: bytes, connection: Scope) -> Response:
+            order.append("answer")
+            asyncio.get_running_loop().call_soon(order.append, "others")
+            return super().answer(body, connection)
+
+    async with AsgiServer(Noted()) as server:
+        _, writer = await connect(server)
+        writer.write(3 * (POST + b"\r\nhello"))
+        async with asyncio.timeout(5):
+            while len(order) < 6:  # noqa: ASYNC110 - of the loop's own turns
+                await asyncio.sleep(0)
+        writer.close()
+    assert order == 3 * ["answer", "others"]
+
+
+class Parts:
+    """A source of what is put into `ready`; None is its end."""
+
+    def __init__(self) -> None:
+        self.ready: deque[bytes | None] = deque()
+        self.changed: Callable[[], None] | None = None
+        self.closed = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it arrived in one piece")
+
+    def direct(self, method: bytes, url: bytes, headers: Fields) -> DirectAnswer:
+        return lambda body, connection: Stream(self, 201, [(b"x", b"y")])
+
+    def put(self, *parts: bytes | None) -> None:
+        self.ready += parts
+        if self.changed:
+            self.changed()
+
+    @property
+    def more(self) -> bool:
+        return bool(self.ready)
+
+    def begin(self, changed: Callable[[], None]) -> None:
+        self.changed = changed
+
+    def take(self) -> bytes | None:
+        return self.ready.popleft() if self.ready else b""
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+async def test_a_stream_is_its_head_the_parts_as_they_come_and_its_end_and_then_the_next_request() -> None:
+    async with AsgiServer(app := Parts()) as server, asyncio.timeout(5):
+        reader, writer = await connect(server)
+        writer.write(POST + b"\r\nhello")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head == b"HTTP/1.1 201 Created\r\nx: y\r\ntransfer-encoding: chunked\r\n\r\n"
+        app.put(b"one", b"three")
+        assert await reader.readexactly(18) == b"3\r\none\r\n5\r\nthree\r\n"
+        writer.write(POST + b"\r\nhello")
+        app.put(b"end", None)
+        assert await reader.readexactly(13) == b"3\r\nend\r\n0\r\n\r\n"
+        await app.closed.wait()
+        assert await reader.readuntil(b"\r\n\r\n") == head
+        writer.close()
+
+
+@pytest.mark.parametrize("how", ["close", "write_eof"])
+async def test_a_stream_is_closed_when_its_client_has_gone(how: str) -> None:
+    async with AsgiServer(app := Parts()) as server, asyncio.timeout(5):
+        reader, writer = await connect(server)
+        writer.write(POST + b"\r\nhello")
+        await reader.readuntil(b"\r\n\r\n")
+        getattr(writer, how)()
+        await app.closed.wait()
+        app.put(b"late")
+        writer.close()
+
+
+async def test_a_stream_is_not_read_while_its_client_does_not() -> None:
+    async with AsgiServer(app := Parts()) as server, asyncio.timeout(5):
+        reader, writer = await connect(server)
+        writer.write(POST + b"\r\nhello")
+        await reader.readuntil(b"\r\n\r\n")
+        app.put(*[b"x" * 500_000] * 100, None)
+        left = -1
+        while left != len(app.ready):
+            left = len(app.ready)
+            await asyncio.sleep(0.05)
+        assert left > 0
+        received = b""
+        while not received.endswith(b"\r\n0\r\n\r\n"):
+            received = received[-7:] + await reader.read(1_000_000)
+        assert not app.ready
+        writer.close()
 
 
 async def test_a_head_that_was_seen_before_is_answered_as_if_it_were_new() -> None:
