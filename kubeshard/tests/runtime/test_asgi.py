@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from kubeshard.runtime.asgi import (
+    JSON_RESPONSE,
     AsgiApp,
     DirectAnswer,
     Fields,
     Limits,
     Message,
     Receive,
-    Response,
     Scope,
     Send,
     Stream,
@@ -84,10 +84,10 @@ class DirectEcho:
             return lambda _, connection: self.later
         return self.answer if url == b"/" else None
 
-    def answer(self, body: bytes, connection: Scope) -> Response:
+    def answer(self, body: bytes, connection: Scope) -> bytes:
         assert connection["type"] == "http"
         self.direct_answers += 1
-        return Response(body)
+        return JSON_RESPONSE % (len(body), body)
 
 
 @pytest.fixture(params=["plain", "direct"])
@@ -530,7 +530,7 @@ async def test_a_client_that_sends_many_requests_at_once_keeps_no_others_waiting
     order: list[str] = []
 
     class Noted(DirectEcho):
-        def answer(self, body: bytes, connection: Scope) -> Response:
+        def answer(self, body: bytes, connection: Scope) -> bytes:
             order.append("answer")
             asyncio.get_running_loop().call_soon(order.append, "others")
             return super().answer(body, connection)

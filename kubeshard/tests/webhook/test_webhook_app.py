@@ -9,7 +9,7 @@ from asgi_client import PATH, Answer, call
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kubeshard.core import ConfigMap
-from kubeshard.runtime.asgi import Fields, Message, Response
+from kubeshard.runtime.asgi import Fields, Message
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.webhook.app import AdmissionApp, Webhook
 from kubeshard.webhook.metrics import WebhookMetrics
@@ -227,9 +227,10 @@ async def directly(app: AdmissionApp, body: bytes, url: str = PATH, **options: A
     headers = options.get("headers", [JSON])
     direct = app.direct(b"POST", url.encode(), Fields(headers))
     found = direct(body, {}) if direct else app
-    if isinstance(found, Response):
-        headers = dict(line.split(b": ") for line in found.headers.splitlines())
-        return Answer(found.status, headers | {b"content-length": b"%d" % len(found.body)}, found.body)
+    if isinstance(found, bytes):
+        head, _, content = found.partition(b"\r\n\r\n")
+        line, *lines = head.splitlines()
+        return Answer(int(line.split()[1]), dict(each.split(b": ") for each in lines), content)
     return await call(found, body, path=url.partition("?")[0], **options)
 
 

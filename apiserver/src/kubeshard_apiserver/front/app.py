@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any, cast
 
-from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Fields, Receive, Response, Scope, Send, Stream
+from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Fields, Receive, Scope, Send, Stream, response
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
 from kubeshard_apiserver.front.handlers import Front, Replier
@@ -102,10 +102,10 @@ def _direct(
         headers.read = _headers(headers)
     verb, target, given = method.decode(), url.decode("latin-1"), headers.read
 
-    def answer(body: bytes, connection: Scope) -> Response | Stream | AsgiApp:
+    def answer(body: bytes, connection: Scope) -> bytes | Stream | AsgiApp:
         begun = front.begin(HttpRequest(verb, target, given, body), _peer(connection))
         if isinstance(begun, Reply) and begun.stream is None:
-            return Response(begun.body, begun.status, _header_lines(begun))
+            return response(begun.status, _header_lines(begun), begun.body)
         if isinstance(begun, Reply) and begun.source is not None:
             return app.push(begun.source, begun)
 

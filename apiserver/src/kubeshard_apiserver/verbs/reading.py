@@ -119,10 +119,10 @@ class Reads:
 
     def text(self, target: Target, obj: Object) -> bytes:
         """Returns the JSON of the object if it is the one that is stored, which is encoded already; else nothing."""
-        objects = self._store.objects(target.group_resource)
         try:
+            objects = self._store.objects(target.group_resource)
             state = objects.state(key_of(obj)) if isinstance(objects, Objects) else None
-        except KeyError:
+        except KeyError:  # of an object, or of a whole kind, that has gone with this very write
             return b""
         return state.data if state is not None and state.peek() is obj else b""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
 Scope = MutableMapping[str, Any]
@@ -22,12 +23,15 @@ class Fields(tuple[tuple[bytes, bytes], ...]):
     read: Any = None
 
 
-class Response(NamedTuple):
-    """A whole response. `headers` are its lines, each with its CR and LF, without the length."""
+STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
+_WHOLE = b"%bcontent-length: %d\r\n\r\n%b"
+JSON_RESPONSE = _WHOLE.replace(b"%b", STATUS_LINES[200] + b"content-type: application/json\r\n", 1)
+"""The bytes of a response, before `%` the length of its body and that."""
 
-    body: bytes
-    status: int = 200
-    headers: bytes = b"content-type: application/json\r\n"
+
+def response(status: int, headers: bytes, body: bytes) -> bytes:
+    """The bytes of a response. `headers` are lines, each with its CR and LF, without the length."""
+    return _WHOLE % (STATUS_LINES[status] + headers, len(body), body)
 
 
 class Source(Protocol):
@@ -59,7 +63,7 @@ class Stream(NamedTuple):
     headers: list[tuple[bytes, bytes]]
 
 
-DirectAnswer = Callable[[bytes, Scope], Response | Stream | AsgiApp]
+DirectAnswer = Callable[[bytes, Scope], bytes | Stream | AsgiApp]
 """See `DirectApp.direct`."""
 
 
@@ -70,7 +74,7 @@ class DirectApp(Protocol):
 
     def direct(self, method: bytes, url: bytes, headers: Fields) -> DirectAnswer | None:
         """A function from the body of a request with this head, and what the scopes of all requests on its connection
-        contain, to its response; None: call the application normally.
+        contain, to the bytes of its response (`response`); None: call the application normally.
 
         It may return an application to call with the whole request instead (this one, or one that reuses the work done
         so far). Called only for requests that are complete when their turn comes; the function is cached, and used for

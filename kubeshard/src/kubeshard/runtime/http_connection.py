@@ -43,7 +43,6 @@ reads that brought nothing else: the parser does not say where in a read it begi
 
 from __future__ import annotations
 
-import http
 import math
 import re
 from collections import deque
@@ -53,35 +52,28 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import httptools
 from msgspec import Struct
 
-from kubeshard.runtime.asgi import Fields
+from kubeshard.runtime.asgi import STATUS_LINES, Fields
 
 if TYPE_CHECKING:
     from kubeshard.runtime.asgi import DirectAnswer, Limits
-    from kubeshard.runtime.asgi import Response as WholeResponse
 
 
 BUFFERED = 64 * 1024
 """Bytes of a request's body that are held for the application before reading pauses."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_WHOLE = b"%b%bcontent-length: %d\r\n\r\n%b"
 
-_STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in http.HTTPStatus}
 _NOT_IN_NAMES = re.compile(rb'[\x00-\x1f\x7f()<>@,;:\[\]={} \t\\"]')
 _NOT_IN_VALUES = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _FRAMING = (b"content-length", b"transfer-encoding")
 _END = b"\r\n\r\n"
 
 
-def _status_line(status: int) -> bytes:
-    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
-
-
 def _error(status: int, text: str = "") -> bytes:
     """A whole response, which ends the connection."""
     kind = "content-type: text/plain; charset=utf-8\r\n" if text else ""
     lines = f"{kind}content-length: {len(text)}\r\nconnection: close\r\n\r\n{text}"
-    return _STATUS_LINES[status] + lines.encode()
+    return STATUS_LINES[status] + lines.encode()
 
 
 OVERLOADED, TOO_LARGE = _error(503), _error(431)
@@ -463,7 +455,7 @@ class HttpConnection:
             return
         if request.response not in ("after a 100", "no head yet"):
             raise RuntimeError("a second head of a response")
-        lines, closes = [_status_line(status)], False
+        lines, closes = [STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status], False
         response: Response = UntilClose() if request.head.version == "1.0" else Chunked()
         for name, value in headers:
             if _NOT_IN_NAMES.search(name) or _NOT_IN_VALUES.search(value):
@@ -498,10 +490,9 @@ class HttpConnection:
         if not more:
             self._answered(request)
 
-    def answer(self, request: Request, response: WholeResponse) -> None:
+    def answer(self, request: Request, response: bytes) -> None:
         """The whole response, at the time of the last input."""
-        body, status, headers = response
-        self.out.append(_WHOLE % (_status_line(status), headers, len(body), body))
+        self.out.append(response)
         self._answered(request)
 
     def fail(self, request: Request) -> None:

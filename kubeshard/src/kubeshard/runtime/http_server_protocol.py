@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kubeshard.runtime import http_connection as core
-from kubeshard.runtime.asgi import Response, Stream
+from kubeshard.runtime.asgi import Stream
 from kubeshard.runtime.http_connection import HttpConnection, Request
 from kubeshard.runtime.logs import get_logger
 
@@ -216,7 +216,7 @@ class HttpProtocol(asyncio.Protocol):
             if head.answer is None:
                 head.answer = direct(head.method, head.url, head.headers)
             answer = head.answer(bytes(request.body), self._scope) if head.answer else None
-            if isinstance(answer, Response):
+            if isinstance(answer, bytes):
                 self.http.answer(request, answer)
                 return
             if isinstance(answer, Stream):

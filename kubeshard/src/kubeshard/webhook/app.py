@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Fields, Message, Receive, Response, Scope, Send
+from kubeshard.runtime.asgi import JSON_RESPONSE, AsgiApp, DirectAnswer, Fields, Message, Receive, Scope, Send
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import awaited_apart
@@ -144,7 +144,7 @@ class AdmissionApp:
 
     def _answer_directly(
         self, route: _Route, webhook: Webhook, path: str, body: bytes, _: Scope
-    ) -> Response | AsgiApp:
+    ) -> bytes | AsgiApp:
         if self._in_flight >= self._max_in_flight or len(body) > self._max_body:
             return self
         began = self._clock.monotonic()
@@ -158,7 +158,7 @@ class AdmissionApp:
             found = refused
         if isinstance(found, bytes):
             route.numbers.observe(200, self._clock.monotonic() - began)
-            return Response(found)
+            return JSON_RESPONSE % (len(found), found)
 
         async def later(scope: Scope, receive: Receive, send: Send) -> None:
             await self._answer(route, send, self._awaited(webhook, review, found, _patience(scope)))
