@@ -31,11 +31,6 @@ def test_a_main_key_names_group_kind_namespace_and_name(
     assert main_key(api_version, kind, meta) == key
 
 
-def test_the_requests_namespace_stands_in_for_a_missing_one() -> None:
-    assert main_key("v1", "Secret", ObjectMeta(name="foo"), "default") == "/Secret/default/foo"
-    assert main_key("v1", "Secret", ObjectMeta(name="foo", namespace="own"), "default") == "/Secret/own/foo"
-
-
 @pytest.mark.parametrize(
     ("api_version", "kind", "meta", "message"),
     [

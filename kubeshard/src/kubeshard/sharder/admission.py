@@ -159,7 +159,7 @@ class ShardAdmission:
             return self._leave_unassigned(request, ring, "object", message)
         if request.object is None:
             return AdmissionAnswer()
-        meta, resource = request.object.metadata, request.group_resource
+        meta, resource = _placed(request, request.object.metadata), request.group_resource
         if shard := meta.label(view.shard_label):
             old = request.old_object.metadata if request.old_object is not None else meta
             if old.label(view.shard_label) not in ("", shard) and not self._may_exchange(
@@ -183,7 +183,7 @@ class ShardAdmission:
         ):
             return self._restore(request, ring, view, request.old_object.metadata)
         type_ = TypeMeta(request.object.api_version, request.object.kind)
-        decision = plan(view, entry, type_, meta, namespace=_namespace(request))
+        decision = plan(view, entry, type_, meta)
         if decision.action is Action.REFUSED:
             return self._refused(request, ring, entry, meta, decision.reason)
         if decision.action is not Action.ASSIGN:
@@ -202,9 +202,7 @@ class ShardAdmission:
         if obj is None or request.operation != "UPDATE" or resource not in view.resources:
             return ""
         entry, type_ = view.resources.entry(resource), TypeMeta(obj.api_version, obj.kind)
-        before, after = (
-            plan(view, entry, type_, meta, namespace=_namespace(request)) for meta in (old, obj.metadata)
-        )
+        before, after = (plan(view, entry, type_, _placed(request, meta)) for meta in (old, obj.metadata))
         if entry.main or after.action is not Action.MOVE or before.key == after.key:
             return ""
         return after.target if self._rings.inputs.shards.fresh(self._clock.monotonic()) else ""
@@ -361,9 +359,13 @@ class _Served:
         return answer
 
 
-def _namespace(request: AdmissionRequest) -> str:
-    """That of the object. The API server says of a Namespace, unless it is new, that it is in itself."""
-    return "" if request.group_resource == NAMESPACES else request.namespace
+def _placed(request: AdmissionRequest, meta: ObjectMeta) -> ObjectMeta:
+    """With the namespace of the request, which API servers before 1.22 do not write into a new object. Others say of a
+    Namespace, unless it is new, that it is in itself.
+    """
+    if meta.namespace or not request.namespace or request.group_resource == NAMESPACES:
+        return meta
+    return msgspec.structs.replace(meta, namespace=request.namespace)
 
 
 def _belongs(view: RingView, resource: GroupResource, meta: ObjectMeta) -> Belongs:

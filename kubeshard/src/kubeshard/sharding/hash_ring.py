@@ -33,11 +33,9 @@ class GeneratedName(KeyRefused):
     """A main object that is created with generateName: it has a key only after the server has named it."""
 
 
-def main_key(api_version: str, kind: str, meta: ObjectMeta, namespace: str = "") -> str:
-    """The key of an object of a main resource.
-
-    `namespace` is used if the metadata has none (API servers before 1.22 during a create). Raises
-    KeyRefused without a kind or name, GeneratedName if the name is not generated yet.
+def main_key(api_version: str, kind: str, meta: ObjectMeta) -> str:
+    """The key of an object of a main resource. Raises KeyRefused without a kind or name, GeneratedName if the name is
+    not generated yet.
     """
     if not api_version and not kind:
         raise KeyRefused("apiVersion and kind must not be empty")
@@ -51,7 +49,7 @@ def main_key(api_version: str, kind: str, meta: ObjectMeta, namespace: str = "")
         group = _group(api_version)
     except ValueError:
         group = ""
-    return f"{group}/{kind}/{meta.namespace or namespace}/{meta.name}"
+    return f"{group}/{kind}/{meta.namespace}/{meta.name}"
 
 
 def controlled_key(reference: OwnerReference, namespace: str) -> str:

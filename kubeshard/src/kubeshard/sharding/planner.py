@@ -156,10 +156,9 @@ class RingView:
         """Whether objects in the namespace are selected; "" is for cluster-scoped ones other than Namespaces."""
         return not namespace or self.namespaces is None or namespace in self.namespaces
 
-    def selects_object(self, resource: GroupResource, meta: ObjectMeta, namespace: str = "") -> bool:
-        """`namespace` is used if the metadata has none."""
-        if place := meta.namespace or namespace:
-            return self.namespaces is None or place in self.namespaces
+    def selects_object(self, resource: GroupResource, meta: ObjectMeta) -> bool:
+        if meta.namespace:
+            return self.namespaces is None or meta.namespace in self.namespaces
         if resource != NAMESPACES:
             return True
         if self.by_labels is not None:
@@ -173,25 +172,20 @@ def plan(
     type_: TypeMeta,
     meta: ObjectMeta,
     *,
-    namespace: str = "",
     draining: Container[str] = (),
 ) -> Decision:
-    """The decision according to the table above. Never raises.
-
-    `namespace` is used if the metadata has none (see `hash_ring`); `draining` are the keys of main objects
-    with a pending drain, as seen by the same pass.
+    """The decision according to the table above. Never raises. `draining` are the keys of main objects with a pending
+    drain, as seen by the same pass.
     """
     labels = meta.labels or {}  # what follows is asked for every object of every scan
     source = labels.get(view.shard_label, "")
     if view.releasing:
-        return _released(view, entry, type_, meta, namespace, draining)
-    if not view.selects_all and not view.selects_object(entry.resource, meta, namespace):
+        return _released(view, entry, type_, meta, draining)
+    if not view.selects_all and not view.selects_object(entry.resource, meta):
         return Decision(Action.NOTHING, source=source, reason=NOT_SELECTED)
     try:
-        if entry.main:
-            key = main_key(type_.api_version, type_.kind, meta, namespace)
-        else:
-            key = hash_key(view, entry, type_, meta, namespace)
+        main = entry.main  # for which a call is saved
+        key = main_key(type_.api_version, type_.kind, meta) if main else hash_key(view, entry, type_, meta)
     except KeyRefused as refused:
         return Decision(Action.REFUSED, source=source, reason=str(refused))
     except ControllerUnknown:
@@ -243,12 +237,7 @@ def not_sharded(decision: Decision, meta: ObjectMeta) -> str:
 
 
 def _released(
-    view: RingView,
-    entry: RingEntry,
-    type_: TypeMeta,
-    meta: ObjectMeta,
-    namespace: str,
-    draining: Container[str],
+    view: RingView, entry: RingEntry, type_: TypeMeta, meta: ObjectMeta, draining: Container[str]
 ) -> Decision:
     """The decision in a ring that is being cleaned up. An object without a key, which would not be assigned, is
     released like the others.
@@ -257,7 +246,7 @@ def _released(
     if not meta.has_label(view.shard_label):
         return Decision(Action.NOTHING, reason=RING_DELETED)
     try:
-        key = hash_key(view, entry, type_, meta, namespace)
+        key = hash_key(view, entry, type_, meta)
     except KeyRefused:
         key = ""
     except ControllerUnknown:
@@ -279,19 +268,19 @@ def _leave(source: str, available: Container[str], main: bool, asked: bool) -> A
     return Action.DRAIN if main else Action.MOVE
 
 
-def hash_key(view: RingView, entry: RingEntry, type_: TypeMeta, meta: ObjectMeta, namespace: str = "") -> str:
+def hash_key(view: RingView, entry: RingEntry, type_: TypeMeta, meta: ObjectMeta) -> str:
     """The object's key in this ring; `""` if it is not to be assigned. Raises KeyRefused (GeneratedName),
     ControllerUnknown.
     """
     if entry.main:
-        return main_key(type_.api_version, type_.kind, meta, namespace)
+        return main_key(type_.api_version, type_.kind, meta)
     kinds, reference = view.owner_kinds.get(entry.resource), controller_of(meta)
     if reference is None:
         if (named := noted_main(kinds, meta)) is None:
             return ""
         kind, key = named
         return f"{kind.group}/{kind.kind}/{key.namespace}/{key.name}"
-    place = meta.namespace or namespace
+    place = meta.namespace
     own = controlled_key(reference, place)
     if kinds is None:
         return own
