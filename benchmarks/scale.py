@@ -53,7 +53,7 @@ from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.hash_ring import HashRing, main_key
 from kubeshard.sharding.names import RING_LABEL, bucket_label, shard_label
-from kubeshard.sharding.scans import ScanResult, ScanScope
+from kubeshard.sharding.schedule import ScanResult, ScanScope
 from kubeshard.sharding.shares import divide
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.examples.webhosting.api import NAMESPACE, PROJECT_LABEL, READY, RING

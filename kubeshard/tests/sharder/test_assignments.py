@@ -17,7 +17,7 @@ from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import RING_LABEL
 from kubeshard.sharding.ring import Ring
-from kubeshard.sharding.scans import RETRY_LAST, ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.schedule import RETRY_LAST, ScanPriority, ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 

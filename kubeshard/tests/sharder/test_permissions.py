@@ -16,7 +16,7 @@ from kubeshard.sharder.kinds_and_rights import ASKED_AGAIN, ASKED_EVERY, Permiss
 from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.ring_machine import Do
-from kubeshard.sharding.scans import DueScan, ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.schedule import DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 SECRETS = GroupResource("", "secrets")

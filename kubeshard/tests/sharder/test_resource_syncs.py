@@ -15,7 +15,7 @@ from kubeshard.sharder.assignments import AT_ONCE
 from kubeshard.sharder.tasks import DrivenResource, StartLimit
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.ring_machine import Do, RingMachine
-from kubeshard.sharding.scans import ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 MAIN = RingResource(resource="mains", controlled_resources=(RingGroupResource(resource="children"),))

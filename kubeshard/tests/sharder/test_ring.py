@@ -42,7 +42,7 @@ from kubeshard.sharding.names import (
 )
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.sharding.ring_resources import OwnerKind
-from kubeshard.sharding.scans import ScanScope
+from kubeshard.sharding.schedule import ScanScope
 from kubeshard.sharding.shard_states import Availability, ShardChange, ShardStates
 from kubeshard.sharding.waiting import REMEMBERED, Objects, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time

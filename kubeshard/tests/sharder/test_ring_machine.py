@@ -44,6 +44,7 @@ from kubeshard.sharding.object_job import (
 )
 from kubeshard.sharding.planner import Action, plan
 from kubeshard.sharding.ring_machine import (
+    CONTROLLED_FIRST,
     LOOKED_AT_AGAIN,
     NAMESPACES_AT_ONCE,
     TOGETHER,
@@ -52,15 +53,8 @@ from kubeshard.sharding.ring_machine import (
     ResourceMachine,
     RingMachine,
 )
-from kubeshard.sharding.scans import (
-    CONTROLLED_FIRST,
-    FAILED,
-    DueScan,
-    Scan,
-    ScanPriority,
-    ScanResult,
-    ScanScope,
-)
+from kubeshard.sharding.scans import Scan
+from kubeshard.sharding.schedule import FAILED, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, SOON
 
 RESOURCES = (

@@ -30,7 +30,8 @@ from kubeshard.sharding.planner import NOT_SHARDED
 from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring import OnDeletion, Ring
 from kubeshard.sharding.ring_resources import OwnerKind
-from kubeshard.sharding.scans import MANY_NAMESPACES, ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.scans import MANY_NAMESPACES
+from kubeshard.sharding.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding.waiting import ASSIGNMENT_DELAY, Objects
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng

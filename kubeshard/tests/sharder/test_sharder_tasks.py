@@ -29,7 +29,7 @@ from kubeshard.sharding.proofs import Proof
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_machine import ResourceMachine, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
-from kubeshard.sharding.scans import ScanResult, ScanScope
+from kubeshard.sharding.schedule import ScanResult, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import SeededRng
 

@@ -25,7 +25,7 @@ from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.object_job import Job, MoveResult, Step
 from kubeshard.sharding.planner import RingView
-from kubeshard.sharding.scans import ScanPriority, ScanScope
+from kubeshard.sharding.schedule import ScanPriority, ScanScope
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 from kubeshard_lab.virtual_world import virtual_world
 

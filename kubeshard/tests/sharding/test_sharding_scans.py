@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from kubeshard.sharding.scans import (
+from kubeshard.sharding.schedule import (
     FOLLOW_MAIN,
     PUT_OFF,
     DueScan,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.sharding import waiting
-from kubeshard.sharding.scans import ScanScope
+from kubeshard.sharding.schedule import ScanScope
 from kubeshard.sharding.waiting import (
     AT_ONCE,
     LATER,

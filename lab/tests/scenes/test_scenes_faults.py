@@ -6,7 +6,7 @@ import pytest
 
 from kubeshard.core.errors import NotFound
 from kubeshard.sharding.names import SYNC_PERIOD
-from kubeshard.sharding.scans import SETTLE
+from kubeshard.sharding.schedule import SETTLE
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
 from kubeshard_lab.simulation.faults.injection import AIMED, KINDS, ONLY_BY, Conditions, Injection
 from kubeshard_lab.simulation.faults.users import created_again, mended_again

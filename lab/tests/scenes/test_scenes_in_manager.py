@@ -39,7 +39,7 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import shard_label
-from kubeshard.sharding.scans import FOLLOW_MAIN, SETTLE
+from kubeshard.sharding.schedule import FOLLOW_MAIN, SETTLE
 from kubeshard_apiserver import User
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 from kubeshard_lab.simulation.processes import Network, Process

@@ -28,8 +28,8 @@ from kubeshard.shard.settings import LeaseTerms
 from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, Takeover
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.ring_machine import CONTROLLED_FIRST
 from kubeshard.sharding.ring_resources import RingResources
-from kubeshard.sharding.scans import CONTROLLED_FIRST
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 from kubeshard_lab.simulation.faults.injection import Conditions, Rule
 from kubeshard_lab.simulation.processes import Network, Process

@@ -62,7 +62,7 @@ from kubeshard.sharding.buckets import BUCKETS
 from kubeshard.sharding.object_job import Job
 from kubeshard.sharding.ring import Namespaces, Ring
 from kubeshard.sharding.ring_machine import Do, Places, RingMachine
-from kubeshard.sharding.scans import FAILED, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.schedule import FAILED, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
 
 AT_ONCE, AT_ONCE_FAILING = 20, 5

@@ -27,7 +27,7 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.rings import Rings, reading
 from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.ring_resources import PossibleOwners, RingResources, named_namespaces, owner_kinds
-from kubeshard.sharding.scans import ScanScope
+from kubeshard.sharding.schedule import ScanScope
 
 RETRY = 10.0
 """Seconds until a resource that is not served is looked up again."""

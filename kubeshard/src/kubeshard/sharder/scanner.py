@@ -37,7 +37,8 @@ from kubeshard.sharder.tasks import BoundedTaskGroup, DrivenResource, StartLimit
 from kubeshard.sharding.object_job import Job, LookUp
 from kubeshard.sharding.planner import Action
 from kubeshard.sharding.ring_machine import Places
-from kubeshard.sharding.scans import Reading, Scan, ScanResult, ScanScope
+from kubeshard.sharding.scans import Reading, Scan
+from kubeshard.sharding.schedule import ScanResult, ScanScope
 
 STALLED = 120.0
 """Seconds without progress after which a scan is aborted: longer than a page of a list, or a patch, may take."""

@@ -51,7 +51,7 @@ from kubeshard.sharder.kinds_and_rights import Permissions, ResourceKinds
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import Crashes, DrivenResource, supervised
 from kubeshard.sharding.ring import Ring
-from kubeshard.sharding.scans import ScanScope
+from kubeshard.sharding.schedule import ScanScope
 from kubeshard.sharding.waiting import SkippedNamespaces
 
 APART = 8

@@ -1,7 +1,7 @@
 """What the leader keeps of a ring, and what is to be done: events go in, commands come out.
 
     RingMachine        one ring: passes on what concerns several of its resources
-    ResourceMachine    one resource of it: its schedule of scans (`scans`), and the objects that wait
+    ResourceMachine    one resource of it: when it is scanned (`schedule`), and the objects that wait
 
 What becomes of one object is decided in its job (`object_job`), whose table says when it is looked at again. Here it is
 decided which objects are looked at, and when:
@@ -33,7 +33,8 @@ ring's clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
@@ -46,12 +47,22 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharding.conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER
+from kubeshard.sharding.hash_ring import kind_of_key
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.object_job import DryRun, Job, LookUp, MoveResult, Steps, Tell, carry_out
-from kubeshard.sharding.planner import NOT_SELECTED, Action, plan
+from kubeshard.sharding.planner import NOT_SELECTED, NOT_SHARDED, Action, plan
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_resources import RingEntry
-from kubeshard.sharding.scans import ScannedResource, ScanPriority, ScanScope
+from kubeshard.sharding.schedule import (
+    FAILED,
+    FOLLOW,
+    FOLLOW_MAIN,
+    DueScan,
+    ScanPriority,
+    ScanResult,
+    ScanScope,
+    Schedule,
+)
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.sharding.waiting import (
     ASSIGNMENT_DELAY,
@@ -59,8 +70,11 @@ from kubeshard.sharding.waiting import (
     Backoff,
     HandledObjects,
     Jobs,
+    PendingDrains,
     Refusals,
     Retries,
+    SkippedNamespaces,
+    WaitingObjects,
     WebhookSeries,
     grouped,
     may_be_wanted,
@@ -70,6 +84,8 @@ LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
 TOLD_TOGETHER = 1.0
 """Seconds for which news of refusals are collected."""
 LOOKED_AT_AGAIN = 5.0
+CONTROLLED_FIRST = 3.0
+"""Seconds."""
 TOGETHER, NAMESPACES_AT_ONCE = 0.2, 10
 """Seconds in which namespaces are collected that appear; if more do, all are read by one list."""
 
@@ -249,14 +265,49 @@ class RingMachine(Generic[S]):
             machine.close()
 
 
-class ResourceMachine(ScannedResource):
-    """One resource of a ring, while this process leads: what is to be done about its objects."""
+class ResourceMachine:
+    """One resource of a ring, while this process leads: what is to be done about its objects.
 
-    of: RingMachine[Any]
+    There are two rules for the order of scans (`_follows`). A normal scan of a controlled resource follows one of the
+    resources that control it: what it finds being drained, or not readable, needs no read for each object that it
+    controls (`waiting.PendingDrains`). It waits for that scan to end, not to succeed. An urgent scan of a main resource
+    follows those of the resources that it controls, for `CONTROLLED_FIRST` seconds at most: nobody works on the objects
+    of a dead shard, and their next shard finds what they control on its first run. Otherwise it would try again and
+    again to write what is still labelled with the dead shard.
+    """
 
     def __init__(self, of: RingMachine[Any], entry: RingEntry, sync_period: float) -> None:
-        found: Jobs[Job] = Jobs(of.at_once, MANY, self)
-        super().__init__(of, entry, sync_period, found)
+        self.of = of
+        self.ring = of.ring
+        self.entry = entry
+        self.schedule = Schedule(sync_period, FOLLOW_MAIN if entry.main else FOLLOW)
+        self.open = True
+        """Whether the ring still has the resource."""
+        self.kind: Kind | None = None
+        """The kind of its objects, as of the last scan; None if none has found it."""
+        self.pending_drains = PendingDrains()
+        """Drains of a main resource, for the objects that it controls."""
+        self.drains = WaitingObjects()
+        """Objects that are being drained."""
+        self.unassigned = WaitingObjects()
+        """Objects without an available shard."""
+        self.skipped_namespaces = SkippedNamespaces()
+        """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
+        self.found: Jobs[Job] = Jobs(of.at_once, MANY, self)
+        """Objects without an available shard that a watch or a list has shown."""
+        self.handled = HandledObjects()
+        self._not_sharded: Mapping[str | AllNamespaces, Mapping[str, int]] = {}
+        """How many objects the ring does not shard, by the namespaces that were listed, and why."""
+        self.narrow = False
+        """Whether a scan did not see objects in namespaces that were not known."""
+        self.scanning: set[ScanPriority] = set()
+        """The priorities whose scan was due, and has not ended."""
+        self.began: dict[ScanPriority, float] = {}
+        """When the scan of each priority began that is under way."""
+        self._ended = dict.fromkeys(ScanPriority, 0)
+        """By `scans_ended` of the ring, when the last scan of each priority ended."""
+        self._held: dict[ScanPriority, tuple[int, float]] = {}
+        """Scans that wait for others: since when, by `scans_ended` and by the clock."""
         self.refusals = Refusals()
         self.asked: dict[str, float] = {}
         """When the server was asked whether a verb is allowed."""
@@ -272,6 +323,9 @@ class ResourceMachine(ScannedResource):
         """Namespaces to look into; None: there are none, and it is not looked into any."""
         self._look_at = math.inf
         of.resources[entry.resource] = self
+
+    def __str__(self) -> str:
+        return f"{self.entry.resource} of {self.ring}"
 
     def spoken(self, key: Key) -> str:
         """An object of it in a text."""
@@ -323,6 +377,133 @@ class ResourceMachine(ScannedResource):
         """The end of `Do.ASK`."""
         self._asking = False
         self.attend()
+
+    # Scans
+
+    def request(self, scope: ScanScope, at: float) -> None:
+        """Requests a scan at that time (monotonic)."""
+        self.schedule.request(scope, at, self.ring.clock.monotonic())
+        self.notify()
+
+    def missed(self) -> None:
+        """Objects without an available shard may have been missed: requests a scan of them, if none is about to."""
+        if not self.scans_all_soon:
+            self.request(ScanScope.MISPLACED, self.ring.clock.monotonic())
+
+    def tell_not_sharded(
+        self, listed: Mapping[str | AllNamespaces, Mapping[str, int]], unread: Container[str | AllNamespaces]
+    ) -> None:
+        """How many objects the ring does not shard, in the namespaces that were listed; those that could not be read
+        have as many as before.
+        """
+        before = {place: counts for place, counts in self._not_sharded.items() if place in unread}
+        self._not_sharded = {**before, **listed}
+        total = Counter[str]()
+        for counts in self._not_sharded.values():
+            total.update(counts)
+        for why in NOT_SHARDED:
+            self.ring.metrics.set("objects_not_sharded", total[why], self.entry.resource, why)
+
+    def may_scan(self, priority: ScanPriority, now: float) -> bool:
+        """Whether a scan is to be done, and those that it follows have ended."""
+        if priority in self.scanning or self.schedule.due(priority, now) is None:
+            self._held.pop(priority, None)
+            return False
+        since, began = self._held.setdefault(priority, (self.of.scans_ended, now))
+        if self._follows(priority, since, now - began):
+            return False
+        del self._held[priority]
+        self.scanning.add(priority)
+        return True
+
+    def scan_at(self, priority: ScanPriority) -> float:
+        """When one may be due of which is not known yet that it is."""
+        if priority in self.scanning:
+            return math.inf
+        if priority in self._held:
+            return math.inf if priority is ScanPriority.NORMAL else self._held[priority][1] + CONTROLLED_FIRST
+        now = self.ring.clock.monotonic()
+        return now + self.schedule.wait(priority, now)
+
+    def begin(self, priority: ScanPriority) -> DueScan | None:
+        """There is room for a scan that was `due`. Returns what to scan; None if that is needed no more."""
+        now = self.ring.clock.monotonic()
+        if (work := self.schedule.due(priority, now)) is not None:
+            self.began[priority] = now
+        return work
+
+    @property
+    def scans_all_soon(self) -> bool:
+        """Whether a scan of all objects of a main resource is about to start. Those of controlled ones may have to wait
+        for their owners'.
+        """
+        due = self.schedule.due(ScanPriority.NORMAL, self.ring.clock.monotonic())
+        return (
+            self.entry.main
+            and due is not None
+            and due.scope is ScanScope.ALL
+            and ScanPriority.NORMAL not in self.began
+        )
+
+    def end(self, priority: ScanPriority, work: DueScan | None = None, result: ScanResult = FAILED) -> None:
+        """The scan of this priority has ended; `work` is what `begin` has returned."""
+        self.scanning.discard(priority)
+        if (began := self.began.pop(priority, None)) is not None:
+            self.of.scans_ended += 1
+            self._ended[priority] = self.of.scans_ended
+            if work is not None:
+                self.schedule.done(priority, work, result, began, self.ring.clock.monotonic())
+        self.of.notify()
+
+    def due_soon(self, priority: ScanPriority, now: float) -> bool:
+        """Whether a scan of the priority is running, or about to start."""
+        return self.open and (priority in self.began or self.schedule.due(priority, now) is not None)
+
+    def _follows(self, priority: ScanPriority, since: int, held: float) -> bool:
+        """Whether a scan that is due, and `held` since then, has to wait for another one to end."""
+        now = self.ring.clock.monotonic()
+        if priority is ScanPriority.URGENT:
+            waits = self.entry.main and held < CONTROLLED_FIRST
+            return waits and any(each._comes(priority, since, now) for each in self.controlled)
+        for owner in self.owners:
+            if not owner.schedule.failing(priority) and owner._ended[priority] <= since:
+                if not owner.due_soon(priority, now):
+                    owner.request(ScanScope.CONTROLLED, now)
+                return True
+        return self._comes(ScanPriority.URGENT, since, now)
+
+    def _comes(self, priority: ScanPriority, since: int, now: float) -> bool:
+        """Whether a scan is running or about to start, and none has ended since then."""
+        return self._ended[priority] <= since and self.due_soon(priority, now)
+
+    def drains_ended(self) -> None:
+        """What its objects control may follow them."""
+        for each in self.controlled:
+            each.request(ScanScope.CONTROLLED, self.ring.clock.monotonic())
+
+    @property
+    def draining_owners(self) -> Container[str]:
+        """The keys of owners that objects of this resource have to wait for, always current: the `draining` of
+        `plan`.
+        """
+        return _DrainingOwners(self.owners)
+
+    @property
+    def owner_drains(self) -> int:
+        """How many owners of objects of this resource are being drained. Their shards may create more objects until
+        they release them.
+        """
+        return sum(len(owner.pending_drains) for owner in self.owners)
+
+    @property
+    def owners(self) -> list[ResourceMachine]:
+        """The main resources that list this one as controlled."""
+        return [self.of.resources[each] for each in sorted(self.entry.owners) if each in self.of.resources]
+
+    @property
+    def controlled(self) -> list[ResourceMachine]:
+        """The resources that this one, a main resource, lists as controlled."""
+        return [each for each in self.of.resources.values() if self.entry.resource in each.entry.owners]
 
     # What waits
 
@@ -591,6 +772,18 @@ class ResourceMachine(ScannedResource):
     def _ask_for(self, scans: Iterable[tuple[ScanScope, float]]) -> None:
         for scope, at in scans:
             self.request(scope, at)
+
+
+class _DrainingOwners:
+    def __init__(self, owners: list[ResourceMachine]) -> None:
+        self._owners = owners
+
+    def __contains__(self, key: object) -> bool:
+        owner_key = str(key)
+        kind = kind_of_key(owner_key)
+        # The others, which it may not be possible to read, do not have the object. Without any it may be one of theirs.
+        its = [each for each in self._owners if each.kind is not None and each.kind.group_kind == kind]
+        return any(owner_key in owner.pending_drains for owner in its or self._owners)
 
 
 def _is_looked_up(job: Job) -> bool:

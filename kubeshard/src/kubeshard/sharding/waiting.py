@@ -6,9 +6,9 @@
 | a ring whose webhook seems not to be called | that it is (`WebhookSeries`) | after 10, 10, 60, 60 ... s | a dry run |
 | a ring that is being deleted | that its labels are gone (`CleanUp`) | every 5 s | its status |
 
-When scans are due says `scans`. A sharder knows objects that wait from scans, which are minutes apart; of those whose
-writes are refused it knows from its retries, every ten seconds, for how long the API server has refused them, and why
-(`Refusals`). A shard knows it of the objects that it cannot release, and says so on its Lease
+When scans are due says `schedule`. A sharder knows objects that wait from scans, which are minutes apart; of those
+whose writes are refused it knows from its retries, every ten seconds, for how long the API server has refused them, and
+why (`Refusals`). A shard knows it of the objects that it cannot release, and says so on its Lease
 (`UNRELEASED_ANNOTATION`): only the sharder writes conditions.
 
 Bounded: the ages of at most `REMEMBERED` waiting objects of a resource are known, those seen first, though the count is
