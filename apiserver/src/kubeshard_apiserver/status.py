@@ -200,6 +200,15 @@ def internal_error(problem: str) -> ApiError:
     return ApiError(f"Internal error occurred: {problem}", code=500, reason="InternalError", details=details)
 
 
+def undecodable(obj: Mapping[str, Any], key: str) -> ApiError:
+    """The response to a read of a custom resource in a version that its definition does not have any more."""
+    version, revision = obj["apiVersion"], obj["metadata"].get("resourceVersion", "")
+    return internal_error(
+        f"StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: object not "
+        f"decodable revision={revision}: request to convert CR from an invalid group/version: {version}"
+    )
+
+
 def missing_in_object(field: str) -> ApiError:
     """The response to a custom resource that a patch left without a field of its type."""
     return internal_error(f"Object '{field}' is missing in 'object has no {field} field'")

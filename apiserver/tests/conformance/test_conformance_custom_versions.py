@@ -52,6 +52,32 @@ async def test_an_update_that_changes_nothing_else_stores_the_default(things):
     assert changed.version != made.version
 
 
+async def test_an_object_in_a_version_that_is_gone_is_lost_until_that_is_back(things):
+    body = defined(things.group, fields(a=STRING))
+    (old,) = body["spec"]["versions"]
+    both = [{**old, "storage": False}, {**old, "name": "v2"}]
+    await things.define(fields(a=STRING))
+    await things.create({"a": "x"})
+    newer = f"{things.path.replace('/v1/', '/v2/')}/a"
+    await things.api.merge(things.definition, {"spec": {"versions": both}})
+    await until(lambda: serves(things.api, newer))
+    await things.api.merge(f"{things.definition}/status", {"status": {"storedVersions": ["v2"]}})
+    removed = await things.api.merge(things.definition, {"spec": {"versions": both[1:]}})
+    assert removed.status == 200, removed.text
+
+    async def is_lost():
+        return (await things.api.get(newer)).status == 500
+
+    await until(is_lost)
+    told = f"request to convert CR from an invalid group/version: {things.group}/v1"
+    for refused in (await things.api.get(newer), await things.api.delete(newer)):
+        assert refused.refusal == (500, "InternalError")
+        assert refused.message.endswith(told)
+    await things.api.merge(things.definition, {"spec": {"versions": both}})
+    await until(lambda: serves(things.api, newer))
+    assert (await things.api.get(newer))["spec"] == {"a": "x"}
+
+
 async def test_every_version_reads_by_its_own_schema(things):
     body = defined(things.group, fields(a=STRING, b=STRING))
     second = defined(things.group, fields(a=STRING, c={"type": "integer", "default": 3}))["spec"]["versions"][

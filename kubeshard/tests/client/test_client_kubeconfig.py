@@ -373,6 +373,8 @@ def test_in_a_pod_the_service_account_is_used(bare, tmp_path):
     config = in_cluster_config(tmp_path)
     assert (config.server, config.namespace, config.tls.ca) == ("https://[fd00::1]:443", "team-a", "PEM")
     assert config.auth == TokenFile(tmp_path / "token")
+    bare.setenv("KUBERNETES_SERVICE_HOST", "[fd00::1]")
+    assert in_cluster_config(tmp_path).server == config.server
 
 
 def test_a_copy_with_other_credentials_does_not_get_those_of_the_files_back(tmp_path: Path) -> None:

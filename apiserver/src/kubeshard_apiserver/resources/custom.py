@@ -30,7 +30,7 @@ from kubeshard_apiserver.schema.decoding import DecodeState
 from kubeshard_apiserver.schema.name_formats import dns_1035_label
 from kubeshard_apiserver.schema.numbers import whole_numbers, wide_numbers
 from kubeshard_apiserver.schema.structural import NOTHING, Check, list_check
-from kubeshard_apiserver.status import FieldError, bad_request, invalid_value, required, shown
+from kubeshard_apiserver.status import FieldError, bad_request, invalid_value, required, shown, undecodable
 
 Visit = Callable[[dict[str, Any], str], None]
 Walk = Callable[[Any, str, Visit], None]
@@ -159,9 +159,11 @@ class CustomResources(Strategy):
         stored: Mapping[str, Any] | None = None,
         webhook: ConversionWebhook | None = None,
         others: Mapping[str, Mapping[str, Any]] | None = None,
+        versions: Collection[str] = (),
     ) -> None:
         """`stored` is the schema of the storage version, if objects may have been written with another schema or are
-        converted by a webhook. `others` are the schemas of all versions that are converted without one.
+        converted by a webhook. `others` are the schemas of all versions that are converted without one, and `versions`
+        those that the definition has, as in `apiVersion`: another one can be that of a stored object.
         """
         super().__init__(kind, schema, subresources=subresources)
         self.scales = scales
@@ -174,6 +176,7 @@ class CustomResources(Strategy):
         self._webhook = webhook
         self.needs_webhook = webhook is not None
         self._others = others or {}
+        self._versions = versions
 
     def decode(self, obj: Object, former: Object | None = None) -> list[str]:
         kind = self.kind
@@ -233,8 +236,13 @@ class CustomResources(Strategy):
 
     def read(self, obj: Object) -> Object:
         """Return the stored object, defaulted by the schema of the storage version and pruned by both schemas. An
-        object in another version may be one that is not stored yet.
+        object in another version may be one that is not stored yet. Raises ApiError (500) for a version that the
+        definition does not have any more.
         """
+        if obj["apiVersion"] not in self._versions:
+            meta, kind = obj["metadata"], self.kind
+            place = "/".join(filter(None, (kind.group, kind.plural, meta.get("namespace"), meta["name"])))
+            raise undecodable(obj, f"/{place}")
         fields = recoded(_fields(obj))
         if self._stored is not None and (self._webhook is None or obj["apiVersion"] == self._webhook.stored):
             prune(self._stored, fields)

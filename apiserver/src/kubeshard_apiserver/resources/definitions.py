@@ -252,6 +252,7 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
                 stored=stored,
                 webhook=webhook,
                 others=others if webhook is None and len(others) > 1 else None,
+                versions=others.keys(),
                 selectable=tuple(
                     field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()
                 ),

@@ -74,7 +74,9 @@ def in_cluster_config(service_account: Path = environ.SERVICE_ACCOUNT) -> Cluste
         ca = (service_account / "ca.crt").read_text()
     except OSError as error:
         raise ConfigurationError(f"cannot read the cluster's CA: {error}") from error
-    server = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+    # Some set it by hand in brackets, for clients that do not add them.
+    bare = host.removeprefix("[").removesuffix("]")
+    server = f"https://{f'[{bare}]' if ':' in bare else bare}:{port}"
     return ClusterConfig(
         server=server,
         tls=Tls(ca=ca),
