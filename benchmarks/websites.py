@@ -8,9 +8,10 @@ Each measurement has its own control plane, without controller-manager: Deployme
 is reconciled for its creation, its children and its status, and then no more. The operator has synced and is idle when
 the first website is created. "restart" counts the CPU from the start of the process until it has been idle for a while.
 
-With `--shards`, it is kubeshard's singleton beside so many shards by ranges, and by labels with a sharder: each is
-started with all these websites there, and when it is idle, every tenth website gets another theme. CPU is that of all
-processes of the set-up, for either; the peak RSS is that of the largest instance, and of the sharder, since the start.
+With `--shards`, it is kubeshard's singleton beside so many shards by ranges, and by labels with a sharder. Each is
+started again when it has created all children, and when it is idle, every tenth website gets another theme. CPU is that
+of all processes of the set-up, for either; the peak RSS is that of the largest instance since its second start, and
+that of the sharder.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from fleet import PROJECT, Bench, Program, Results, add_go_option, bench, cost_of, programs, progress, until
 
 from kubeshard import ALL
 from kubeshard.client import Changed
-from kubeshard.core import Lease, MergePatch, Selector
-from kubeshard.sharding.names import SYSTEM_NAMESPACE, shard_label
+from kubeshard.core import MergePatch
 from kubeshard_apiserver.testing.child import Child
 from kubeshard_lab.examples.webhosting import manifests
 from kubeshard_lab.examples.webhosting.api import RING, Website
 
+OTHER_THEME = "other"
 IDLE_SECONDS = 2.0
 IDLE_CPU = 0.021
 """Seconds of CPU within IDLE_SECONDS up to which a process counts as idle."""
@@ -46,8 +47,10 @@ async def main() -> None:
     if given.shards:
         units = {"restart": "s", "changes": "s", "peak RSS": "MiB", "of the sharder": "MiB"}
         with Results(units) as results:
-            async with bench(feature_gates=["ShardedListAndWatch=true"]) as cluster:
-                await beside_shards(cluster, given.websites, given.shards, given.workers, results)
+            for what in ("singleton", "ranges", "labels"):
+                progress(what)
+                async with bench(feature_gates=["ShardedListAndWatch=true"]) as cluster:
+                    await restarted(cluster, what, given.websites, given.shards, given.workers, results)
         return
     with Results({"wall": "s", "CPU": "s", "CPU per website": "ms", "peak RSS": "MiB"}) as results:
         for number in range(given.rounds):
@@ -88,73 +91,54 @@ async def measure(cluster: Bench, program: Program, websites: int, workers: int,
     operator.kill()
 
 
-async def beside_shards(cluster: Bench, websites: int, shards: int, workers: int, results: Results) -> None:
-    await cluster.client.apply_manifest(manifests.controller_ring(RING))
-    names = [f"shard-{number}" for number in range(shards)]
-
-    def by(delivery: str, mode: str) -> list[Child]:
-        return [cluster.start_instance(name, mode, delivery) for name in names]
-
-    progress(f"{websites} websites are created, by ranges")
-    instances = by("ranges", "both")
-    await at_rest(instances)
-    await cluster.create_websites(websites)
-    await restarted(cluster, "ranges", instances, lambda: by("ranges", "both"), None, websites, results)
-
-    def alone() -> list[Child]:
-        return [cluster.start_operator(Program("kubeshard"), workers)]
-
-    await restarted(cluster, "singleton", [], alone, None, websites, results)
-    progress("all objects are labelled")
-    since = await cluster.position(Website)
-    sharder, instances = cluster.start_sharder(Program("kubeshard")), by("labels", "shard")
-    await cluster.appear(Selector.exists(shard_label(RING)), websites, since)
-    await restarted(cluster, "labels", instances, lambda: by("labels", "shard"), sharder, websites, results)
-    sharder.kill()
-
-
 async def restarted(
-    cluster: Bench,
-    what: str,
-    before: Collection[Child],
-    start: Callable[[], list[Child]],
-    sharder: Child | None,
-    websites: int,
-    results: Results,
+    cluster: Bench, what: str, websites: int, shards: int, workers: int, results: Results
 ) -> None:
-    """Ends these instances, starts them again, changes some websites, and ends them."""
-    progress(what)
-    await cluster.client.apply_manifest(manifests.theme(what, "gray", what))
-    service = () if sharder is None else (sharder,)
-    await at_rest(before, *service)
-    for child in before:
-        child.kill()
-    used = sum(cost_of(child).cpu for child in service)
+    """The singleton, or shards by labels or ranges: creates the websites, starts again, and changes some of them."""
+    await cluster.client.apply_manifest(manifests.theme(OTHER_THEME, "gray", "Times"))
+    program, service = Program("kubeshard"), list[Child]()
+    if what == "labels":
+        await cluster.client.apply_manifest(manifests.controller_ring(RING))
+        service.append(cluster.start_sharder(program))
+
+    def start() -> list[Child]:
+        if what == "singleton":
+            return [cluster.start_operator(program, workers)]
+        mode = "shard" if service else "both"
+        return [cluster.start_instance(f"shard-{number}", mode, what) for number in range(shards)]
+
+    def used() -> float:
+        return sum(cost_of(child).cpu for child in (*instances, *service))
+
     instances = start()
-    programs = [*instances, *service]
-    await at_rest(instances, *service)
-    restart = sum(cost_of(child).cpu for child in programs)
-    for number in range(0, websites, 10):
-        patch = MergePatch({"spec": {"theme": what}})
-        await cluster.client.patch(Website, f"site-{number:05}", PROJECT, patch)
-    await at_rest(instances, *service)
-    figures = {
-        "restart": restart - used,
-        "changes": sum(cost_of(child).cpu for child in programs) - restart,
-        "peak RSS": max(cost_of(child).peak_mib for child in instances),
-    }
-    if sharder is not None:
-        figures["of the sharder"] = cost_of(sharder).peak_mib
-    results.add(what, Program("kubeshard"), **figures)
+    await at_rest(instances, service)
+    await cluster.create_websites(websites)
+    await at_rest(instances, service)
     for child in instances:
         child.kill()
-    await cluster.client.delete_collection(Lease, SYSTEM_NAMESPACE)  # or the next ones wait for these shards
+    before = sum(cost_of(child).cpu for child in service)
+    instances = start()
+    await at_rest(instances, service)
+    restart = used()
+    for number in range(0, websites, 10):
+        patch = MergePatch({"spec": {"theme": OTHER_THEME}})
+        await cluster.client.patch(Website, f"site-{number:05}", PROJECT, patch)
+    await at_rest(instances, service)
+    figures = {
+        "restart": restart - before,
+        "changes": used() - restart,
+        "peak RSS": max(cost_of(child).peak_mib for child in instances),
+        **{f"of the {child.name}": cost_of(child).peak_mib for child in service},
+    }
+    results.add(what, program, **figures)
+    for child in (*instances, *service):
+        child.kill()
 
 
-async def at_rest(instances: Collection[Child], *others: Child) -> None:
-    """Waits until all instances have begun to work, and all are idle."""
+async def at_rest(instances: Collection[Child], service: Collection[Child]) -> None:
+    """Waits until all instances have begun to work, and all programs are idle."""
     await until(lambda: all("Starting workers" in each.log.read_text() for each in instances), "work", 300)
-    for child in (*instances, *others):
+    for child in (*instances, *service):
         await idle(child)
 
 
