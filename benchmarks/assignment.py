@@ -95,17 +95,17 @@ class Fleet:
         async with self._step("assign", results) as figures:
             first = self.start(FIRST)
             began = await self.held(FIRST)
-            figures |= {"objects": objects, "wall": await self._seen(first, objects) - began}
+            figures |= {"objects": objects, "wall": await self.seen(first, objects) - began}
         async with self._step("join", results) as figures:
             second = self.start(SECOND)
             began = await self.held(SECOND)
             settled, share = await self._joined()
-            ended = max(settled, await self._seen(second, share))
+            ended = max(settled, await self.seen(second, share))
             figures |= {"objects": share, "wall": ended - began}
         async with self._step("leave", results) as figures:
             began = time.monotonic()
             first.signal(signal.SIGTERM)
-            figures |= {"objects": objects - share, "wall": await self._seen(second, objects) - began}
+            figures |= {"objects": objects - share, "wall": await self.seen(second, objects) - began}
 
     @asynccontextmanager
     async def _step(self, what: str, results: Results) -> AsyncIterator[dict[str, float]]:
@@ -173,7 +173,7 @@ class Fleet:
         self.running.append(child)
         return child
 
-    async def _seen(self, child: Child, objects: int) -> float:
+    async def seen(self, child: Child, objects: int) -> float:
         """Returns when the instance had seen that many objects."""
         async with asyncio.timeout(LONGEST):
             while True:

@@ -1,10 +1,11 @@
-"""What the sharder's webhook costs those who create objects, beside the Go reference's.
+"""What sharding costs those who create objects: the sharder's webhook, beside the Go reference's, and ranges.
 
     python benchmarks/creates.py [--objects 400] [--rounds 5] [--clients 8] [--go-sharder PATH]
 
 For each program, in one control plane: a ring with one shard, and two namespaces, of which the ring selects one.
 Clients create Websites as fast as they are answered, in turn in the one (the API server calls the webhook for each) and
-in the other (it calls none). API server, etcd, sharder and clients share the machine, so what counts is the ratio.
+in the other (it calls none). By ranges, there is no webhook, and a ring has all namespaces: in turn, its shard is there
+and is not. API server, etcd, sharder, shard and clients share the machine, so what counts is the ratio.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, nullcontext
 
-from assignment import FIRST, Fleet
+from assignment import FIRST, GATE, RANGES, Fleet
 from fleet import PROJECT, THEME, Bench, Program, Results, add_go_option, bench, programs, progress
 
+from kubeshard import ALL
 from kubeshard.client import Client
-from kubeshard.core import Namespace, ObjectMeta
+from kubeshard.core import Namespace, ObjectMeta, metadata_only
 from kubeshard.sharding.names import shard_label
 from kubeshard_lab.examples.webhosting.api import SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
 
@@ -36,9 +39,9 @@ async def main() -> None:
     given = parser.parse_args()
     units = {"rate": "/s", "relative rate": "", "p50": "ms", "p99": "ms", "relative p99": ""}
     with Results(units) as results:
-        async with bench() as cluster:
+        async with bench((f"{GATE}=true",)) as cluster:
             await cluster.client.create(Namespace(metadata=ObjectMeta(name=PLAIN)))
-            for program in programs(given.go_sharder, 1):
+            for program in (*programs(given.go_sharder, 1), Program(RANGES)):
                 progress(program.name)
                 await measure(cluster, program, given.objects, given.rounds, given.clients, results)
 
@@ -48,18 +51,35 @@ async def measure(
 ) -> None:
     fleet = Fleet(cluster, program, number=0, in_manager=False)
     async with fleet.prepared():
-        fleet.start(FIRST)
-        await fleet.held(FIRST)
-        await _assigned(cluster, fleet.ring, program)
+        if fleet.delivery != RANGES:
+            fleet.start(FIRST)
+            await fleet.held(FIRST)
+            await _assigned(cluster, fleet.ring, program)
         for number in range(rounds):
-            name = f"{program.name}-{number}"
-            order = (PLAIN, PROJECT) if number % 2 else (PROJECT, PLAIN)
-            taken = {each: await created(cluster.client, each, name, objects, clients) for each in order}
-            plain, called = Times(taken[PLAIN]), Times(taken[PROJECT])
-            results.add("without webhook", program, rate=plain.rate, p50=plain.p50, p99=plain.p99)
-            figures = {"rate": called.rate, "p50": called.p50, "p99": called.p99}
-            relative = {"relative rate": called.rate / plain.rate, "relative p99": called.p99 / plain.p99}
-            results.add("with webhook", program, **figures, **relative)
+            name, taken = f"{program.name}-{number}", dict[str, Times]()
+            for namespace in (PLAIN, PROJECT) if number % 2 else (PROJECT, PLAIN):
+                async with _shard_of(fleet, namespace) if fleet.delivery == RANGES else nullcontext():
+                    taken[namespace] = Times(await created(cluster.client, namespace, name, objects, clients))
+            plain, sharded = taken[PLAIN], taken[PROJECT]
+            results.add("not sharded", program, rate=plain.rate, p50=plain.p50, p99=plain.p99)
+            figures = {"rate": sharded.rate, "p50": sharded.p50, "p99": sharded.p99}
+            relative = {"relative rate": sharded.rate / plain.rate, "relative p99": sharded.p99 / plain.p99}
+            results.add("sharded", program, **figures, **relative)
+
+
+@asynccontextmanager
+async def _shard_of(fleet: Fleet, namespace: str) -> AsyncIterator[None]:
+    """With a shard that has seen all there is, or without any."""
+    if namespace == PLAIN:
+        yield
+        return
+    shard = fleet.start(FIRST)
+    await fleet.held(FIRST)
+    await fleet.seen(shard, len(await fleet.client.list_all(metadata_only(Website), ALL)))
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(shard.stop)
 
 
 class Times:
