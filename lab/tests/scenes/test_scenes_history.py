@@ -357,6 +357,13 @@ def test_a_violation_is_found(rule: str, history: Sequence[Entry]) -> None:
     assert [finding.rule for finding in check([*STARTED, *history])] == [rule]
 
 
+def test_by_ranges_no_restore_excuses_that_two_work_on_an_object() -> None:
+    history = (*STARTED, CREATED, Restored(2.0, {"t1": ("a", False)}), Began(3.0, "a~1", "t1", "1"))
+    history += (Began(4.0, "b~1", "t1", "1"),)
+    assert [finding.rule for finding in check(history, by_version=True)] == ["overlap"]
+    assert check(history) == []
+
+
 FAILURE: Sequence[Entry] = (
     *STARTED,
     sent(0.5, 1, "a~1", kind="lease"),

@@ -445,6 +445,39 @@ async def test_a_shard_may_take_what_an_edit_gives_it_only_if_no_process_lives_t
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("ended", [True, False], ids=["ended", "lives"])
+@virtual_time
+async def test_a_shard_may_work_on_what_a_restore_gives_it_only_if_no_process_lives_that_had_it_before(
+    ended: bool,
+) -> None:
+    """By ranges, there is no minute after a restore in which two may work on an object."""
+    async with SimulatedCluster(ranges=Ranges()) as world:
+        await world.install()
+        at, name, restored = Scene(world), assignment_name("r"), assigned(Place("s1", "", 3))
+        await world.make_things(1)
+        former, coordinator, begins = (Process(world, each) for each in ("s0~1", "x0~1", "s1~1"))
+        async with world.admin() as client:
+            await client.create(restored)
+            restore = world.backup()
+            await client.apply(assigned(Place("s0", "", 9)), force=True)
+            for each in former, coordinator:
+                await each.client().get(ConfigMap, name, "ops")
+            thing = await client.get(Thing, "t0", "team")
+        await asyncio.sleep(AMNESTY)
+        if ended:
+            former.kill()
+        at.oracles.restored()
+        restore()
+        assert set(world.owners().values()) == {"s0"}
+        await asyncio.sleep(AMNESTY if ended else 0)
+        reclaim = Assignment.parse(restored.data).reclaim("s1")
+        assert reclaim is not None
+        await begins.client().patch(ConfigMap, name, "ops", reclaim)
+        at.oracles.begins("s1~1", thing.metadata)
+        assert at.result.broken == ({} if ended else {"not ours": 1})
+
+
+@pytest.mark.quick
 @virtual_time
 async def test_the_objects_of_a_cluster_have_its_shard_and_come_to_another_one_together() -> None:
     by_cluster = Ranges(by="cluster", buckets=64)

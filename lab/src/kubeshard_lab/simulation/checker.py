@@ -12,8 +12,9 @@ from the product, and follow if it changes one; here somebody has to change the 
   least three, failed to renew their Leases at some time in that minute, those of them that are not back may have it for
   LEFT_FOR seconds more: a sharder leaves them for a while.
 
-The exceptions are the same: a minute after a restore of etcd, and after a user changed the object's shard label; and
-reconciles that began before a restore which gave the object to another shard, until they end.
+The exceptions are the same: a minute after a restore of etcd, where objects name their shards, and after a user changed
+the object's shard label; and reconciles that began before a restore which gave the object to another shard, until they
+end.
 Writes to children that took longer than a request may take are not judged, nor are children of deleted objects.
 """
 
@@ -141,12 +142,12 @@ class _Checker:
         self.findings.append(Finding(at, rule, what))
 
     def _excused(self, name: str, at: float) -> bool:
-        return at < max(self._grace[name], self._grace_of_all)
+        return at < max(self._grace[name], 0.0 if self._by_version else self._grace_of_all)
 
     def _changed(self, entry: Changed) -> None:
         sent, (before, after) = self._sent.get(entry.request), entry.owner
         if entry.kind == "main":
-            if sent is None and entry.existed and before != after:
+            if entry.request == 0 and entry.existed and before != after:
                 self._grace[entry.name] = entry.at + GRACE
             if before != after:
                 self._written -= {("main", entry.name), ("child", entry.name)}

@@ -120,7 +120,7 @@ class Ranged(Labelled):
         self._witnesses: frozenset[str] | None = None
         """Those of them that lived when the assignment ceased to be what they had seen; None while it is that."""
         self._edited: dict[int, Collection[str]] = {}
-        """The same for each bucket that the assignment gives to another shard, against the rules."""
+        """Those that lived when the assignment began to give each of these buckets to another shard than its own."""
         self._store, self._stores = stores[0], stores
         self._key = Key("ops", assignment_name(ring))
         self._path = f"/api/v1/namespaces/{self._key.namespace}/configmaps/{self._key.name}"
@@ -189,30 +189,36 @@ class Ranged(Labelled):
         else:
             self._changes = ((resource, event),)
 
-    def take_note(self) -> None:
-        """What the assignment says is news as far as nobody remembers anything later, whoever has put it there."""
-        assignment, before, alive = self.stored, self._places, self._alive()
+    def take_note(self, said: Assignment | None = None) -> None:
+        """What the assignment says, and `said` before, is news as far as nobody remembers anything later, whoever has
+        put it there.
+        """
+        now, before, alive = self.stored, self._places, self._alive()
+        told = self._told.intersection(alive)
         if self._witnesses is None:
-            self._witnesses = frozenset(self._told.intersection(alive))
-        if assignment is None or assignment.buckets != self._buckets:
+            self._witnesses = frozenset(told)
+        if now is None or now.buckets != self._buckets:
             return
-        forgotten, pairs = self._witnesses.isdisjoint(alive), zip(before, assignment.places, strict=True)
-        self._places = tuple(new if new.epoch > old.epoch or forgotten else old for old, new in pairs)
-        numbered = enumerate(self._places)
-        self.drained = {f"bucket {bucket}": place.owner for bucket, place in numbered if place.target}
-        self.unremembered = forgotten and before != (Place(),) * self._buckets.count
-        if assignment.places == self._places:
+        forgotten, both = self._witnesses.isdisjoint(alive), tuple(zip(before, now.places, strict=True))
+        taken = {bucket for bucket in self._edited if said and self._taken_up(bucket, said, now)}
+        self._places = tuple(
+            new if forgotten or bucket in taken or new.epoch > old.epoch else old
+            for bucket, (old, new) in enumerate(both)
+        )
+        places = tuple(enumerate(self._places))
+        moved = {bucket for bucket, place in places if place.owner != before[bucket].owner}
+        self.drained = {f"bucket {bucket}": place.owner for bucket, place in places if place.target}
+        self.unremembered = bool(moved) and (
+            moved <= taken or (forgotten and before != (Place(),) * len(before))
+        )
+        edited = [bucket for bucket, place in places if place.owner != now.places[bucket].owner]
+        self._edited = {bucket: self._edited.get(bucket, told) for bucket in edited}
+        if now.places == self._places:
             self._witnesses = None
 
     def _moved(self, event: Event) -> Iterator[tuple[GroupResource, Event]]:
-        before, said, now = self._places, _read(event.old), self.stored
-        self.take_note()
-        if said is not None and said.buckets == self._buckets:
-            self.unremembered |= self._taken_up(before, said)
-        if now is not None and now.buckets == self._buckets:
-            told, both = self._told.intersection(self._alive()), zip(self._places, now.places, strict=True)
-            edited = [bucket for bucket, (is_, says) in enumerate(both) if is_.owner != says.owner]
-            self._edited = {bucket: self._edited.get(bucket, told) for bucket in edited}
+        before, said = self._places, _read(event.old)
+        self.take_note(said if said and said.buckets == self._buckets else None)
         return (
             (resource, Event(event.revision, key, old, new))
             for store, resource in itertools.product(self._stores, (THINGS, CHILDREN))
@@ -221,18 +227,14 @@ class Ranged(Labelled):
             if (old := self._shown(obj, before)) != (new := self.shown(obj))
         )
 
-    def _taken_up(self, before: Sequence[Place], said: Assignment) -> bool:
-        """Whether shards only take what a user had given them, and of those that had it before, no process lives that
-        had asked for the assignment by then: nobody works on it.
+    def _taken_up(self, bucket: int, said: Assignment, now: Assignment) -> bool:
+        """Whether a shard has just taken what an edit or a restore had given it, and of the shard that had it before,
+        no process lives that had asked for the assignment by then: nobody works on it.
         """
-        places, alive = self._places, self._alive()
-        moved = [bucket for bucket, place in enumerate(places) if place.owner != before[bucket].owner]
-        return bool(moved) and all(
-            bucket in self._edited
-            and places[bucket].owner == said.places[bucket].owner
-            and before[bucket].owner not in {name_of(each) for each in self._edited[bucket] if each in alive}
-            for bucket in moved
-        )
+        then, place = said.places[bucket], now.places[bucket]
+        alive, former = self._alive(), self._places[bucket].owner
+        lives = former in {name_of(each) for each in self._edited[bucket] if each in alive}
+        return place.owner == then.owner and place.epoch > then.epoch and not lives
 
     def _shown(self, obj: Any, places: tuple[Place, ...]) -> Any:
         if obj is None or obj["metadata"]["namespace"] == self._key.namespace:

@@ -3,7 +3,7 @@ a failure are made from nothing else.
 
 The order of entries is that of events; several may have the same time. Requests are recorded when they leave their
 process, when they are answered and when they fail, changes when they are stored, by the request that made them (0: a
-user's).
+user's; -1: one by which a shard only takes what nobody remembers to be another's).
 """
 
 from __future__ import annotations
@@ -221,8 +221,9 @@ class Recorder:
             self.add(Answered, number, status, why)
 
     def _stored(self, store: Store, resource: GroupResource) -> None:
-        sender = None if self._world.delivery.unremembered else self._world.sender.get()
+        unremembered, sender = self._world.delivery.unremembered, self._world.sender.get()
         number = 0 if sender is None else self._numbers.get(id(sender[1]), (0, None))[0]
+        number = -1 if unremembered else number
         for which, event in self._world.delivery.changes(store, resource):
             if entry := self._entry(which, event, number):
                 self.entries.append(entry)

@@ -4,10 +4,10 @@ Oracles judge them while a run lasts: those in `OF_RINGS` for the Things of a ri
 `OF_OPERATORS` for an author's operator (`operators.oracles`). docs/reliability.md says who else judges what, and why
 there are several.
 
-Exceptions that cannot be avoided: for a minute after etcd was restored, labels may name former owners; a reconcile that
-began before that, and ignores its cancellation, may overlap with others until it ends; where no webhook is called, a
-user may take an object from its shard, for a minute; and a child may be created for an object that was deleted and
-created again a moment ago.
+Exceptions that cannot be avoided: for a minute after etcd was restored, labels may name former owners, and only labels;
+a reconcile that began before that, and ignores its cancellation, may overlap with others until it ends; where no
+webhook is called, a user may take an object from its shard, for a minute; and a child may be created for an object that
+was deleted and created again a moment ago.
 
 Bounds that follow from facts of the product are computed from it, here and nowhere else. The checker of the history
 writes its own out, and says why.

@@ -75,7 +75,7 @@ class RingOracles(Oracles):
         """Objects that a user took from their shard, and when."""
         self._dropped: dict[str, tuple[str, float]] = {}
         """Objects whose label a user removed: whose they were, and when that was."""
-        self._assigned: dict[str, int] = {}
+        self._assigned: dict[Job, int] = {}
         """Each object's resourceVersion when it got its shard from another one, until a reconcile has begun."""
         self._last_owner: dict[str, str] = {}
         self._came: dict[str, float] = {}
@@ -130,7 +130,7 @@ class RingOracles(Oracles):
         """Called when a reconcile of the object, as it was with this metadata, begins."""
         now, name = self._now, meta.name
         excused = self._excused(name) or self._dead(process)
-        assigned = self._assigned.pop(name, 0)
+        assigned = self._assigned.pop(job := Job(name, meta.uid), 0)
         if int(meta.resource_version) < assigned and not excused:
             self.broken(
                 STALE_READ, f"{process} begins with {name} at {meta.resource_version}, assigned at {assigned}"
@@ -141,7 +141,6 @@ class RingOracles(Oracles):
             owner = self._owner(main)
             if owner != name_of(process):
                 self.broken(NOT_OURS, f"{process} begins with {name} of {owner or None}")
-        job = Job(name, meta.uid)
         if not excused:
             self._judge_overlap(process, job, name)
         self._at_work[job].append(process)
@@ -176,7 +175,7 @@ class RingOracles(Oracles):
     @property
     def awaited(self) -> Collection[str]:
         """The objects that have come to their shards and were not reconciled there since."""
-        return self._assigned.keys()
+        return {job.of for job in self._assigned}
 
     def left(self) -> set[str]:
         """Shards that failed when most did, three at least: sharders leave their Leases for a while."""
@@ -220,7 +219,8 @@ class RingOracles(Oracles):
         return self._sent.get(id(request), (request, self._now))[1]
 
     def _excused(self, name: str) -> bool:
-        return self._now - max(self._restored, self._taken.get(name, -AMNESTY)) < AMNESTY
+        restored = -AMNESTY if self._by_version else self._restored
+        return self._now - max(restored, self._taken.get(name, -AMNESTY)) < AMNESTY
 
     def _observed(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         path = request.target.partition("?")[0]
@@ -297,14 +297,18 @@ class RingOracles(Oracles):
         for resource in THINGS, CHILDREN:
             self._wrote.pop((resource, name), None)
         self._dropped.pop(name, None)
-        if event.new and after and after != self._last_owner.get(name):
-            self._assigned[name] = int(event.new["metadata"]["resourceVersion"])
+        if event.new is None:
+            self._assigned = {job: version for job, version in self._assigned.items() if job.of != name}
+        elif after and after != self._last_owner.get(name):
+            meta = event.new["metadata"]
+            self._assigned[Job(name, meta["uid"])] = int(meta["resourceVersion"])
         if after:
             self._last_owner[name] = after
         self._result.counts["changes of owners"] += bool(event.old and event.new)
         if sender is None and event.old is not None:
             self._result.counts["taken by users"] += bool(event.new)
-            self._taken[name] = self._now
+            if not self._world.delivery.unremembered:
+                self._taken[name] = self._now
             if event.new is not None and not after and not self._by_version:
                 self._dropped[name] = before, self._now
 
