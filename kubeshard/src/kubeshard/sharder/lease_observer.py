@@ -51,7 +51,6 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.tasks import carried_out
@@ -229,10 +228,6 @@ PROBE_INTERVAL = 5.0
 PROBE_INTERVAL_SILENT = 3.0
 PAUSE = 1.0
 """Seconds before the next probe, at least: a list that took long or failed is not repeated at once."""
-OFTEN = 0.5
-"""Seconds after which news may put off the next look whether there are none: to wake up with them is cheaper than to
-wake up in between, but not if they never end.
-"""
 _SHORTEST_WAIT = 0.01
 """A shorter wait may not advance the clock at all, and would be repeated in a loop."""
 
@@ -260,10 +255,6 @@ class LeaseObserver:
         self._left: set[str] = set()
         """Those that have gone since all Leases were listed."""
         self._kept = KeptLeases(self._followed, clock)
-        self._silent_at = math.inf
-        """When the probe will look whether the watch is silent; infinite while it waits for something else."""
-        self._news = asyncio.Event()
-        """Set if it will look in vain."""
 
     @property
     def transforms(self) -> Mapping[GroupKind | Kind, Transform[Any]]:
@@ -378,9 +369,7 @@ class LeaseObserver:
             due = min(probed + PROBE_INTERVAL - now, PROBE_INTERVAL_SILENT - self.states.silence(now))
             wait = max(due, ended + PAUSE - now)
             if wait > 0:
-                self._silent_at = now + wait if now + wait < probed + PROBE_INTERVAL else math.inf
-                self._news.clear()
-                await set_within(self._news, max(wait, _SHORTEST_WAIT))
+                await asyncio.sleep(max(wait, _SHORTEST_WAIT))
                 continue
             probed = now
             try:
@@ -396,8 +385,6 @@ class LeaseObserver:
     def _heard(self, delta: Delta[Lease]) -> None:
         now = self._clock.monotonic()
         self.states.heard(now)
-        if now >= self._silent_at - PROBE_INTERVAL_SILENT + OFTEN:
-            self._news.set()
         if isinstance(delta, Deleted):
             lease, version = delta.object, delta.object.metadata.resource_version if delta.final else ""
             self._kept.forget(lease.key)
