@@ -364,6 +364,14 @@ def test_by_ranges_no_restore_excuses_that_two_work_on_an_object() -> None:
     assert check(history) == []
 
 
+@pytest.mark.parametrize(("former", "found"), [("a", []), ("c", ["overlap"])])
+def test_by_ranges_an_edit_excuses_only_the_former_owner(former: str, found: list[str]) -> None:
+    created = changed(1.0, 0, "", former, existed=False)
+    history = (*STARTED, created, changed(2.0, 0, former, "b"), Began(3.0, "b~1", "t1", "1"))
+    history += (Began(4.0, "a~1", "t1", "1"),)
+    assert [finding.rule for finding in check(history, by_version=True)] == found
+
+
 FAILURE: Sequence[Entry] = (
     *STARTED,
     sent(0.5, 1, "a~1", kind="lease"),

@@ -479,6 +479,27 @@ async def test_a_shard_may_work_on_what_a_restore_gives_it_only_if_no_process_li
 
 @pytest.mark.quick
 @virtual_time
+async def test_an_edit_of_the_assignment_excuses_nobody_but_the_former_owner() -> None:
+    async with SimulatedCluster(ranges=Ranges()) as world:
+        await world.install()
+        at = Scene(world)
+        await world.make_things(1)
+        former, named, other = (Process(world, each) for each in ("s0~1", "s1~1", "s2~1"))
+        async with world.admin() as client:
+            await client.create(assigned(Place("s0", "", 3)))
+            thing = await client.get(Thing, "t0", "team")
+            await former.client().get(ConfigMap, assignment_name("r"), "ops")
+            await asyncio.sleep(AMNESTY)
+            await client.apply(assigned(Place("s1", "", 5)), force=True)
+        for process in former, named:
+            at.oracles.begins(process.name, thing.metadata)
+        assert at.result.broken == {}
+        at.oracles.begins(other.name, thing.metadata)
+        assert at.result.broken == {"not ours": 1, "overlap": 1}
+
+
+@pytest.mark.quick
+@virtual_time
 async def test_the_objects_of_a_cluster_have_its_shard_and_come_to_another_one_together() -> None:
     by_cluster = Ranges(by="cluster", buckets=64)
     of = by_cluster.divided.of_key

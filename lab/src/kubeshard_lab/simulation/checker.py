@@ -74,7 +74,7 @@ class _Checker:
         """How many reconciles of each object each process has begun and not ended."""
         self._from_before: dict[tuple[str, str], dict[str, int]] = {}
         """Those of them that began before a restore, while their shard had the object."""
-        self._grace = defaultdict[str, float](float)
+        self._grace = defaultdict[tuple[str, str], float](float)
         self._grace_of_all = 0.0
         self._owners: dict[str, tuple[str, bool]] = {}
         self._rights: dict[str, tuple[str, float]] = {}
@@ -141,14 +141,16 @@ class _Checker:
     def _found(self, at: float, rule: Rule, what: str) -> None:
         self.findings.append(Finding(at, rule, what))
 
-    def _excused(self, name: str, at: float) -> bool:
-        return at < max(self._grace[name], 0.0 if self._by_version else self._grace_of_all)
+    def _excused(self, name: str, at: float, shard: str) -> bool:
+        if self._by_version:
+            return at < self._grace[name, shard]
+        return at < max(self._grace[name, ""], self._grace_of_all)
 
     def _changed(self, entry: Changed) -> None:
         sent, (before, after) = self._sent.get(entry.request), entry.owner
         if entry.kind == "main":
             if entry.request == 0 and entry.existed and before != after:
-                self._grace[entry.name] = entry.at + GRACE
+                self._grace[entry.name, before if self._by_version else ""] = entry.at + GRACE
             if before != after:
                 self._written -= {("main", entry.name), ("child", entry.name)}
             if entry.exists:
@@ -163,7 +165,7 @@ class _Checker:
         if owner == shard and not handed_over:
             self._written.add(which)
         unseen = self._by_version and not handed_over and which not in self._written
-        if unseen or self._excused(entry.name, entry.at):
+        if unseen or self._excused(entry.name, entry.at, shard):
             return
         if entry.kind == "main":
             took_back = entry.labels_only and after == shard and not self._by_version
@@ -185,8 +187,10 @@ class _Checker:
             for each, count in working.items()
             if count > 0 and each != entry.process and each in self._alive
             if self._from_before.get(which, {}).get(each, 0) <= 0
+            if not self._excused(entry.name, entry.at, _shard(each))
         )
-        if others and entry.process in self._alive and not self._excused(entry.name, entry.at):
+        excused = self._excused(entry.name, entry.at, _shard(entry.process))
+        if others and entry.process in self._alive and not excused:
             self._found(entry.at, "overlap", f"{entry.process} and {', '.join(others)}: {entry.name}")
         working[entry.process] += 1
 

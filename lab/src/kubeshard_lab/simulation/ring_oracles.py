@@ -71,8 +71,8 @@ class RingOracles(Oracles):
         self._sent: dict[int, tuple[HttpRequest, float]] = {}
         self._from_before: dict[Job, Counter[str]] = {}
         """Which processes worked on each object of another shard when etcd was restored, and have not ended that."""
-        self._taken: dict[str, float] = {}
-        """Objects that a user took from their shard, and when."""
+        self._taken: dict[tuple[str, str], float] = {}
+        """Objects that a user took from their shard, with its name by ranges, and when."""
         self._dropped: dict[str, tuple[str, float]] = {}
         """Objects whose label a user removed: whose they were, and when that was."""
         self._assigned: dict[Job, int] = {}
@@ -129,7 +129,7 @@ class RingOracles(Oracles):
     def begins(self, process: str, meta: ObjectMeta) -> None:
         """Called when a reconcile of the object, as it was with this metadata, begins."""
         now, name = self._now, meta.name
-        excused = self._excused(name) or self._dead(process)
+        excused = self._excused(name, name_of(process)) or self._dead(process)
         assigned = self._assigned.pop(job := Job(name, meta.uid), 0)
         if int(meta.resource_version) < assigned and not excused:
             self.broken(
@@ -157,7 +157,7 @@ class RingOracles(Oracles):
         others, began = super()._at_work_with(process, job), self._from_before.get(job, Counter())
         kept = [each for each in others if began[each] <= 0]
         self._result.counts["overlaps with what began before a restore"] += kept != others
-        return kept
+        return [each for each in kept if not self._excused(job.of, name_of(each))]
 
     def replaced(self, name: str, before: str, *, seen: bool, unheard: bool = False) -> None:
         main = self._main(name)
@@ -218,9 +218,10 @@ class RingOracles(Oracles):
     def _sent_at(self, request: HttpRequest) -> float:
         return self._sent.get(id(request), (request, self._now))[1]
 
-    def _excused(self, name: str) -> bool:
-        restored = -AMNESTY if self._by_version else self._restored
-        return self._now - max(restored, self._taken.get(name, -AMNESTY)) < AMNESTY
+    def _excused(self, name: str, shard: str) -> bool:
+        """Whether what the shard does with the object is not judged. By ranges, only of its former owner."""
+        restored, shard = (-AMNESTY, shard) if self._by_version else (self._restored, "")
+        return self._now - max(restored, self._taken.get((name, shard), -AMNESTY)) < AMNESTY
 
     def _observed(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         path = request.target.partition("?")[0]
@@ -252,7 +253,7 @@ class RingOracles(Oracles):
         if _age(main, process) < MISSED_CHILD.bound or not self._world.delivery.finds(child):
             return
         # A shard that made the child itself may not have got the answer.
-        if self._owner(main) == shard != child["data"].get("by") and not self._excused(thing):
+        if self._owner(main) == shard != child["data"].get("by") and not self._excused(thing, shard):
             self.broken(MISSED_CHILD, f"{process.name} creates {name}, which {child['data'].get('by')} made")
 
     def _changed(self, store: Store, resource: GroupResource) -> None:
@@ -308,7 +309,7 @@ class RingOracles(Oracles):
         if sender is None and event.old is not None:
             self._result.counts["taken by users"] += bool(event.new)
             if not self._world.delivery.unremembered:
-                self._taken[name] = self._now
+                self._taken[name, before if self._by_version else ""] = self._now
             if event.new is not None and not after and not self._by_version:
                 self._dropped[name] = before, self._now
 
@@ -326,7 +327,11 @@ class RingOracles(Oracles):
         free = None if self._world.delivery.anew or self._since_restore else self._free.get(after)
         if after and free is not None and sent - free > DEAD_TARGET.bound:
             self.broken(DEAD_TARGET, f"{who} gives {event.key.name} to {after}, dead for {sent - free:.1f} s")
-        if event.old is None or event.new is None or (self._excused(name) and name not in self._dropped):
+        if (
+            event.old is None
+            or event.new is None
+            or (self._excused(name, before) and name not in self._dropped)
+        ):
             return
         if resource == THINGS and not before:
             shard, dropped = self._dropped.get(name, ("", -HASTY.bound))
@@ -338,7 +343,7 @@ class RingOracles(Oracles):
             return
         worker, _ = self._worked.get(name, ("", 0.0))
         acts = worker and name_of(worker) == before and self._acting(before) == worker
-        if not acts or self._excused(name):
+        if not acts or self._excused(name, before):
             return
         if resource == THINGS:
             if not self._asked(event.old):
@@ -384,7 +389,7 @@ class RingOracles(Oracles):
         if owner == shard and not handed_over:
             self._wrote[resource, name] = process.name
             return
-        if owner == shard or (main is None and event.old is None) or self._excused(name):
+        if owner == shard or (main is None and event.old is None) or self._excused(name, shard):
             return
         if self._by_version and not handed_over and (resource, name) not in self._wrote:
             self._result.counts["late writes before any of the present shard"] += 1
@@ -412,7 +417,7 @@ class RingOracles(Oracles):
         late = resource == THINGS and latest != process.name and same_shard and sent < began
         if self._by_version and self._wrote.get((resource, name)) != latest:
             return
-        if late and not self._excused(name):
+        if late and not self._excused(name, name_of(latest)):
             self.broken(FORMER_PROCESS, f"{process.name} wrote {name} after {latest} began with it")
 
     def _judge_lease(self, name: str, old: Any, new: Any, sender: Sender) -> None:
