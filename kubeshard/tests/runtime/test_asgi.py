@@ -595,10 +595,11 @@ async def test_a_stream_is_its_head_the_parts_as_they_come_and_its_end_and_then_
 
 
 @pytest.mark.parametrize("how", ["close", "write_eof"])
-async def test_a_stream_is_closed_when_its_client_has_gone(how: str) -> None:
+@pytest.mark.parametrize("requests", [1, pytest.param(2, marks=pytest.mark.regression)])
+async def test_a_stream_is_closed_when_its_client_has_gone(how: str, requests: int) -> None:
     async with AsgiServer(app := Parts()) as server, asyncio.timeout(5):
         reader, writer = await connect(server)
-        writer.write(POST + b"\r\nhello")
+        writer.write((POST + b"\r\nhello") * requests)
         await reader.readuntil(b"\r\n\r\n")
         getattr(writer, how)()
         await app.closed.wait()
@@ -709,14 +710,28 @@ async def test_stopping_ends_a_request_that_outlasts_the_grace() -> None:
     assert ended
 
 
-async def test_an_exception_of_the_application_is_a_500_without_traceback() -> None:
-    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+class Broken:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError("secret")
 
+
+class DirectlyBroken(Broken):
+    def direct(self, method: bytes, url: bytes, headers: Fields) -> DirectAnswer:
+        return self.answer
+
+    def answer(self, body: bytes, connection: Scope) -> bytes:
+        raise RuntimeError("secret")
+
+
+@pytest.mark.parametrize("broken", [Broken(), pytest.param(DirectlyBroken(), marks=pytest.mark.regression)])
+async def test_an_exception_of_the_application_is_a_500_without_traceback(
+    broken: AsgiApp, caplog: pytest.LogCaptureFixture
+) -> None:
     async with AsgiServer(broken) as server:
         data = await exchange(server, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
     assert data.startswith(b"HTTP/1.1 500 ")
     assert b"secret" not in data
+    assert "An HTTP handler crashed" in caplog.text
 
 
 def responds(*messages: Message) -> AsgiApp:

@@ -122,8 +122,9 @@ class HttpProtocol(asyncio.Protocol):
         return self._all.admit(self)
 
     def left(self) -> None:
-        """After the end of a connection, which may have been lost in its handshake."""
-        self._all.lost(self)
+        """After the end of a connection, which may have been lost in its handshake: else the loop says so, later."""
+        if not self._scope:
+            self._all.lost(self)
 
     # Called by the event loop
 
@@ -213,14 +214,18 @@ class HttpProtocol(asyncio.Protocol):
         app, direct, head = self._all.app, self._all.direct, request.head
         self._exchange = None
         if direct and request.part == "all" and request.keep_alive and self.writable.is_set():
-            if head.answer is None:
-                head.answer = direct(head.method, head.url, head.headers)
-            answer = head.answer(bytes(request.body), self._scope) if head.answer else None
-            if isinstance(answer, bytes):
-                self.http.answer(request, answer)
-                return
-            if isinstance(answer, Stream):
-                self._exchange = _Push(self, request, answer)
+            try:
+                if head.answer is None:
+                    head.answer = direct(head.method, head.url, head.headers)
+                answer = head.answer(bytes(request.body), self._scope) if head.answer else None
+                if isinstance(answer, bytes):
+                    self.http.answer(request, answer)
+                    return
+                if isinstance(answer, Stream):
+                    self._exchange = _Push(self, request, answer)
+                    return
+            except Exception as error:
+                _crashed(self.http, request, error)
                 return
             app = answer or app
         path = head.path.decode()
@@ -248,12 +253,15 @@ class _Push:
         self.request = request
         self._source = stream.source
         self._scheduled = self._waits = self._ended = False
+        request.awaited = True  # the end of the client, which may send more before that
         self._http.respond(request, stream.status, stream.headers)
         self._source.begin(self._changed)
         self._changed()
 
     def notify(self) -> None:
-        if self._waits or self._is_over:
+        if self._is_over:
+            self._end()
+        elif self._waits:
             self._changed()
 
     @property
@@ -267,22 +275,28 @@ class _Push:
 
     def _push(self) -> None:
         self._scheduled, protocol = False, self._protocol
-        if self._is_over:
-            self._http.close()
-        else:
-            self._waits = not protocol.writable.is_set()
-            part = b"" if self._waits else self._source.take()
-            if part is not None:
-                if part:
-                    self._http.send(self.request, part, True, self._loop.time())
-                protocol.flush()
-                if self._source.more and not self._waits:
-                    self._changed()
-                return
+        if self._ended:
+            return
+        self._waits = not protocol.writable.is_set()
+        part = b"" if self._waits else self._source.take()
+        if part is None:
             self._http.send(self.request, b"", False, self._loop.time())
+            self._end()
+            return
+        if part:
+            self._http.send(self.request, part, True, self._loop.time())
+        protocol.flush()
+        if self._source.more and not self._waits:
+            self._changed()
+
+    def _end(self) -> None:
+        if self._ended:
+            return
         self._ended = True
+        if self.request.response != "complete":
+            self._http.close()
         self._source.close()
-        protocol.follow()
+        self._protocol.follow()
 
 
 class _Exchange:
@@ -303,8 +317,7 @@ class _Exchange:
             if not (http.is_over(request) or isinstance(http.client, core.HalfClosed)):
                 raise RuntimeError("it ended without a complete response")
         except Exception as error:
-            _log.crash("An HTTP handler crashed", error)
-            http.fail(request)
+            _crashed(http, request, error)
         finally:
             if not http.is_over(request):
                 http.close()
@@ -335,6 +348,11 @@ class _Exchange:
             self._protocol.follow()
         else:
             raise RuntimeError(f"unknown ASGI message {kind}")
+
+
+def _crashed(http: HttpConnection, request: Request, error: Exception) -> None:
+    _log.crash("An HTTP handler crashed", error)
+    http.fail(request)
 
 
 def _address(name: Any) -> tuple[str, int] | None:
