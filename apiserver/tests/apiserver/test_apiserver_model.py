@@ -388,6 +388,44 @@ async def test_a_watch_shows_a_change_however_many_it_does_not_select_were_befor
     assert json.loads(line)["object"]["metadata"]["name"] == "mine"
 
 
+@pytest.mark.regression
+def test_a_bookmark_is_not_ahead_of_changes_that_were_not_looked_at():
+    server = ApiServer()
+    since = str(server.store.revision)
+    fill(server, *(f"other{number}" for number in range(600)), "mine")
+    watch = server.watch(
+        maps(server), ListOptions(field_selector="metadata.name=mine", resource_version=since)
+    )
+    assert watch.take() == []
+    assert int(watch.bookmark().object["metadata"]["resourceVersion"]) < server.store.revision
+    assert [event.type for event in watch.take()] == ["ADDED"]
+    assert watch.take() == []
+    assert watch.bookmark().object["metadata"]["resourceVersion"] == str(server.store.revision)
+
+
+@pytest.mark.regression
+def test_a_volume_of_which_nobody_owns_anything_has_the_time_of_its_phase():
+    server = ApiServer()
+    volumes = Target(server.registry.find("", "v1", "persistentvolumes"))
+    spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1"}, "hostPath": {"path": "/a"}}
+    server.create(volumes, {"metadata": {"name": "a"}, "spec": spec})
+    server.patch(replace(volumes, name="a"), MergePatch({"metadata": {"managedFields": [{}]}}))
+    bound = MergePatch({"status": {"phase": "Bound"}})
+    changed = server.patch(replace(volumes, name="a", subresource="status"), bound).object
+    assert "managedFields" not in changed["metadata"]
+    assert changed["status"]["lastPhaseTransitionTime"] >= changed["metadata"]["creationTimestamp"]
+
+
+@pytest.mark.regression
+def test_nothing_is_remembered_of_versions_that_are_not_served():
+    registry = ApiServer().registry
+    assert registry.of("apps", "v1")
+    assert registry.versions("apps")
+    remembered = len(registry._of), len(registry._versions)
+    assert registry.of("a", "v1") == registry.versions("b") == []
+    assert (len(registry._of), len(registry._versions)) == remembered
+
+
 def test_the_approval_of_a_protected_group_is_the_first_condition():
     """Nearly always on the real server, where one controller is faster than another."""
     server = ApiServer()

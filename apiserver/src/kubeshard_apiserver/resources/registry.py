@@ -57,9 +57,9 @@ class Registry:
     def __init__(self) -> None:
         self._resources: dict[tuple[str, str, str], Resource] = {}
         self._versions: dict[str, list[str]] = {}
-        """What `versions` has returned since the last change."""
+        """What `versions` has returned of served groups since the last change."""
         self._of: dict[tuple[str, str], list[Resource]] = {}
-        """What `of` has returned since the last change."""
+        """What `of` has returned of served versions since the last change."""
         self.changes = 0
 
     def add(self, resource: Resource) -> None:
@@ -96,14 +96,16 @@ class Registry:
         found = self._versions.get(group)
         if found is None:
             found = list(dict.fromkeys(version for of, version, _ in self._resources if of == group))
-            self._versions[group] = found
+            if found:  # anything may be asked for
+                self._versions[group] = found
         return list(found)
 
     def of(self, group: str, version: str) -> list[Resource]:
         found = self._of.get((group, version))
         if found is None:
             found = [resource for key, resource in self._resources.items() if key[:2] == (group, version)]
-            self._of[group, version] = found
+            if found:
+                self._of[group, version] = found
         return list(found)
 
     def __iter__(self) -> Iterator[Resource]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from posixpath import normpath
 from typing import Any
 
+from kubeshard_apiserver.access import User
 from kubeshard_apiserver.objects import JsonObject, Object, own, with_metadata
 from kubeshard_apiserver.resources.field_rules import ACCESS_MODES, changed_errors, field_rule_errors
 from kubeshard_apiserver.resources.pod_resources import positive_quantity
@@ -248,12 +249,16 @@ class Volumes(Typed):
         if subresource != "status":
             return
         before, after, field = old["status"], dict(new["status"]), "lastPhaseTransitionTime"
-        if before.get("phase") == after.get("phase"):
-            if after.get(field) is None and field in before:
-                after[field] = before[field]
-        elif after.get(field) in (None, before.get(field)):
-            after[field] = _now(new)
+        if before.get("phase") == after.get("phase") and after.get(field) is None and field in before:
+            after[field] = before[field]
         new["status"] = after
+
+    def stamp(self, new: Object, old: Object | None, user: User, now: str) -> None:
+        if old is None:
+            return
+        before, after, field = old["status"], new["status"], "lastPhaseTransitionTime"
+        if before.get("phase") != after.get("phase") and after.get(field) in (None, before.get(field)):
+            new["status"] = {**after, field: now}
 
     def validate(self, obj: Object) -> list[FieldError]:
         return _volume_errors("spec", obj["spec"])
@@ -335,8 +340,3 @@ def _source_errors(path: str, spec: JsonObject) -> list[FieldError]:
     return errors + [
         forbidden_field(f"{path}.{name}", "may not specify more than 1 volume type") for name in more
     ]
-
-
-def _now(obj: Object) -> str:
-    """Return the time of this write, which is recorded in its managed fields."""
-    return max(str(entry["time"]) for entry in obj["metadata"].get("managedFields") or ())

@@ -86,10 +86,10 @@ class WatchCursor:
         return self._revision <= self._store.revision
 
     def bookmark(self, *, ends_initial_events: bool = False) -> WatchEvent:
-        """Returns a bookmark with the current position of the watch. Call it only right after `take` has returned
-        nothing.
+        """Returns a bookmark with the current position of the watch: that of the store, if `take` has just returned all
+        that there was.
         """
-        if not self._initial:
+        if not self.behind:
             self._revision = max(self._revision, self._store.revision)
         return _bookmark(self._resource, self._revision, ends_initial_events)
 
