@@ -111,6 +111,25 @@ async def test_a_pod_that_runs_has_an_empty_log_as_text_and_nobody_who_executes_
         assert b"error dialing backend: this server's nodes are simulated" in refused.body
 
 
+@pytest.mark.regression
+@virtual_time
+async def test_a_stopped_pod_of_a_stateful_set_counts_until_it_is_gone() -> None:
+    cluster = Cluster()
+    async with Controllers(cluster.server):
+        cluster.create("apps/v1/statefulsets", workload("db", replicas=1, serviceName="db"))
+        await settle()
+        held = MergePatch({"metadata": {"finalizers": ["a.b/held"]}})
+        cluster.server.patch(cluster.at("v1/pods/db-0"), held)
+        cluster.server.patch(cluster.at("apps/v1/statefulsets/db"), MergePatch({"spec": {"replicas": 0}}))
+        await settle()
+        assert cluster.get("v1/pods/db-0")["status"]["phase"] == "Succeeded"
+        assert cluster.get("apps/v1/statefulsets/db")["status"]["replicas"] == 1
+        released = MergePatch({"metadata": {"finalizers": None}})
+        cluster.server.patch(cluster.at("v1/pods/db-0"), released)
+        await settle()
+        assert cluster.get("apps/v1/statefulsets/db")["status"]["replicas"] == 0
+
+
 @virtual_time
 async def test_a_pod_that_was_ready_stays_so_when_controllers_begin_again() -> None:
     cluster = Cluster()

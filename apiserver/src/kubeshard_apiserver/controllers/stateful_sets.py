@@ -166,7 +166,7 @@ class StatefulSetController(RevisionController):
 
     def _judged(self, stateful_set: Object, current: str, update: str) -> RolloutState:
         spec = stateful_set["spec"]
-        pods = [pod for pod in self._pods(stateful_set).values() if not has_ended(pod)]
+        pods = [*self._pods(stateful_set).values()]  # also one that has ended: it is there until it is gone
         running = [pod for pod in pods if not is_deleting(pod)]
         available, again = split_available(running, spec.get("minReadySeconds", 0), self.cluster.wall())
         updated = [pod for pod in running if labels_of(pod).get(REVISION) == update]
