@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kubeshard_apiserver.apply.field_manager import merge, remove
 from kubeshard_apiserver.apply.fieldset import (
+    _every_key,
     compare,
     contains,
     difference,
@@ -102,3 +103,19 @@ def test_items_with_one_key_are_owned_changed_and_removed_as_a_whole_and_others_
     assert merge(ENV, twice, env(("X", "9"))) == env(("X", "9"), ("Y", "3"))
     assert remove(ENV, twice, {Y: OF_Y}, {}) == env(("X", "1"), ("X", "2"))
     assert remove(ENV, twice, {X: {}}, {}) == env(("Y", "3"))
+
+
+def test_what_is_remembered_of_comparisons_is_small():
+    wide = Shape("map", {f"a{number}": STRING for number in range(50)})
+    named = Shape("map", items=STRING)
+
+    def remembered(size: int) -> int:
+        compare(wide, {}, {"a0": "x" * size})
+        compare(named, {}, {f"{size}-{number}": "" for number in range(size)})
+        compare(Shape("map", {"map": named}), {}, {"map": {f"{size}-{number}": "" for number in range(size)}})
+        return len(wide.compared[0]) + len(wide.compared[1]) + _every_key.cache_info().currsize
+
+    few = remembered(10)
+    assert remembered(20) > few
+    few = remembered(30)
+    assert remembered(100_000) == few

@@ -230,24 +230,28 @@ _MANY_FIELDS = 32
 remembered.
 """
 _MOST_REMEMBERED, _MOST_RESULTS = 16 * 1024, 256
+_LONGEST_REMEMBERED, _MOST_NAMES = 32 * 1024, 64
+"""Larger ones are rare, and would take much memory."""
 
 
 def _remembered(shape: Shape, before: dict[str, Any], after: dict[str, Any]) -> _Found:
-    known, results = shape.compared
-    digest = blake2b(_encode((before, after)), digest_size=16).digest()
+    (known, results), text = shape.compared, _encode((before, after))
+    digest = blake2b(text, digest_size=16).digest()
     result = known.get(digest)
     found: _Found | None = None if result is None else results.get(result)
     if found is not None:
         return found
     found = ({}, {}, {})
     _compare_maps(shape, before, after, found)
+    if len(text) > _LONGEST_REMEMBERED:
+        return found
     result = blake2b(_encode(found), digest_size=16).digest()
     for memory, key, value, most in (
         (known, digest, result, _MOST_REMEMBERED),
         (results, result, results.get(result, found), _MOST_RESULTS),
     ):
         if key not in memory and len(memory) >= most:
-            del memory[next(iter(memory))]
+            memory.clear()  # in one step: large objects are compared in another thread
         memory[key] = value
     return found
 
@@ -292,7 +296,7 @@ def _every(shape: Shape, value: Any) -> FieldSet:
         if not value or not shape.is_granular_map:
             return _LEAF
         fields, items = shape.fields, shape.items or UNTYPED
-        if not fields and items.kind == "scalar":
+        if not fields and items.kind == "scalar" and len(value) <= _MOST_NAMES:
             return _every_key(tuple(value))
         return {
             ".": _LEAF,
