@@ -27,7 +27,13 @@ SEAMS = {
     "the environment": {"os.environ", "os.environb", "os.getenv"},
     "programs": {"subprocess", "asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "os.system"},
 }  # fmt: skip
-METHODS = {"run_in_executor": "threads", "create_connection": "the network", "create_server": "the network"}
+METHODS = {
+    "run_in_executor": "threads",
+    "create_connection": "the network",
+    "create_server": "the network",
+    "subprocess_exec": "programs",
+    "subprocess_shell": "programs",
+}
 
 BESIDE = (
     "kubeshard/runtime/*",

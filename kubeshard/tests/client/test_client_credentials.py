@@ -1,7 +1,9 @@
 import asyncio
 import base64
+import contextlib
 import json
 import os
+import signal
 import stat
 import threading
 from pathlib import Path
@@ -129,6 +131,43 @@ async def test_without_an_answer_it_ends_with_all_that_it_has_started(plugin, tm
             await credentials.current()
         while _lives(int((tmp_path / "child").read_text())):  # noqa: ASYNC110 # nobody tells
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.system
+async def test_it_answers_those_who_wait_although_the_first_one_has_gone(plugin, tmp_path):
+    credentials = plugin(f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; " + answer(token="t"))
+    first, second = asyncio.create_task(credentials.current()), asyncio.create_task(credentials.current())
+    while not (tmp_path / "runs").exists():  # noqa: ASYNC110 # nobody tells
+        await asyncio.sleep(0.01)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    (tmp_path / "go").touch()
+    assert await second == Credential("Bearer t")
+    assert plugin.runs() == 1
+
+
+@pytest.mark.system
+async def test_who_asks_again_and_again_with_little_patience_gets_an_answer(plugin):
+    """As who renews a Lease, in attempts that end before a plugin that asks somebody far away."""
+    credentials = plugin("sleep 0.5; " + answer(token="t"))
+    async with asyncio.timeout(10):
+        while credentials.at_hand is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await credentials.current()
+    assert plugin.runs() == 1
+
+
+@pytest.mark.system
+async def test_what_it_leaves_running_is_not_waited_for(plugin, tmp_path):
+    credentials = plugin(f"sleep 60 & echo $! > {tmp_path}/child; " + answer(token="t"))
+    try:
+        async with asyncio.timeout(10):
+            assert await credentials.current() == Credential("Bearer t")
+        assert _lives(int((tmp_path / "child").read_text()))
+    finally:
+        os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
 
 
 def _lives(pid):

@@ -27,6 +27,7 @@ from kubeshard.core.objects import Struct
 from kubeshard.core.times import parse_time
 from kubeshard.runtime import environ
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.open_files import exhausted
 from kubeshard.runtime.tls import Tls
 
@@ -201,7 +202,8 @@ def _contents(path: Path) -> bytes | None:
 
 
 RUN_TIMEOUT = 60.0
-KILL_TIMEOUT = 1.0
+END_TIMEOUT = 1.0
+"""Seconds in which what a process has written is there once it has ended, or it has ended once it is killed."""
 EXPIRY_MARGIN = 10.0
 """Seconds before its expiry after which a credential is no longer used: it must stay valid during the request.
 """
@@ -225,19 +227,18 @@ class ExecCredentials:
 
     Guaranteed: the command runs as a subprocess without blocking the loop, one at a time, with its standard input
     closed and a deadline, at which it ends with all that it has started; what it answers, be it expired, refused
-    before or a failure, is the answer to all who asked while it ran; its output is used until shortly before
-    `expirationTimestamp` (without one: until a 401). A failure is a ConfigurationError in one line with the last line
-    the command wrote and its `installHint`; the next request tries again.
+    before or a failure, is the answer to all who asked while it ran, whoever of them has been cancelled meanwhile; its
+    output is used until shortly before `expirationTimestamp` (without one: until a 401). A failure is a
+    ConfigurationError in one line with the last line the command wrote and its `installHint`; the next request tries
+    again. What it leaves running in the background, with its output open, is not waited for.
     """
 
     def __init__(self, config: ClusterConfig, plugin: ExecPlugin, clock: Clock) -> None:
         self._config = config
         self._plugin = plugin
         self._clock = clock
-        self._running = asyncio.Lock()
-        self._runs = 0
-        self._failure: ConfigurationError | None = None
-        """Of the last run."""
+        self._running: asyncio.Task[Credential] | None = None
+        """The last run. It goes on without those who wait: a Lease is renewed in attempts that may be shorter."""
         self._credential: Credential | None = None
         self._expires: float | None = None
 
@@ -259,19 +260,11 @@ class ExecCredentials:
         return self._credential
 
     async def _renewed(self) -> Credential:
-        asked = self._runs
-        async with self._running:
-            if self._runs == asked:  # otherwise it ran while this waited
-                self._failure = None
-                try:
-                    self._credential = await self._answer()
-                except ConfigurationError as error:
-                    self._failure = error
-                self._runs += 1
-            if self._failure is not None:
-                raise ConfigurationError(str(self._failure)) from self._failure
-            assert self._credential is not None
-            return self._credential
+        running = self._running
+        if running is None or running.done():
+            running = self._running = asyncio.create_task(self._answer(), name="credential plugin")
+            running.add_done_callback(_noted)
+        return await asyncio.shield(running)
 
     async def _answer(self) -> Credential:
         answer = self._parsed(await self._run())
@@ -282,19 +275,19 @@ class ExecCredentials:
             raise self._failed("its answer has only one of clientCertificateData and clientKeyData")
         certificate = (status.client_certificate_data or "", status.client_key_data or "")
         self._expires = parse_time(status.expiration_timestamp)
-        return Credential(
+        self._credential = Credential(
             f"Bearer {status.token}" if status.token else None, certificate if all(certificate) else None
         )
+        return self._credential
 
-    async def _run(self) -> bytes:
-        plugin = self._plugin
+    async def _run(self) -> bytearray:
+        plugin, loop = self._plugin, asyncio.get_running_loop()
         try:
-            process = await asyncio.create_subprocess_exec(
+            process, output = await loop.subprocess_exec(
+                _Output,
                 plugin.command,
                 *plugin.args,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
                 env={**environ.variables(), **plugin.env, "KUBERNETES_EXEC_INFO": json.dumps(self._info())},
                 start_new_session=True,
             )
@@ -303,26 +296,21 @@ class ExecCredentials:
         except OSError as error:
             raise self._failed(exhausted() or error.strerror or str(error)) from error
         try:
-            async with asyncio.timeout(RUN_TIMEOUT):
-                out, err = await process.communicate()
-        except TimeoutError as error:
-            raise self._failed(f"no answer within {RUN_TIMEOUT:.0f} s") from error
+            if not await set_within(output.exited, RUN_TIMEOUT):
+                raise self._failed(f"no answer within {RUN_TIMEOUT:.0f} s")
+            await set_within(output.closed, END_TIMEOUT)
         finally:
-            if process.returncode is None:
+            if not output.exited.is_set():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                # What left the session may hold the pipes, and `wait` waits for their end.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(KILL_TIMEOUT):
-                        await process.wait()
-        if process.returncode:
-            lines = err.decode(errors="replace").strip().splitlines()
-            raise self._failed(
-                f"exit code {process.returncode}" + (f": {lines[-1].strip()}" if lines else "")
-            )
-        return out
+                    os.killpg(process.get_pid(), signal.SIGKILL)
+                await set_within(output.exited, END_TIMEOUT)
+            process.close()
+        if code := process.get_returncode():
+            lines = output.written[2].decode(errors="replace").strip().splitlines()
+            raise self._failed(f"exit code {code}" + (f": {lines[-1].strip()}" if lines else ""))
+        return output.written[1]
 
-    def _parsed(self, out: bytes) -> _ExecCredential:
+    def _parsed(self, out: bytearray) -> _ExecCredential:
         try:
             answer = msgspec.json.decode(out, type=_ExecCredential)
         except msgspec.DecodeError as error:
@@ -354,3 +342,29 @@ class ExecCredentials:
         return ConfigurationError(
             f"exec plugin {self._plugin.command}: {problem}" + (f" ({hint})" if hint else "")
         )
+
+
+class _Output(asyncio.SubprocessProtocol):
+    """What a process writes, by its descriptor."""
+
+    def __init__(self) -> None:
+        self.written = {1: bytearray(), 2: bytearray()}
+        self.exited, self.closed = asyncio.Event(), asyncio.Event()
+        self._open = len(self.written)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.written[fd] += data
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open -= 1
+        if not self._open:
+            self.closed.set()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+
+def _noted(run: asyncio.Task[Credential]) -> None:
+    """Nobody may be left who waits for its failure."""
+    if not run.cancelled():
+        run.exception()
