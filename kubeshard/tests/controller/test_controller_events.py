@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -230,6 +231,21 @@ async def test_a_namespace_of_which_the_server_takes_no_more_events_holds_up_no_
         await settle()
         assert [event.metadata.namespace for event in server.events.values()] == ["elsewhere"]
     assert recorder.failed == 1
+
+
+@virtual_time
+async def test_that_a_namespace_takes_no_more_events_is_logged_every_ten_minutes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = ApiServer()
+    server.full = "ns"
+    recorder = new_recorder(server)
+    async with recorder.running():
+        for number in range(22):
+            recorder.event(CONFIG, "Normal", f"R{number}", "m")
+            await asyncio.sleep(60)
+    assert recorder.failed == 22
+    assert len([each for each in caplog.records if each.levelno >= logging.WARNING]) == 3
 
 
 @virtual_time

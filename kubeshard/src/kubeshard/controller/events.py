@@ -56,6 +56,9 @@ SERIES_CHECK_INTERVAL = 60.0
 FLUSH_TIMEOUT = 5.0
 """Seconds to send the remaining events at the end."""
 
+THROTTLED_LOGGED_EVERY = 600.0
+"""Seconds between two logs that the API server takes no more events of a namespace."""
+
 MAX_NOTE = 1024
 MAX_WORD = 128
 
@@ -164,6 +167,7 @@ class _Outbox:
         self._last_stamp = 0
         """The nanosecond in the latest event's name: names differ even within one nanosecond."""
         self._notices = Notices()
+        self._throttled = Notices(clock, every=THROTTLED_LOGGED_EVERY)
         self._in_core = False
         """Whether events go to the core group."""
         self.series = EventSeries(clock)
@@ -267,12 +271,15 @@ class _Outbox:
 
     def _give_up(self, write: Write, error: Exception) -> None:
         self.failed += 1
-        leaving = is_terminating(error)  # as all objects of the namespace are: normal
-        forbidden = isinstance(error, Forbidden) and not leaving
-        level = _log.debug if leaving or (forbidden and not self._notices.due("forbidden")) else _log.warning
-        level(
-            "Could not send an event", error=error, reason=write.event.reason, about=write.event.metadata.name
-        )
+        meta = write.event.metadata
+        if is_terminating(error):  # as all objects of the namespace are: normal
+            news = False
+        elif isinstance(error, Forbidden):
+            news = self._notices.due("forbidden")
+        else:
+            news = not isinstance(error, Throttled) or self._throttled.due(meta.namespace)
+        level = _log.warning if news else _log.debug
+        level("Could not send an event", error=error, reason=write.event.reason, about=meta.name)
 
 
 def _series_body(event: Event) -> Mapping[str, Any]:
