@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from failing_groups import FOREVER
 from kubeshard import Client, KubeObject, Manager, Struct, field
 from kubeshard.client import ClusterConfig
 from kubeshard.core.errors import ConfigurationError, Forbidden, NotFound
+from kubeshard.core.partial_kinds import ValidatingWebhookConfiguration
+from kubeshard.core.patches import ApplyPatch
 from kubeshard.crd import CustomResource, definition
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport
 from kubeshard.webhook import Webhooks, converts, defaults, validates
@@ -240,22 +243,60 @@ async def test_without_the_right_to_delete_the_configuration_is_emptied(
         assert not (await read(client, VALIDATING)).get("webhooks")
 
 
-@virtual_time
-async def test_a_registration_that_somebody_takes_away_is_back_after_a_minute() -> None:
-    """As NVIDIA/nodewright#164: an upgrade of the chart did that, and no pod repaired it."""
-    kube = MemoryApi(ApiServer(world=virtual_world(clock=VirtualClock())))
-    await installed(kube)
-    async with kube.client() as client:
-        webhooks = deployed()
+@asynccontextmanager
+async def kept_registered(*functions: Any) -> AsyncIterator[Client]:
+    """A client of the cluster in which they are registered."""
+    async with MemoryApi(ApiServer(world=virtual_world(clock=VirtualClock()))).client() as client:
+        webhooks = deployed(*functions)
         certificates = webhooks._certificates(client, "notes-system")
         registering = asyncio.create_task(webhooks._registering(client, certificates, "notes-system"))
         await webhooks.registered()
+        try:
+            yield client
+        finally:
+            registering.cancel()
+            await asyncio.wait([registering])
+
+
+@virtual_time
+async def test_a_registration_that_somebody_takes_away_is_back_after_a_minute() -> None:
+    """As NVIDIA/nodewright#164: an upgrade of the chart did that, and no pod repaired it."""
+    async with kept_registered(written, short) as client:
         before = (await read(client, VALIDATING))["webhooks"]
         await client.raw("DELETE", VALIDATING)
         await asyncio.sleep(66)
         assert (await read(client, VALIDATING))["webhooks"] == before
-        registering.cancel()
-        await asyncio.wait([registering])
+
+
+@virtual_time
+async def test_a_registration_that_nobody_changes_is_only_read() -> None:
+    async with kept_registered(written, titled) as client:
+        methods: list[str] = []
+        client.observers.append(lambda method, *_: methods.append(method))
+        await asyncio.sleep(600)
+        assert 18 <= methods.count("GET") == len(methods) <= 22
+
+
+@virtual_time
+async def test_who_keeps_changing_a_registration_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with kept_registered(written) as client:
+        before = (await read(client, VALIDATING))["webhooks"]
+        changed = ApplyPatch(
+            {
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": "ValidatingWebhookConfiguration",
+                "metadata": {"name": "notes"},
+                "webhooks": [{**each, "failurePolicy": "Ignore"} for each in before],
+            }
+        )
+        for _ in range(8):
+            await client.patch(
+                ValidatingWebhookConfiguration, "notes", None, changed, field_manager="gitops", force=True
+            )
+            await asyncio.sleep(66)
+            assert (await read(client, VALIDATING))["webhooks"] == before
+    (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "gitops" in said.getMessage()
 
 
 def test_a_free_port_is_not_written_before_it_is_known() -> None:

@@ -1,7 +1,8 @@
 """Writes the registration of webhooks to a cluster: for good, or only while a program under development runs.
 
 Guaranteed: a configuration then has the given webhooks and no others, and they lead to the given address and no other,
-whoever wrote it before; a `caBundle` that somebody else injects is kept.
+whoever wrote it before; a `caBundle` that somebody else injects is kept. One that nobody has changed since is only read
+again. One that somebody has is put right whenever it is asked for, which whoever asks has to limit, and it is logged.
 
 A temporary registration never blocks a cluster when its program cannot be called: all its webhooks have the failure
 policy `Ignore`, unless it is `strict`, for a cluster of tests. `restore` puts back what was there before. That is noted
@@ -42,6 +43,8 @@ from kubeshard.core.partial_kinds import (
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart
+from kubeshard.runtime.notices import Notices
+from kubeshard.runtime.repairs import Repairs
 from kubeshard.webhook.registration import Manifest
 
 BEFORE = "kubeshard.dev/before-development"
@@ -75,6 +78,9 @@ class Registrar:
         self._annotations = dict(annotations or {})
         self._temporary, self._strict = temporary, strict
         self._before: dict[tuple[type[KubeObject], str], str] = {}
+        self._written: dict[tuple[type[KubeObject], str], tuple[str, Manifest]] = {}
+        """The version of each configuration after the last write, and what was written."""
+        self._repairs, self._notices = Repairs(client.world.clock), Notices()
 
     async def configure(self, manifest: Manifest) -> None:
         """Writes a webhook configuration; without webhooks, empties the one that is there."""
@@ -87,19 +93,41 @@ class Registrar:
             webhooks = manifest.get("webhooks") or []
             if found is None and not webhooks:
                 return
+            version = found.metadata.resource_version if found is not None else ""
+            written = self._written.get((cls, name))
+            if written == (version, manifest):
+                return
             before = None if found is None else {"webhooks": found.webhooks}
             annotations = self._noted(cls, name, found, before)
             wanted = [self._webhook(each, found) for each in webhooks]
             try:
                 if found is None:
                     meta = ManagedMeta(name=name, annotations={k: v for k, v in annotations.items() if v})
-                    await self._client.create(cls(metadata=meta, webhooks=tuple(wanted)))
+                    stored = await self._client.create(cls(metadata=meta, webhooks=tuple(wanted)))
                 else:
-                    version = found.metadata.resource_version
-                    await self._patch(cls, name, annotations, {"webhooks": wanted}, version)
-                return
+                    stored = await self._patch(cls, name, annotations, {"webhooks": wanted}, version)
             except (AlreadyExists, Conflict):
                 continue  # another replica, or who injects the authority, was faster
+            self._written[cls, name] = stored.metadata.resource_version, manifest
+            if written is not None and written[1] == manifest and stored.metadata.resource_version != version:
+                self._was_changed(cls.KIND.kind, name, found)
+            return
+
+    def _was_changed(self, kind: str, name: str, found: WebhookConfiguration | None) -> None:
+        """Somebody else has changed, or deleted, what is written now as it was."""
+        place = f"{kind} {name}"
+        self._repairs.repaired(place)
+        if not self._repairs.contested(place):
+            self._notices.resolved(place)
+            _LOG.info("Webhooks that somebody else had changed are registered again", kind=kind, name=name)
+        elif self._notices.due(place):
+            others = found.metadata.writers() if found is not None else ()
+            _LOG.warning(
+                "Somebody else keeps changing the registration of webhooks; putting it right once a minute",
+                kind=kind,
+                name=name,
+                written_by=[f"{each.manager}, {each.time}" for each in others[:3]],
+            )
 
     async def convert(self, name: str, conversion: Manifest) -> None:
         """Writes the conversion of the CustomResourceDefinition of that name. Raises Unprepared if there is none."""

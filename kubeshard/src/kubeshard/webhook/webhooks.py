@@ -2,10 +2,10 @@
 
     run(Manager([...], servers=[Webhooks("apps", [no_latest, one_replica, upgrade, downgrade])]))
 
-Guaranteed: a webhook is registered once the server listens, and again when the certificate's authority changes and
-every minute, which restores what somebody removed or led elsewhere; a configuration with this name and no
-functions left is emptied. Every replica registers the same. A failing registration is logged and retried; serving does
-not depend on it.
+Guaranteed: a webhook is registered once the server listens, and again when the certificate's authority changes. Every
+minute it is looked whether somebody has removed it or led it elsewhere, which is put right; a configuration with this
+name and no functions left is emptied. Every replica registers the same. A failing registration is logged and retried;
+serving does not depend on it.
 Not guaranteed: that a webhook is called during the first start of a new operator; `failurePolicy` applies then as in
 any failure.
 
