@@ -351,6 +351,47 @@ async def test_in_a_pod_servers_go_on_until_those_who_call_them_know_that_it_end
     assert bench.order[-2:] == ["cache stopped", "server stopped"]
 
 
+def in_a_pod(bench: ManagerBench, **options: Any) -> Manager:
+    manager = bench.manager([controller("sharded")], servers=[NotingServer(bench.order)], **options)
+    manager._declared.world = dataclasses.replace(bench.client.world, host=VirtualHost(in_namespace="ns"))
+    return manager
+
+
+@virtual_time
+async def test_in_a_pod_that_waits_for_its_lease_servers_go_on_as_well() -> None:
+    """It is ready, so nodes lead requests to it."""
+    bench = ManagerBench()
+    manager = in_a_pod(bench, sharding=FakeMembership(bench.order, wait=1000))
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert asyncio.get_running_loop().time() == 5
+    assert bench.order[-2:] == ["cache stopped", "server stopped"]
+
+
+@virtual_time
+async def test_who_is_cancelled_twice_does_not_wait_for_those_who_call_its_servers() -> None:
+    for membership in None, FakeMembership([], wait=1000):
+        run = await started(in_a_pod(ManagerBench(), sharding=membership))
+        began = asyncio.get_running_loop().time()
+        for _ in range(2):
+            run.cancel()
+            await settle()
+        assert run.done()
+        assert asyncio.get_running_loop().time() == began
+
+
+@virtual_time
+async def test_the_ring_is_not_told_that_a_shard_leaves_which_has_left() -> None:
+    bench = ManagerBench()
+    manager = in_a_pod(bench, sharding=FakeMembership(bench.order))
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert asyncio.get_running_loop().time() == 5
+    assert "leaving" not in bench.order
+
+
 # -- losing the right
 
 

@@ -220,6 +220,7 @@ class Process:
             await stack.enter_async_context(self.other_clusters.running())
             await until_shared(shared)
             await until_known(cluster.cache.informers, self.controllers.main, self.controllers.runners)
+            stack.push_async_exit(self._serve_on)
             if self._sharding is None:
                 await self._work(())
             else:
@@ -229,8 +230,14 @@ class Process:
                 async with holding(held, "membership", self.stopping.ending) as right:
                     if await self._work((right.gate,)):
                         right.stopped_cleanly()
-            if declared.servers and self.stopping.error is None and declared.world.host.pod_namespace():
-                await self.stopping.lasted(CALLED_FOR)
+
+    async def _serve_on(self, _: object, error: BaseException | None, __: object) -> None:
+        """In a pod, until nobody is led to its servers any more, if it stops gracefully, or before any work began."""
+        stopping, declared = self.stopping, self._declared
+        began = self.controllers.always.started
+        graceful = stopping.requested and stopping.error is None and (error is None or not began)
+        if graceful and declared.servers and declared.world.host.pod_namespace():
+            await stopping.lasted(CALLED_FOR)
 
     def _record(self, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Records an event about this process, if something in the cluster stands for it."""
@@ -326,11 +333,11 @@ class Process:
 async def _follow_stop(
     stop: Stop, lasting: Callable[[], Iterable[str]], sharding: Membership | None
 ) -> NoReturn:
-    """Until cancelled: tells the ring of a stop that takes long, and logs what it waits for, as `lasting` says."""
+    """Until cancelled: tells the ring of work that takes long to stop, and logs what is waited for (`lasting`)."""
     await stop.wait()
     seconds = STOP_REPORTED_AFTER
     await asyncio.sleep(STOP_REPORTED_AFTER)
-    if sharding is not None:
+    if sharding is not None and any(lasting()):
         sharding.leaving()
     while True:
         waits_for = "; ".join(lasting()) or "Leases, servers and connections to close"
