@@ -124,3 +124,17 @@ async def test_a_right_that_is_missing_is_asked_for_until_it_is_there_and_then_e
             sync.asked_for_rights()
     assert [round(at) for at in asked] == [0, 10, 20, 30, 40]
     assert sync.schedule.due(ScanPriority.NORMAL, clock.monotonic()) == DueScan(ScanScope.ALL, "membership")
+
+
+@virtual_time
+async def test_what_is_asked_about_namespaces_is_not_remembered_for_ever() -> None:
+    async def can_i(*_: str) -> bool:
+        return True
+
+    clock = VirtualClock()
+    client: Any = SimpleNamespace(can_i=can_i)
+    permissions = Permissions(client, clock)
+    for number in range(1000):
+        assert await permissions._allowed(SECRETS, "list", f"ns-{number}")
+        await asyncio.sleep(1)
+    assert len(permissions._answers) == len(permissions._asking) <= 2 * ASKED_EVERY + 1

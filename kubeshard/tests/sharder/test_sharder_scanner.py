@@ -953,3 +953,13 @@ async def test_a_ring_reads_all_objects_if_there_may_be_other_namespaces_or_if_t
     await w.scan("secrets")
     assert seen == [("/api/v1/secrets", "")]
     assert not w.small.sync("secrets").narrow
+
+
+@virtual_time
+async def test_a_scan_that_reads_nothing_does_not_show_that_it_may() -> None:
+    secrets = GroupResource("", "secrets")
+    for shards, missing in ((), {"list": ()}), (("a",), {}):
+        w = World(*shards)
+        w.report.permitted(secrets, "list", False, ())
+        await w.scan("secrets", scope=ScanScope.MISPLACED)
+        assert w.report.missing_verbs.get(secrets, {}) == missing

@@ -194,6 +194,7 @@ class Permissions:
         self._answers: dict[_Question, tuple[float, bool | None]] = {}
         """The last answers, None if there was none, and when they were asked for."""
         self._asking: defaultdict[_Question, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._forgets_at = -math.inf
 
     async def check(self, machine: DrivenResource) -> None:
         """Checks all verbs that the sharder needs, except the one that just worked."""
@@ -265,6 +266,7 @@ class Permissions:
     async def _allowed(self, resource: GroupResource, verb: str, namespace: str | AllNamespaces) -> bool:
         """Raises ApiError."""
         what, wanted = (resource, verb, namespace), self._clock.monotonic()
+        self._forget(wanted)
         async with self._asking[what]:
             at, answer = self._answers.get(what, (-math.inf, False))
             if wanted - at > SHARED_FOR:  # else it serves those who waited for it, however long it took
@@ -275,3 +277,14 @@ class Permissions:
             if answer is None:
                 raise Unavailable(f"whether {verb} {resource} is allowed was not answered just now")
             return answer
+
+    def _forget(self, now: float) -> None:
+        """Answers that serve nobody any more: namespaces come and go."""
+        if now < self._forgets_at:
+            return
+        self._forgets_at = now + ASKED_EVERY
+        for what, lock in tuple(self._asking.items()):
+            at, _ = self._answers.get(what, (-math.inf, None))
+            if now - at > ASKED_EVERY and not lock.locked():
+                del self._asking[what]
+                self._answers.pop(what, None)

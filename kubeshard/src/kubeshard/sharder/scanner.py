@@ -84,7 +84,8 @@ class Scanner:
             await self._could_not_read(machine, problem)
         else:
             machine.ring.report.resolved(machine.entry.resource)
-            self._permissions.granted(machine, "list")
+            if scan.lists:
+                self._permissions.granted(machine, "list")
             if scope is ScanScope.ALL:
                 await self._permissions.check(machine)
         return scan.result(error, gone=gone)

@@ -54,6 +54,8 @@ class Scan:
         self.clean_up = of.ring.clean_up if scope is not ScanScope.MISPLACED else None
         self.holders: Counter[str] | None = None if self.clean_up is None else Counter()
         """In a ring that is being cleaned up: how many objects have the label of each shard."""
+        self.lists = False
+        """Whether anything is read: not without shards, say."""
         self._view: RingView | None = None
         """The ring as it was when the reads began."""
         of.handled.scans_since(min(of.began.values(), default=now))
@@ -73,7 +75,9 @@ class Scan:
             names, selector = None, Selector.exists(view.shard_label) & Selector.absent(view.shard_label)
         draining = of.draining_owners
         places: Iterable[str | AllNamespaces] = (ALL,) if names is None else names
-        return [Reading(self, place, kind, selector, draining) for place in places]
+        readings = [Reading(self, place, kind, selector, draining) for place in places]
+        self.lists = bool(readings)
+        return readings
 
     def read(self) -> None:
         """All lists were read that `begin` has returned, or have failed on their own."""
