@@ -442,10 +442,12 @@ def test_a_renewal_does_not_put_off_the_look_for_who_is_silent_already() -> None
         story.passes(0.8)
         for name in "bc":
             story.renews(name)
+            story.machine.renewed()
     assert story.machine.wake_at > story.time.now
     story.time.now = SILENT + 0.01
     for name in "bc":
         story.renews(name)
+        story.machine.renewed()
     assert story.machine.wake_at <= story.time.now
     assert A in story.machine.due()
 

@@ -99,6 +99,8 @@ class _LeasesInbox(Inbox[Any]):
             super().put(what)
         elif self._machine.changed(what):
             super().put(what.key)
+        elif self._machine.renewed():
+            self.wake()
 
 
 class ShardLeases(Reconciler[Lease]):

@@ -230,6 +230,8 @@ class LeaseMachine:
         """The same as a heap, with entries that do not count any more."""
         self._polls_at = math.inf
         """When it is looked for silent shards."""
+        self._polling = False
+        """Whether there were some when it was looked last."""
         self._breakers = WeakKeyDictionary[Ring, CircuitBreaker]()
         self._judged_again = dict[Ring, float]()
         """When it is looked again whether many shards of a ring fail, ascending: there may be no Lease left to tend."""
@@ -259,6 +261,19 @@ class LeaseMachine:
     def changed(self, change: ShardChange) -> bool:
         """Whether the Lease is to be tended now, after this change."""
         return change.before is not change.after or change.presence
+
+    def renewed(self) -> bool:
+        """Whether to ask for `wake_at` again, after news of a Lease: who would be silent then is not. To wake up once
+        for many renewals is cheaper than once in between, too.
+        """
+        now = self._clock.monotonic()
+        if self._polling or self._polls_at + POLL_INTERVAL > now + SILENT:
+            return False
+        at = now + self.states.silent_in(SILENT, now)
+        if self._polls_at + POLL_INTERVAL > at or self.states.silent(SILENT, now):
+            return False  # who is silent already is looked at
+        self._polls_at = at
+        return True
 
     def of_ring(self, ring: str) -> Collection[Key]:
         """The Leases to tend now, after the ring was added, changed, or ended."""
@@ -296,7 +311,8 @@ class LeaseMachine:
         """Leases of shards that have missed a renewal: again and again until they are renewed or due."""
         fresh = self.states.fresh(now)
         silent = self.states.silent(SILENT, now) if fresh else []
-        wait = 0.0 if silent or not fresh else self.states.silent_in(SILENT, now)
+        self._polling = bool(silent) or not fresh
+        wait = 0.0 if self._polling else self.states.silent_in(SILENT, now)
         self._polls_at = now + max(POLL_INTERVAL, wait)
         if self._reported:
             self._reported = {key: said for key, said in self._reported.items() if now - said[1] < REPORTED}
