@@ -132,6 +132,17 @@ def test_what_was_listed_in_an_earlier_term_does_not_count() -> None:
 PARTS, SITES = GroupKind("example.com", "Part"), GroupKind("example.com", "Site")
 
 
+def test_what_an_edit_or_a_restore_has_put_back_is_not_acknowledged() -> None:
+    """The next owner would have it at an epoch that this shard has seen before, and this shard would get it back."""
+    made = ownership(*OURS, "a to b@4", "idle")
+    assert made.leaving == {0}
+    take(made, "a to b@2")
+    assert made.leaving == frozenset()
+    assert made.state(0) is L
+    take(made, "a to b@5")
+    assert made.leaving == {0}
+
+
 def test_a_run_begins_when_the_kinds_that_it_reads_have_been_listed_in_its_term() -> None:
     made = ownership("a@1")
     term = made.terms[0]

@@ -109,6 +109,8 @@ class RangeOwnership:
         """All buckets that are not FOREIGN."""
         self._epochs = [-1] * buckets.count
         """The greatest epoch that was seen with each."""
+        self._older: Collection[int] = ()
+        """The buckets of which the assignment says what is older than what was seen before."""
         self._seen = 0
         self.handed_over = 0
         """How many acknowledgements have taken effect."""
@@ -145,6 +147,7 @@ class RangeOwnership:
                 if place.target:
                     drain.add(bucket)
             self._epochs[bucket] = max(last, place.epoch)
+        self._older = older
         self._seen = max(self._seen, assignment.epoch)
         commands: list[Command] = []
         if taken:
@@ -247,8 +250,10 @@ class RangeOwnership:
 
     @property
     def leaving(self) -> frozenset[int]:
-        """Those for which acknowledgements are sent."""
-        return self._in(State.LEAVING)
+        """Those for which acknowledgements are sent: not of what an edit or a restore has put there, where its epoch
+        would be no news to anybody.
+        """
+        return self._in(State.LEAVING).difference(self._older)
 
     @property
     def report(self) -> Report:
