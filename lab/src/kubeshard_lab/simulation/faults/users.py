@@ -247,17 +247,23 @@ async def created_again(on: Injection) -> None:
 @fault
 async def namespace_deleted(on: Injection) -> None:
     """The namespace with all objects of a cluster is deleted, and created again with them."""
-    path, cluster = f"/api/v1/namespaces/{on.world.namespaces[0]}", on.a_cluster()
+    name, cluster = on.world.namespaces[0], on.a_cluster()
     admin = on.workload.admins[cluster]
     with suppress(ApiError):
-        await admin.raw("DELETE", path)
+        await admin.raw("DELETE", f"/api/v1/namespaces/{name}")
         await on.lasts(0.5, 5)
         await _cleared(on, cluster)
-        terminating = json.loads((await admin.raw("GET", path)).body)
-        terminating["spec"] = {"finalizers": []}
-        await admin.raw("PUT", f"{path}/finalize", json.dumps(terminating).encode())
+        await _finalized(admin, name)
     await on.lasts(0.5, 20)
     await created_again(on)
+
+
+async def _finalized(admin: Client, namespace: str) -> None:
+    """One that is being deleted is gone."""
+    path = f"/api/v1/namespaces/{namespace}"
+    terminating = json.loads((await admin.raw("GET", path)).body)
+    terminating["spec"] = {"finalizers": []}
+    await admin.raw("PUT", f"{path}/finalize", json.dumps(terminating).encode())
 
 
 @fault
@@ -347,6 +353,10 @@ async def mended_again(workload: Workload) -> None:
     world, admin = workload.world, workload.admin
     if world.ranges is None:
         await _ring_as_it_was(world, admin)
+    for place in world.places:
+        for key, namespace in tuple(world.store(place).objects(NAMESPACES).items()):
+            if "deletionTimestamp" in namespace["metadata"]:
+                await _finalized(workload.admins[place], key.name)
     await _created(workload)
     for key, thing in world.objects("sim.example", "things").items():
         if not isinstance(thing["spec"], dict):
