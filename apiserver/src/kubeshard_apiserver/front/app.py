@@ -140,22 +140,23 @@ def _peer_with(certificate: str) -> Peer:
 
 
 def _header_fields(reply: Reply) -> list[tuple[bytes, bytes]]:
-    fields = [*reply.headers.items(), *(("warning", value) for value in reply.warning_headers)]
-    return [(name.encode(), _without_control(value).encode()) for name, value in fields]
+    return [(name.encode(), value.encode()) for name, value in _headers_of(reply)]
 
 
 def _header_lines(reply: Reply) -> bytes:
+    return "".join([f"{name}: {value}\r\n" for name, value in _headers_of(reply)]).encode()
+
+
+def _headers_of(reply: Reply) -> list[tuple[str, str]]:
+    """A value may contain text from users, which must not start a new header. They are sent in UTF-8, as by the
+    servers written in Go.
+    """
     fields = [*reply.headers.items()]
     if reply.warnings:
         fields += [("warning", value) for value in reply.warning_headers]
     if CONTROL.search("".join([value for _, value in fields])):
-        fields = [(name, _without_control(value)) for name, value in fields]
-    return "".join([f"{name}: {value}\r\n" for name, value in fields]).encode()
-
-
-def _without_control(text: str) -> str:
-    """A header value may contain text from users, which must not start a new header."""
-    return CONTROL.sub(" ", text)
+        fields = [(name, CONTROL.sub(" ", value)) for name, value in fields]
+    return fields
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -79,8 +79,8 @@ class DirectApp(Protocol):
         It may return an application to call with the whole request instead (this one, or one that reuses the work done
         so far). Called only for requests that are complete when their turn comes; the function is cached, and used for
         other requests with the same head, on any connection. Header names are in lower case; requests with the same
-        header fields have the same object as `headers`. Neither may raise or
-        block, nor let anything into a header that is not allowed there.
+        header fields have the same object as `headers`. Neither may raise or block, nor let anything into a header that
+        is not allowed there.
         """
         ...
 
