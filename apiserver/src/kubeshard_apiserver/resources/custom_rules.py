@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from kubeshard_apiserver.cel import CelError, Program, compile_expression
 from kubeshard_apiserver.cel.schema_types import OPTIONAL, duration, members, names_in_expressions, timestamp
 from kubeshard_apiserver.resources.field_paths import find_field
-from kubeshard_apiserver.schema.structural import NOTHING, key_of, same, unchanged
+from kubeshard_apiserver.schema.structural import NOTHING, by_key, key_of, same, unchanged
 from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required, shown
 
 Schema = Mapping[str, Any]
@@ -302,7 +302,7 @@ class _Node:
         if isinstance(value, list) and self.items is not None:
             before: dict[bytes, Any] = {}
             if self.keys is not None and isinstance(old, list):
-                before = {key_of(item, self.keys): item for item in reversed(old)}
+                before = by_key(old, self.keys)
             for index, item in enumerate(value):
                 was = before.get(key_of(item, self.keys or ()), NOTHING) if before else NOTHING
                 self.items.check(item, was, f"{path}[{index}]", pair.below(self.items, item, was), errors)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from kubeshard_apiserver.status import FieldError, invalid_value
 
 Rule = Callable[[str], list[str]]
+
+T = TypeVar("T")
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -279,9 +281,7 @@ def labels(path: str, given: Mapping[str, str] | None) -> list[FieldError]:
             continue
         key, value = label
         if _SOUND_QUALIFIED.fullmatch(key) and len(value) <= _LONGEST_VALUE and _LABEL_VALUE.fullmatch(value):
-            if len(_sound_labels) >= _MOST_SOUND:
-                _sound_labels.clear()
-            _sound_labels.add(label)
+            _remember(_sound_labels, label)
         else:
             errors += wrong(path, key, qualified_name) + wrong(path, value, label_value)
     return errors
@@ -298,15 +298,19 @@ def annotation_keys(path: str, given: Mapping[str, str] | None) -> list[FieldErr
         if key in _sound_keys:
             continue
         if _SOUND_QUALIFIED.fullmatch(key.lower()):
-            if len(_sound_keys) >= _MOST_SOUND:
-                _sound_keys.clear()
-            _sound_keys.add(key)
+            _remember(_sound_keys, key)
             continue
         errors += [invalid_value(path, key, problem) for problem in qualified_name(key.lower())]
     return errors
 
 
 _sound_keys: set[str] = set()
+
+
+def _remember(sound: set[T], item: T) -> None:
+    if len(sound) >= _MOST_SOUND:
+        sound.clear()
+    sound.add(item)
 
 
 def not_found_value(path: str, value: Any, detail: str = "") -> FieldError:

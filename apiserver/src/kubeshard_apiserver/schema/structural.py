@@ -6,7 +6,7 @@ Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/defaulting`, `.../p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
@@ -176,6 +176,11 @@ def key_of(item: Any, keys: Iterable[str]) -> bytes:
     return _encode(_keys(item, keys))
 
 
+def by_key(items: Sequence[Any], keys: Collection[str]) -> dict[bytes, Any]:
+    """The items of a list of type map by their keys; of those that share keys, the first."""
+    return {key_of(item, keys): item for item in reversed(items)}
+
+
 def _keys(item: Any, keys: Iterable[str]) -> dict[str, Any]:
     return {key: item[key] for key in keys if key in item} if isinstance(item, dict) else {}
 
@@ -215,7 +220,7 @@ def unchanged(schema: Mapping[str, Any], value: Any, old: Any) -> bool:
         if schema.get("x-kubernetes-list-type") != "map":
             return False
         keys, items = schema.get("x-kubernetes-list-map-keys") or (), schema.get("items") or {}
-        before = {key_of(item, keys): item for item in reversed(old)}
+        before = by_key(old, keys)
         return all(unchanged(items, item, before.get(key_of(item, keys), NOTHING)) for item in value)
     if isinstance(value, dict) and isinstance(old, dict) and value.keys() == old.keys():
         properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")

@@ -17,7 +17,7 @@ from typing import Any
 
 from kubeshard_apiserver.schema.formats import Predicate, searching, string_format
 from kubeshard_apiserver.schema.numbers import go_value, is_whole, number_check
-from kubeshard_apiserver.schema.structural import NOTHING, key_of, unchanged
+from kubeshard_apiserver.schema.structural import NOTHING, by_key, key_of, unchanged
 from kubeshard_apiserver.status import (
     FieldError,
     invalid_type,
@@ -324,7 +324,7 @@ def _array(schema: Schema) -> Check:
         if item_check is not None:
             before: dict[Any, Any] = {}
             if correlates and isinstance(old, list):
-                before = {key_of(item, keys): item for item in reversed(old)}
+                before = by_key(old, keys)
             for index, item in enumerate(value):
                 was = before.get(key_of(item, keys), NOTHING) if before else NOTHING
                 matches += item_check(item, f"{path}[{index}]", was, errors)
