@@ -38,7 +38,7 @@ from kubeshard_apiserver.testing.child import Child
 from kubeshard_lab.examples.webhosting.api import GROUP, PROJECT_LABEL, Website
 
 GATE = "ShardedListAndWatch"
-LABELS, RANGES = "labels", "ranges"
+LABELS, RANGES, UNSHARDED = "labels", "ranges", "unsharded"
 FIRST, SECOND = "one", "two"
 EVERY = 0.02
 LONGEST = 300.0
@@ -71,7 +71,9 @@ class Seen(Reconciler[Website]):
 
 def instance(ring: str, name: str, delivery: str, mode: str) -> None:
     sites = Controller(name="sites", reconciler=Seen(), primary=Watch(Website, sharded=True), workers=15)
-    sharding = Sharding(ring, name, PROJECT, mode=mode, delivery=delivery)  # type: ignore[arg-type] # one of them
+    sharding = None
+    if delivery != UNSHARDED:
+        sharding = Sharding(ring, name, PROJECT, mode=mode, delivery=delivery)  # type: ignore[arg-type] # one of them
     run(Manager([sites], sharding=sharding))
 
 
@@ -82,7 +84,7 @@ class Fleet:
         self.cluster = cluster
         self.client = cluster.client
         self.program = program
-        self.delivery = RANGES if program.name == RANGES else LABELS
+        self.delivery = program.name if program.name in (RANGES, UNSHARDED) else LABELS
         self.served = self.delivery == LABELS and not (in_manager and program.go is None)
         """Whether the sharder is a service."""
         self.ring = f"bench-{program.name}-{number}"
