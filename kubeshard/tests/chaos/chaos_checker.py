@@ -3,9 +3,9 @@
 | finding | |
 |---|---|
 | stale write | a process of a shard changed an object that was not the shard's when the change was stored |
-| late write | counted only: the same in a ring by ranges, whose present shard has not written the object yet |
-| late create | counted only: a shard created a child of an object that was not its own any more |
-| overlap | two processes worked on one object at the same time: by their journals, or by their marks on the object |
+| late write | the same by ranges, before the present shard has written the object. Counted only if writes may be late |
+| late create | a late write: a shard created a child of an object that was not its own any more |
+| overlap | two processes worked on one object or bucket at the same time, by their journals or by marks on objects |
 | interference | a sharder changed more than labels of an object |
 | orphan | an object had no living shard for longer than the bound, or has none in the end, unless just created |
 | neglected | nobody began to work on an object for longer than the bound, and the time after which shards do again |
@@ -83,11 +83,13 @@ def check(
     *,
     strict: bool = False,
     by_versions: bool = False,
+    late: bool = False,
     again: float = inf,
 ) -> Verdict:
     """Judges what happened since the first mark. `bound`: seconds that an object may be without a living shard.
     `strict`: whether the ring asks for strict hand-over. `by_versions`: writes prove no shard, but that nobody has
-    written since the object was read. `again`: seconds after which a shard begins with each of its objects again.
+    written since the object was read. `late`: what a shard has sent may arrive when others have its objects. `again`:
+    seconds after which a shard begins with each of its objects again.
     """
     seen = sorted(records, key=lambda record: record.at)
     verdict = Verdict()
@@ -96,9 +98,9 @@ def check(
     worked = [each for each in seen if isinstance(each, Worked)]
     lives = _Lives((each for each in seen if isinstance(each, Lived)), worked)
     audited = [each for each in seen if isinstance(each, Audited)]
-    writes = _Writes(verdict, changes, audited, worked, labels, strict, by_versions)
+    writes = _Writes(verdict, changes, audited, worked, labels, strict, by_versions, late)
     writes.judge()
-    _journals(verdict, worked, lives)
+    _journals(verdict, worked, lives, _units(changes, ring))
     _marks(verdict, changes)
     _excuse_overlaps(verdict, writes.rewritten)
     end = max((each.at for each in seen), default=0.0)
@@ -148,8 +150,10 @@ class _Writes:
         labels: tuple[str, str],
         strict: bool,
         by_versions: bool,
+        late: bool,
     ) -> None:
         self._verdict = verdict
+        self._late = late
         self._changes = changes
         self._shard, self._drain = labels
         self._strict = strict
@@ -243,6 +247,8 @@ class _Writes:
         if change.before is None:
             if change.kind == "child" and self._owners.get(main, shard) not in (shard, None):
                 self._verdict.late_creates += 1
+                if not self._late:
+                    self._found(change, "late write", f"{shard} created it, of an object of another shard")
             return
         before = _label(change.before, self._shard)
         labels_only = change.after is not None and _only_labels(change)
@@ -250,6 +256,8 @@ class _Writes:
             took = labels_only and change.after is not None and _label(change.after, self._shard) == shard
             if not took and self._by_versions and (change.kind, change.name) not in self._written:
                 self._verdict.late_writes += 1
+                if not self._late:
+                    self._found(change, "late write", f"by {shard} to an object of {before or 'nobody'}")
             elif not took:
                 self._found(change, "stale write", f"by {shard} to an object of {before or 'nobody'}")
         elif change.kind == "child" and not labels_only:
@@ -277,7 +285,15 @@ class _Writes:
         )
 
 
-def _journals(verdict: Verdict, worked: Sequence[Worked], lives: _Lives) -> None:
+def _units(changes: Sequence[Change], ring: str) -> Mapping[str, str]:
+    """The bucket of each main object, by ranges."""
+    bucket = f"bucket.alpha.sharding.timebertt.dev/{ring}"
+    mains = ((each.name, _label(each.after, bucket)) for each in changes if each.kind == "main")
+    return {name: found for name, found in mains if found}
+
+
+def _journals(verdict: Verdict, worked: Sequence[Worked], lives: _Lives, units: Mapping[str, str]) -> None:
+    """`units`: what has one shard at a time, by the names of the objects in it; else it is each object."""
     spans: dict[tuple[str, int, int], list[float]] = {}
     for each in worked:
         key = (each.name, each.pid, each.run)
@@ -285,20 +301,17 @@ def _journals(verdict: Verdict, worked: Sequence[Worked], lives: _Lives) -> None
             spans[key] = [each.at, lives.died.get(each.pid, float("inf"))]
         elif key in spans:
             spans[key][1] = min(each.at, spans[key][1])
-    by_name: defaultdict[str, list[tuple[float, float, int]]] = defaultdict(list)
+    by_unit: defaultdict[str, list[tuple[float, float, int, str]]] = defaultdict(list)
     for (name, pid, _), (began, ended) in spans.items():
-        by_name[name].append((began, ended, pid))
-    for name, found in by_name.items():
-        running: list[tuple[float, float, int]] = []
+        by_unit[units.get(name, name)].append((began, ended, pid, name))
+    for found in by_unit.values():
+        running: list[tuple[float, float, int, str]] = []
         for span in sorted(found):
-            running = [each for each in running if each[1] > span[0]]
-            others = [each for each in running if each[2] != span[2]]
-            if others:
-                verdict.findings.append(
-                    Finding(
-                        span[0], "overlap", f"{name}: processes {others[0][2]} and {span[2]} worked on it"
-                    )
-                )
+            began, _, pid, name = span
+            running = [each for each in running if each[1] > began]
+            for _, _, other, of in [each for each in running if each[2] != pid][:1]:
+                text = f"{name}: processes {other} and {pid} worked on it, or on {of}, at the same time"
+                verdict.findings.append(Finding(began, "overlap", text))
             running.append(span)
 
 

@@ -31,7 +31,7 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD, SystemHost, World
-from kubeshard.shard import DeclaredRing, LeaseTerms, Sharding, scaled
+from kubeshard.shard import DeclaredRing, LeaseTerms, Ranges, Sharding, scaled
 from kubeshard.shard.sharding import MODES
 from kubeshard.sharding.api import RingGroupResource, RingResource
 
@@ -175,7 +175,10 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--namespace", required=True)
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--lease-seconds", required=True, type=float)
-    parser.add_argument("--ranges", action="store_true")
+    parser.add_argument(
+        "--by", default="", choices=("uid", "namespace"), help="by ranges, and what is hashed"
+    )
+    parser.add_argument("--within", nargs="*", help="by ranges: the namespaces of the objects")
     parser.add_argument("--mode", default="shard", choices=MODES)
     parser.add_argument("--pod-uid", default="")
     parser.add_argument("--clock-off", type=float, default=0.0)
@@ -188,19 +191,19 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def sharding(options: argparse.Namespace) -> Sharding:
-    """By labels the ring selects the namespace; by ranges it has all of them, and the cache has only this one."""
+    """By labels the ring selects the namespace; by ranges it has all of them, and the cache has only these."""
     here = LabelSelector(match_labels={NAME_LABEL: options.namespace})
     return Sharding(
         DeclaredRing(
             options.ring,
             RESOURCES if options.mode == "both" else None,
-            None if options.ranges else here,
+            None if options.by else here,
             strict_handover=options.strict,
         ),
         options.shard,
         options.namespace,
         mode=options.mode,
-        delivery="ranges" if options.ranges else "labels",
+        delivery=Ranges(by=options.by) if options.by else "labels",
         lease=LeaseTerms(scaled(options.lease_seconds)),
     )
 
@@ -236,14 +239,12 @@ def main() -> None:
                     name="errands",
                     reconciler=Runs(options.shard, journal, options.works),
                     primary=Watch(Errand, when=when.generation_changed, sharded=True),
-                    owns=[Watch(ConfigMap, when=when.labels_changed, sharded=options.ranges)],
+                    owns=[Watch(ConfigMap, when=when.labels_changed, sharded=bool(options.by))],
                     workers=8,
                 )
             ],
             client=asyncio.run(load_config()),
-            cache=CacheSettings(
-                default_scope=Scope(frozenset({options.namespace})) if options.ranges else None
-            ),
+            cache=CacheSettings(default_scope=Scope(frozenset(options.within)) if options.by else None),
             sharding=sharding(options),
             world=_world(world),
             status_pages=None,

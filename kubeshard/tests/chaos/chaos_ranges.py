@@ -23,6 +23,7 @@ class Shares:
         self._shard = f"shard.alpha.sharding.timebertt.dev/{ring}"
         self._drain = f"drain.alpha.sharding.timebertt.dev/{ring}"
         self._bucket = BUCKET_LABEL + ring
+        self._by = "uid"
         self._places: list[tuple[str, str]] = [("", "")]
 
     def assigned(self, configmap: Object | None) -> None:
@@ -35,21 +36,19 @@ class Shares:
                 places |= dict.fromkeys(buckets, (place[1] or "", place[2] or ""))
         if places and len(places) == int(data.get("buckets", 0)):
             self._places = [places[bucket] for bucket in sorted(places)]
+            self._by = data["by"]
 
     def labelled(self, kind: str, obj: Object | None) -> Object | None:
-        """The object with the labels of its shard. A child has that of the bucket which it names."""
+        """The object with the labels of its shard, and with its bucket. By uid, a child has that which it names."""
         if obj is None or kind == "lease":
             return obj
         meta = obj["metadata"]
         labels: dict[str, Any] = {
             k: v for k, v in (meta.get("labels") or {}).items() if k not in (self._shard, self._drain)
         }
-        if kind == "main":
-            owner, target = self._places[_hash(meta["uid"]) * len(self._places) >> 64]
-        elif self._bucket in labels:
-            owner, target = self._places[int(labels[self._bucket])]
-        else:
-            owner = target = ""
+        if kind == "main" or self._by == "namespace":
+            labels[self._bucket] = str(_hash(meta[self._by]) * len(self._places) >> 64)
+        owner, target = self._places[int(labels[self._bucket])] if self._bucket in labels else ("", "")
         labels |= {self._shard: owner} if owner else {}
         labels |= {self._drain: target} if target and kind == "main" else {}
         return {**obj, "metadata": {**meta, "labels": labels}}

@@ -25,7 +25,7 @@ from chaos_operator import GROUP, Errand
 from chaos_ranges import Shares
 from chaos_records import Change, Lived, Marked, Object, Record, Worked
 from chaos_scenarios import Setup
-from chaos_users import ERRANDS, MERGE, Answer, Requests, User
+from chaos_users import ERRANDS, MERGE, Answer, Requests, User, place
 from chaos_witness import AUDIT_POLICY, AuditLogs, EtcdWatch, Journals
 from fault_proxy import Way
 
@@ -37,6 +37,8 @@ from kubeshard_apiserver.testing.control_plane import free_port
 from kubeshard_lab.demo.processes import RingProcesses
 
 RING, NAMESPACE = "chaos", "chaos"
+PLACES = tuple(f"{letter}-chaos" for letter in "abcdefghijkl")
+"""Namespaces whose buckets are far from each other, so that each shard has some."""
 SHARDER_USER = "system:serviceaccount:sharding-system:sharder"
 OPERATOR = str(Path(__file__).with_name("chaos_operator.py"))
 SHARD_LABEL = f"shard.alpha.sharding.timebertt.dev/{RING}"
@@ -105,8 +107,9 @@ class Processes(RingProcesses):
 
 
 class Rig:
-    """`shards`: how many; `mode`: `service`, `in-manager` or `ranges`. With ranges shards are their own sharders, too,
-    and one of the API servers selects hash ranges, the other one ignores them.
+    """`shards`: how many; `mode`: `service`, `in-manager`, `ranges` or `namespaces`, which is ranges by namespace. With
+    ranges shards are their own sharders, too, and one of the API servers selects hash ranges, the other one ignores
+    them.
     """
 
     def __init__(
@@ -124,6 +127,10 @@ class Rig:
         self.folder = folder
         self.lease = lease
         self.mode = mode
+        self.by = {"ranges": "uid", "namespaces": "namespace"}.get(mode, "")
+        """What is hashed, by ranges."""
+        self.places = PLACES if self.by == "namespace" else (NAMESPACE,)
+        """The namespaces of the objects."""
         self.shards = tuple(f"shard-{letter}" for letter in "abcdefghij"[:shards])
         self.sharders = ("sharder-1", "sharder-2") if mode == "service" else ()
         self.ways: dict[str, Way] = {}
@@ -151,7 +158,7 @@ class Rig:
         common = [f"--audit-policy-file={policy}", "--storage-media-type=application/json"]
         logs = [self.folder / f"audit-{number}.log" for number in (1, 2)]
         self._flags = [(*common, f"--audit-log-path={log}") for log in logs]
-        if self.mode == "ranges":
+        if self.by:
             for number, selects in enumerate(("true", "false")):
                 self._flags[number] += (f"--feature-gates=ShardedListAndWatch={selects}",)
         async with AsyncExitStack() as stack:
@@ -171,11 +178,12 @@ class Rig:
                     servers.reverse()
                 self.ways[name] = await stack.enter_async_context(Way(servers))
             self.admin = self._requests("admin", self._ports[0])
-            shares = Shares(RING) if self.mode == "ranges" else None
-            self.etcd = EtcdWatch(kube.etcd_url, NAMESPACE, self.records.append, shares)
+            shares = Shares(RING) if self.by else None
+            namespaces = {NAMESPACE, *self.places}
+            self.etcd = EtcdWatch(kube.etcd_url, namespaces, self.records.append, shares)
             self.etcd.start()
             stack.callback(self.etcd.stop)
-            self._audit, self._journals = AuditLogs(logs, NAMESPACE), Journals(self.folder)
+            self._audit, self._journals = AuditLogs(logs, namespaces), Journals(self.folder)
             processes = self.processes = Processes(self._kubeconfig, self.folder, self.lease, self._lived)
             stack.callback(processes.stop_all)
             await self._install()
@@ -189,7 +197,8 @@ class Rig:
             for number in range(self._objects):
                 await self._create(f"errand-{number}")
             if self._users:
-                user = User(self._requests("user", self.ways["user"].port), NAMESPACE, self.records.append)
+                requests = self._requests("user", self.ways["user"].port)
+                user = User(requests, self.places, self.records.append)
                 working = asyncio.create_task(user.work())
                 stack.push_async_callback(_cancelled, working)
             await self.settled(180)
@@ -217,7 +226,7 @@ class Rig:
             words = [word for option, value in options.items() for word in (f"--{option}", value)]
             words += ["--unwatched"] * self.setup.unwatched
             words += ["--strict"] * (self.setup.strict and self.mode == "in-manager")
-            words += ["--ranges"] * (self.mode == "ranges")
+            words += ["--by", self.by, "--within", *self.places] if self.by else []
             words += ["--without", self.setup.without] if self.setup.without else []
             child = self.processes.start(name, OPERATOR, *words, f"--clock-off={clock_off}")
         self._known[child.pid] = name, child
@@ -440,6 +449,9 @@ class Rig:
         labels = [obj["metadata"].get("labels") or {} for obj in self.mains().values()]
         return all(each.get(SHARD_LABEL) in living and DRAIN_LABEL not in each for each in labels)
 
+    def path(self, main: str) -> str:
+        return f"{ERRANDS.format(place(main, self.places))}/{main}"
+
     async def settled(self, within: float) -> None:
         """Asks for another round of each object, and waits until the shard that has it has done it. Raises
         NotSettled.
@@ -447,7 +459,7 @@ class Rig:
         self._round += 1
         names = [name for name in self.mains() if name.startswith("errand-")]
         for name in names:
-            await self._must("PATCH", f"{self.path}/{name}", {"spec": {"round": self._round}}, MERGE)
+            await self._must("PATCH", self.path(name), {"spec": {"round": self._round}}, MERGE)
         await self.until(lambda: not self._unsettled(), within, lambda: "; ".join(self._unsettled()[:5]))
 
     def _unsettled(self) -> Sequence[str]:
@@ -469,7 +481,13 @@ class Rig:
                 found.append(f"{name} of {shard}: {by} has done {done or 'nothing'}")
             elif child.get(SHARD_LABEL) != shard:
                 found.append(f"the child of {name} is {child.get(SHARD_LABEL)}'s, not {shard}'s")
-        return found
+        return found or self._idle()
+
+    def _idle(self) -> Sequence[str]:
+        """The shards that have not begun with anything: what is due to them is still to come."""
+        self._collect()
+        at_work = {each.pid for each in self.worked}
+        return [f"{name} has not worked yet" for name in self.shards if self.pid(name) not in at_work]
 
     async def until(
         self, condition: Callable[[], object], within: float, what: str | Callable[[], str]
@@ -546,10 +564,9 @@ class Rig:
         definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         for document in (definition(Errand), controller_ring_crd()):
             await self._must("POST", definitions, document)
-        for name in (NAMESPACE, "sharding-system"):
+        for name in {NAMESPACE, "sharding-system", *self.places}:
             await self._must("POST", "/api/v1/namespaces", _named("v1", "Namespace", name))
-        self.path = ERRANDS.format(NAMESPACE)
-        await self._served(self.path)
+        await self._served(ERRANDS.format(NAMESPACE))
         if self.mode == "service":
             await self._served(RINGS)
             await self.create_ring()
@@ -570,7 +587,7 @@ class Rig:
 
     async def _create(self, name: str) -> None:
         errand = {**_named(f"{GROUP}/v1", "Errand", name), "spec": {"round": 0}}
-        await self._must("POST", self.path, errand)
+        await self._must("POST", self.path(name).rpartition("/")[0], errand)
 
     async def _must(self, method: str, path: str, body: Any, kind: str = "application/json") -> Answer:
         answer = await self.admin.send(method, path, body, kind)

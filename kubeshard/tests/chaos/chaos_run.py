@@ -37,7 +37,7 @@ from chaos_rig import (
     Rig,
     owner,
 )
-from chaos_scenarios import LEFT_OUT, SCENARIOS, Scenario, Step
+from chaos_scenarios import ALL, LEFT_OUT, SCENARIOS, Scenario, Step
 from chaos_users import MERGE
 
 from kubeshard_apiserver.testing.folders import TemporaryFolder
@@ -47,6 +47,7 @@ AGAIN = 15.0
 """Seconds after which shards begin with each of their objects again: three times what the operator asks for."""
 RULES = (
     "stale write",
+    "late write",
     "overlap",
     "orphan",
     "neglected",
@@ -315,7 +316,7 @@ class Actions:
                     {SHARD_LABEL: "nobody-has-this-name"},
                 ]
             )
-            await rig.admin.send("PATCH", f"{rig.path}/{name}", {"metadata": {"labels": labels}}, MERGE)
+            await rig.admin.send("PATCH", rig.path(name), {"metadata": {"labels": labels}}, MERGE)
             await asyncio.sleep(0.2)
 
     async def _ghost(self) -> None:
@@ -352,7 +353,6 @@ async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record
     except NotSettled as problem:
         problems.append(str(problem))
     records = rig.collected()
-    by_versions = rig.mode == "ranges"
     # Not in the loop, through which all processes reach their servers.
     verdict = await asyncio.to_thread(
         check,
@@ -360,7 +360,8 @@ async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record
         RING,
         scenario.bound(rig.lease),
         strict=rig.setup.strict,
-        by_versions=by_versions,
+        by_versions=bool(rig.by),
+        late=_late(rig, scenario),
         again=AGAIN + scenario.unheard,
     )
     now = time.monotonic()
@@ -424,13 +425,18 @@ def keep(output: Path, name: str, scenario: Scenario, rig: Rig, records: Iterabl
     folder = output / name
     folder.mkdir(parents=True, exist_ok=True)
     bound = {"bound": scenario.bound(rig.lease), "strict": rig.setup.strict, "scenario": scenario.name}
-    bound |= {"by_versions": rig.mode == "ranges", "again": AGAIN + scenario.unheard}
+    bound |= {"by_versions": bool(rig.by), "again": AGAIN + scenario.unheard, "late": _late(rig, scenario)}
     documents = [bound, *(to_document(each) for each in records)]
     (folder / "witness.jsonl").write_text("\n".join(map(json.dumps, documents)))
     for log in rig.folder.glob("*.log"):
         if not log.name.startswith("audit"):
             shutil.copy(log, folder)
     return folder / "witness.jsonl"
+
+
+def _late(rig: Rig, scenario: Scenario) -> bool:
+    """By labels, creates may always be late: of a shard whose object a user gave away, or whose ring was deleted."""
+    return scenario.late or not rig.by
 
 
 def judged(file: Path) -> Verdict:
@@ -441,6 +447,7 @@ def judged(file: Path) -> Verdict:
         head["bound"],
         strict=head["strict"],
         by_versions=head["by_versions"],
+        late=head["late"],
         again=head["again"],
     )
 
@@ -462,14 +469,15 @@ def _is_named(scenario: Scenario, name: str) -> bool:
 
 def table(rows: Sequence[Row]) -> str:
     lines = [
-        "| scenario | repeats | stale writes | overlaps | orphans | worst time without owner, of at most "
+        "| scenario | repeats | stale writes, late ones | overlaps | orphans | worst time without owner, of at most "
         "| failed user requests | seconds |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         found = row.found
         lines.append(
-            f"| {row.scenario} | {row.repeats} | {found['stale write']} | {found['overlap']} | {found['orphan']} "
+            f"| {row.scenario} | {row.repeats} | {found['stale write']}, {found['late write']} "
+            f"| {found['overlap']} | {found['orphan']} "
             f"| {max(row.without_owner, default=0):.1f} s, {row.bound:.0f} s | {found['failed request']} of "
             f"{row.requests} | {row.seconds:.0f} |"
         )
@@ -487,7 +495,7 @@ def main() -> None:
     parser.add_argument("--scenario", default="", help="names, separated by commas; C9 means all C9-...")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
-    parser.add_argument("--mode", choices=("service", "in-manager", "ranges"), default="service")
+    parser.add_argument("--mode", choices=ALL, default="service")
     parser.add_argument("--shards", type=int, default=3)
     parser.add_argument("--objects", type=int, default=20)
     parser.add_argument("--lease", type=float, default=15.0, help="seconds of a Lease")

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BY_LABELS = ("service", "in-manager")
-BY_RANGES = ("ranges",)
+BY_RANGES = ("ranges", "namespaces")
 ALL = (*BY_LABELS, *BY_RANGES)
-ELECTED = ("in-manager", "ranges")
+ELECTED = ("in-manager", *BY_RANGES)
 """Where shards are the sharders."""
 
 
@@ -69,6 +69,11 @@ class Scenario:
 
     def bound(self, lease: float) -> float:
         return self.leases * lease + self.seconds
+
+    @property
+    def late(self) -> bool:
+        """Whether what a shard has sent may arrive when others have its objects."""
+        return self.setup.unwatched or any("hold_requests" in step.faults for step in self.steps)
 
 
 DETECT = 2.0

@@ -9,7 +9,7 @@ import itertools
 import json
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,11 @@ KEPT = 10
 """So many objects a user has at most."""
 LATER = 5
 """The child of a deleted object is deleted after so many others, when nobody works on the object any more."""
+
+
+def place(name: str, namespaces: Sequence[str]) -> str:
+    """The namespace of the object."""
+    return namespaces[int(name.rpartition("-")[2]) % len(namespaces)]
 
 
 class Answer(NamedTuple):
@@ -58,15 +63,14 @@ class User:
     """Creates objects, changes and deletes them, one request after the other; and sends the probes beside it."""
 
     def __init__(
-        self, requests: Requests, namespace: str, note: Callable[[Asked], None], pause: float = 0.4
+        self, requests: Requests, namespaces: Sequence[str], note: Callable[[Asked], None], pause: float = 0.4
     ) -> None:
         self._requests = requests
-        self._path = ERRANDS.format(namespace)
         self._note = note
         self._pause = pause
         self._mine: list[str] = []
         self._gone: list[str] = []
-        self._namespace = namespace
+        self._namespaces = namespaces
         self._numbers = itertools.count()
 
     async def work(self) -> None:
@@ -83,21 +87,26 @@ class User:
                 "metadata": {"name": name},
                 "spec": {"round": 0},
             }
-            if await self._ask(f"create {name}", "POST", self._path, errand):
+            if await self._ask(f"create {name}", "POST", self._at(ERRANDS, name), errand):
                 self._mine.append(name)
             if number % 2 and self._mine:
                 changed = self._mine[number // 2 % len(self._mine)]
                 body = {"metadata": {"annotations": {"changed": str(number)}}}
-                await self._ask(f"patch {changed}", "PATCH", f"{self._path}/{changed}", body)
+                path = f"{self._at(ERRANDS, changed)}/{changed}"
+                await self._ask(f"patch {changed}", "PATCH", path, body)
             if len(self._mine) > KEPT:
                 gone = self._mine.pop(0)
-                await self._ask(f"delete {gone}", "DELETE", f"{self._path}/{gone}")
+                await self._ask(f"delete {gone}", "DELETE", f"{self._at(ERRANDS, gone)}/{gone}")
                 self._gone.append(gone)
             if len(self._gone) > LATER:  # what garbage collection would do
-                child = f"{CHILDREN.format(self._namespace)}/{self._gone.pop(0)}"
+                name = self._gone.pop(0)
+                child = f"{self._at(CHILDREN, name)}/{name}"
                 with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
                     await self._requests.send("DELETE", child)
             await asyncio.sleep(self._pause)
+
+    def _at(self, path: str, name: str) -> str:
+        return path.format(place(name, self._namespaces))
 
     async def _probe(self) -> None:
         path, number = "/api/v1/namespaces/default/configmaps", 0

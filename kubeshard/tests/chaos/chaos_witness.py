@@ -11,7 +11,7 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -43,16 +43,21 @@ _AGAIN = 0.1
 
 
 class EtcdWatch:
-    """Follows objects of a namespace, and all Leases, from its start on. API servers have to store JSON. `shares`: of a
-    ring by ranges, whose shards are put on objects as labels; a change of the assignment is one of each object then.
+    """Follows objects of these namespaces, and all Leases, from its start on. API servers have to store JSON. `shares`:
+    of a ring by ranges, whose shards are put on objects as labels; a change of the assignment is one of each object
+    then.
     """
 
     def __init__(
-        self, url: str, namespace: str, heard: Callable[[Change], None], shares: Shares | None = None
+        self,
+        url: str,
+        namespaces: Collection[str],
+        heard: Callable[[Change], None],
+        shares: Shares | None = None,
     ) -> None:
         self._shares = shares
         self._address = urlsplit(url)
-        self._namespace = namespace
+        self._namespaces = namespaces
         self._heard = heard
         self._revision = 0
         self._stopped = False
@@ -125,18 +130,19 @@ class EtcdWatch:
     def _named(self, key: str) -> tuple[str, str] | None:
         if key.startswith(LEASES):
             return "lease", key.removeprefix(LEASES)
+        place, _, name = key.rpartition("/")
         for kind, prefix in (("main", MAIN), ("child", CHILD)):
-            if key.startswith(f"{prefix}{self._namespace}/"):
-                return kind, key.rpartition("/")[2]
+            if key.startswith(prefix) and place.removeprefix(prefix) in self._namespaces:
+                return kind, name
         return None
 
 
 class AuditLogs:
     """The answers of API servers, each with a log of its own."""
 
-    def __init__(self, files: Sequence[Path], namespace: str) -> None:
+    def __init__(self, files: Sequence[Path], namespaces: Collection[str]) -> None:
         self._files = dict.fromkeys(files, 0)
-        self._namespace = namespace
+        self._namespaces = namespaces
 
     def new(self) -> Iterator[Audited]:
         """What has been logged since the last call."""
@@ -146,7 +152,7 @@ class AuditLogs:
             for line in lines:
                 entry = json.loads(line)
                 about = entry.get("objectRef") or {}
-                if about.get("namespace") != self._namespace or about.get("resource") not in _KINDS:
+                if about.get("namespace") not in self._namespaces or about.get("resource") not in _KINDS:
                     continue
                 at = datetime.fromisoformat(entry["stageTimestamp"].replace("Z", "+00:00")).timestamp()
                 answer = entry.get("responseObject") or {}

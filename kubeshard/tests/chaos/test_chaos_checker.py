@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,10 @@ def lease(at: float, holder: str, transitions: int = 1, confirmed: str = "", sha
     return stored(at, held, held, "lease", f"ns/{shard}")
 
 
-def judged(*records: Record, strict: bool = False, by_versions: bool = False) -> Verdict:
+def judged(*records: Record, **how: bool) -> Verdict:
     there = obj()
     begin = [Marked(1.0, "began"), stored(1.0, there, there), *alive("a", "b")]
-    return check(
-        [*begin, *records, Marked(50.0, "settled")], "ring", BOUND, strict=strict, by_versions=by_versions
-    )
+    return check([*begin, *records, Marked(50.0, "settled")], "ring", BOUND, **how)
 
 
 def rules(*records: Record) -> list[str]:
@@ -112,8 +111,10 @@ def test_a_write_to_an_object_of_another_shard_is_stale() -> None:
 def test_with_ranges_a_late_write_is_stale_if_the_present_shard_has_written_since_it_has_the_object() -> None:
     moved = stored(4.0, obj(), obj("b"))
     first, late = stored(5.0, obj("b"), obj("b", n=1)), stored(6.0, obj("b"), obj("b", by="a/1/1/ended"))
-    verdict = judged(moved, late, answered(late, "shard:a"), by_versions=True)
+    verdict = judged(moved, late, answered(late, "shard:a"), by_versions=True, late=True)
     assert (verdict.findings, verdict.late_writes) == ([], 1)
+    verdict = judged(moved, late, answered(late, "shard:a"), by_versions=True)
+    assert [finding.rule for finding in verdict.findings] == ["late write"]
     ours = answered(first, "shard:b")
     verdict = judged(moved, first, ours, late, answered(late, "shard:a"), by_versions=True)
     assert (verdict.count("stale write"), verdict.late_writes) == (1, 0)
@@ -128,16 +129,29 @@ def test_with_ranges_the_shard_of_an_object_is_that_of_its_bucket_and_a_child_na
         bucket = buckets.of(ObjectMeta(uid=meta["uid"]))
         asked = {DRAIN: "b"} if bucket == 7 else {}
         owned = {SHARD: "a"} if bucket >= 4 else {}
-        assert shares.labelled("main", {"metadata": meta}) == {
-            "metadata": {**meta, "labels": {**owned, **asked}}
-        }
         named = {bucket_label("ring"): str(bucket)}
+        assert shares.labelled("main", {"metadata": meta}) == {
+            "metadata": {**meta, "labels": {**named, **owned, **asked}}
+        }
         child = shares.labelled("child", {"metadata": {"labels": named}})
         assert child == {"metadata": {"labels": {**named, **owned}}}
     before = shares.labelled("main", {"metadata": {"uid": "uid-1"}})
     for broken in (None, {"data": {"buckets": "8", "0000-0003": "c@1"}}):
         shares.assigned(broken)
         assert shares.labelled("main", {"metadata": {"uid": "uid-1"}}) == before
+
+
+def test_by_namespace_an_object_and_a_child_have_the_shard_and_the_bucket_of_their_namespace() -> None:
+    buckets, shares = Buckets(8, "namespace"), Shares("ring")
+    shares.assigned(
+        {"data": Assignment.of(buckets, {each: Place(f"s{each}", "", 1) for each in range(8)}).data()}
+    )
+    for number in range(20):
+        meta = {"uid": f"uid-{number}", "namespace": f"{number}-place"}
+        bucket = str(buckets.of(ObjectMeta(namespace=meta["namespace"])))
+        labels = {SHARD: f"s{bucket}", bucket_label("ring"): bucket}
+        for kind in ("main", "child"):
+            assert shares.labelled(kind, {"metadata": meta}) == {"metadata": {**meta, "labels": labels}}
 
 
 def test_a_write_that_lands_though_its_answer_was_lost_is_known_by_its_mark() -> None:
@@ -190,11 +204,13 @@ def test_a_stale_delete_is_noticed() -> None:
     assert not rules(stored(4.0, obj(), obj("b")), gone, answered(gone, "user", verb="delete"))
 
 
-def test_a_late_create_is_counted_and_no_finding() -> None:
+@pytest.mark.parametrize("late", [True, False])
+def test_a_late_create_is_a_finding_only_if_nothing_that_is_sent_may_arrive_late(late: bool) -> None:
     created = stored(5.0, None, obj(by="a/1/1/child"), "child")
-    verdict = judged(stored(4.0, obj(), obj("b")), created, stored(5.1, created.after, obj("b"), "child"))
+    follows = stored(5.1, created.after, obj("b"), "child")
+    verdict = judged(stored(4.0, obj(), obj("b")), created, follows, late=late)
     assert verdict.late_creates == 1
-    assert not verdict.findings
+    assert [finding.rule for finding in verdict.findings] == ([] if late else ["late write"])
 
 
 def test_taking_back_a_label_is_no_stale_write() -> None:
@@ -213,6 +229,17 @@ def test_two_processes_at_work_on_one_object_overlap() -> None:
     assert rules(*worked(1, 2.0, 4.0), *worked(2, 3.0, 5.0, "b")) == ["overlap"]
     assert not rules(*worked(1, 2.0, 4.0), *worked(2, 4.0, 5.0, "b"))
     assert not rules(*worked(1, 2.0, 4.0), *worked(1, 3.0, 5.0, run=2))  # the queue's business
+
+
+def test_two_processes_at_work_in_one_bucket_overlap() -> None:
+    others = [replace(each, name="p") for each in worked(2, 3.0, 5.0, "b")]
+
+    def in_bucket(name: str, bucket: str) -> Change:
+        there = {"metadata": {"labels": {SHARD: "a", f"bucket.{SHARD.removeprefix('shard.')}": bucket}}}
+        return stored(1.5, there, there, name=name)
+
+    assert rules(in_bucket("o", "7"), in_bucket("p", "7"), *worked(1, 2.0, 4.0), *others) == ["overlap"]
+    assert not rules(in_bucket("o", "7"), in_bucket("p", "8"), *worked(1, 2.0, 4.0), *others)
 
 
 def test_an_overlap_soon_after_a_user_gave_the_object_away_is_the_users() -> None:

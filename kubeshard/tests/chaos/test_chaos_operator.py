@@ -8,10 +8,11 @@ from chaos_operator import parsed, sharding
 
 @pytest.mark.parametrize(
     "words",
-    ["--mode shard", "--mode both --strict", "--mode both --ranges"],
-    ids=["service", "in-manager", "ranges"],
+    ["--mode shard", "--mode both --strict", "--mode both --by uid", "--mode both --by namespace"],
+    ids=["service", "in-manager", "ranges", "namespaces"],
 )
 def test_it_is_a_shard_in_each_mode_of_the_command(words: str) -> None:
     rest = "--ring chaos --shard a --namespace chaos --journal none --lease-seconds 10"
     options = parsed([*rest.split(), *words.split()])
-    assert (sharding(options)._delivery.divided is not None) is options.ranges
+    divided = sharding(options)._delivery.divided
+    assert (divided.by if divided else "") == options.by

@@ -171,7 +171,7 @@ async def test_objects_are_owned_again_in_time_and_never_by_two_when_replicas_di
                 await replicas.end(name)
             await client.create(Greeting(metadata=ObjectMeta(name="meanwhile", namespace="default")))
             replicas.start("a")
-            await replicas.works(within=40)
+            await replicas.works(within=BOUND)
         finally:
             replicas.stop()
         assert await client.get(ConfigMap, "meanwhile", "default")
