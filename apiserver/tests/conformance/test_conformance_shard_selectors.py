@@ -17,6 +17,7 @@ from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 LOW, MIDDLE, HIGH = "0x0000000000000000", "0x8000000000000000", "0x10000000000000000"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
 
 
 def ranges(start: str, end: str, field: str = "object.metadata.uid") -> str:
@@ -139,6 +140,34 @@ class TestSelection:
                 events = [await watch.next() for _ in lower]
             assert sorted(event["object"]["metadata"]["uid"] for event in events) == sorted(lower)
             assert [event["type"] for event in events] == types
+
+    async def test_a_watch_list_brings_what_is_selected_and_its_bookmark_does_not_say_so(
+        self, api: Api, maps: str, many: list[str]
+    ) -> None:
+        lower = [uid for uid in many if fnv1a(uid) < 1 << 63]
+        async with api.watch(maps, shardSelector=LOWER, **INITIAL) as watch:
+            added = [await watch.next() for _ in lower]
+            bookmark = await watch.next()
+        assert [event["type"] for event in added] == ["ADDED"] * len(lower)
+        assert sorted(event["object"]["metadata"]["uid"] for event in added) == sorted(lower)
+        meta = bookmark["object"]["metadata"]
+        assert (bookmark["type"], meta["annotations"]) == ("BOOKMARK", {"k8s.io/initial-events-end": "true"})
+        assert "shardInfo" not in meta
+
+    async def test_a_watch_that_goes_on_brings_what_its_own_selector_selects(
+        self, api: Api, maps: str, many: list[str]
+    ) -> None:
+        async with api.watch(maps, shardSelector=LOWER, **INITIAL) as watch:
+            while (event := await watch.next())["type"] != "BOOKMARK":
+                pass
+        for number in range(20):
+            assert (await api.merge(f"{maps}/map-{number:02}", {"data": {"a": "b"}})).status == 200
+        upper = [uid for uid in many if fnv1a(uid) >= 1 << 63]
+        version = event["object"]["metadata"]["resourceVersion"]
+        async with api.watch(maps, shardSelector=UPPER, resourceVersion=version) as watch:
+            modified = [await watch.next() for _ in upper]
+        assert [event["type"] for event in modified] == ["MODIFIED"] * len(upper)
+        assert sorted(event["object"]["metadata"]["uid"] for event in modified) == sorted(upper)
 
 
 async def test_a_namespace_is_in_the_range_of_the_hash_of_its_name(api: Api, maps: str, ns: str) -> None:
