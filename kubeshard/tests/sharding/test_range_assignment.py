@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.patches import JsonPatch
+from kubeshard.core.yaml_output import as_yaml
 from kubeshard.sharding.assignment import GREATEST, Assignment, DividedDifferently, Place, Report, Unreadable
 from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.shares import divide
 from kubeshard_apiserver.json_patch import apply_json_patch
 
 BUCKETS = Buckets(16)
@@ -244,12 +246,34 @@ def test_a_patch_fails_on_an_object_that_was_deleted_or_written_anew() -> None:
             patched(data, late)
 
 
-def test_five_hundred_shards_fit_into_64_kib_at_1024_buckets() -> None:
-    random.seed(1)
-    names = [f"webhosting-operator-{random.getrandbits(40):010x}-{i:05}" for i in range(500)]
-    # As fragmented as it can be: no bucket has a neighbour of its own.
-    places = {bucket: Place(names[bucket % 500], "", 100_000 + bucket) for bucket in range(1024)}
-    assert len(json.dumps(Assignment.of(Buckets(1024), places).data())) <= 64 * 1024
+NAMES = [f"webhosting-operator-{random.Random(n).getrandbits(40):010x}-{n:05}" for n in range(500)]
+MANY = Buckets(1024)
+
+
+def shared_out(shards: int, present: Sequence[str] = ("",) * MANY.count) -> Assignment:
+    """So many shards have joined, and are asked for what is due to them."""
+    due = divide(present, dict.fromkeys(NAMES[:shards], 1))
+    pairs = enumerate(zip(present, due, strict=True))
+    return Assignment.of(
+        MANY, {b: Place(now or to, to if now and now != to else "", 100_000) for b, (now, to) in pairs}
+    )
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        # As fragmented as it can be: no bucket has a neighbour of its own.
+        Assignment.of(MANY, {b: Place(NAMES[b % 500], "", 100_000 + b) for b in MANY.all.buckets}),
+        shared_out(500),
+        shared_out(500, [place.owner for place in shared_out(250).places]),
+    ],
+    ids=["fragmented", "shared out", "while half of them join"],
+)
+def test_five_hundred_shards_fit_into_64_kib_at_1024_buckets_also_as_yaml(assignment: Assignment) -> None:
+    assert len(assignment.shards) == 500
+    meta = {"name": "ranges-webhosting-operator", "namespace": "webhosting-system"}
+    document = {"apiVersion": "v1", "data": assignment.data(), "kind": "ConfigMap", "metadata": meta}
+    assert max(len(as_yaml(document)), len(json.dumps(document))) <= 64 * 1024
 
 
 REPORTS = st.builds(

@@ -431,6 +431,21 @@ def test_objects_are_created_changed_and_deleted_without_a_coordinator() -> None
     simulate(scene)
 
 
+def test_a_hand_over_that_was_decided_is_completed_without_a_coordinator() -> None:
+    async def scene() -> None:
+        async with working() as fleet:
+            fleet.coordinating.cancel()
+            assert fleet.assignment is not None
+            asked = dict.fromkeys(fleet.assignment.owned_by("s0"), ("s0", "s1"))
+            patch = fleet.assignment.change(asked)
+            assert patch is not None
+            async with fleet.world.admin() as client:
+                await client.patch(ConfigMap, assignment_name("r"), "ops", patch)
+            assert await fleet.until_settled("s1", "s2") < 3
+
+    simulate(scene)
+
+
 def test_shards_keep_what_they_have_when_the_assignment_is_deleted(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         async with working() as fleet:
