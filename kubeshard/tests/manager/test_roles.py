@@ -233,7 +233,7 @@ def test_webhooks_need_their_registration_and_their_certificate() -> None:
         "ClusterRole mutatingwebhookconfigurations.admissionregistration.k8s.io op": "get patch",
         "ClusterRole validatingwebhookconfigurations.admissionregistration.k8s.io": "create",
         "ClusterRole validatingwebhookconfigurations.admissionregistration.k8s.io op": "get patch",
-        "ClusterRole customresourcedefinitions.apiextensions.k8s.io sites.example.com": "patch",
+        "ClusterRole customresourcedefinitions.apiextensions.k8s.io sites.example.com": "get patch",
         "Role secrets": "create",
         "Role secrets op-webhook-cert": "get update",
     }

@@ -14,8 +14,8 @@ from failing_groups import FOREVER
 from kubeshard import Client, KubeObject, Manager, Struct, field
 from kubeshard.client import ClusterConfig
 from kubeshard.core.errors import ConfigurationError, Forbidden, NotFound
-from kubeshard.core.partial_kinds import ValidatingWebhookConfiguration
-from kubeshard.core.patches import ApplyPatch
+from kubeshard.core.partial_kinds import CustomResourceDefinition, ValidatingWebhookConfiguration
+from kubeshard.core.patches import ApplyPatch, MergePatch
 from kubeshard.crd import CustomResource, definition
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport
 from kubeshard.webhook import Webhooks, converts, defaults, validates
@@ -246,7 +246,9 @@ async def test_without_the_right_to_delete_the_configuration_is_emptied(
 @asynccontextmanager
 async def kept_registered(*functions: Any) -> AsyncIterator[Client]:
     """A client of the cluster in which they are registered."""
-    async with MemoryApi(ApiServer(world=virtual_world(clock=VirtualClock()))).client() as client:
+    kube = MemoryApi(ApiServer(world=virtual_world(clock=VirtualClock())))
+    await installed(kube)
+    async with kube.client() as client:
         webhooks = deployed(*functions)
         certificates = webhooks._certificates(client, "notes-system")
         registering = asyncio.create_task(webhooks._registering(client, certificates, "notes-system"))
@@ -270,11 +272,44 @@ async def test_a_registration_that_somebody_takes_away_is_back_after_a_minute() 
 
 @virtual_time
 async def test_a_registration_that_nobody_changes_is_only_read() -> None:
-    async with kept_registered(written, titled) as client:
+    async with kept_registered(written, titled, up, down) as client:
         methods: list[str] = []
         client.observers.append(lambda method, *_: methods.append(method))
         await asyncio.sleep(600)
-        assert 18 <= methods.count("GET") == len(methods) <= 22
+        assert 27 <= methods.count("GET") == len(methods) <= 33
+
+
+@virtual_time
+async def test_a_conversion_that_somebody_leads_elsewhere_is_back_after_a_minute_and_that_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="kubeshard.webhook")
+    async with kept_registered(up, down) as client:
+        before = (await read(client, CRD))["spec"]["conversion"]
+        elsewhere = MergePatch({"spec": {"conversion": {"strategy": "None", "webhook": None}}})
+        await client.patch(CustomResourceDefinition, DEFINITION, None, elsewhere)
+        await asyncio.sleep(66)
+        assert (await read(client, CRD))["spec"]["conversion"] == before
+    assert "Webhooks that somebody else had changed are registered again" in [
+        record.msg for record in caplog.records
+    ]
+
+
+@virtual_time
+async def test_who_may_only_patch_a_definition_registers_its_conversion_nevertheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Roles of operators that are installed already say so."""
+    get = Client.get
+
+    async def forbidden(client: Client, cls: Any, *args: Any, **options: Any) -> Any:
+        if cls is CustomResourceDefinition:
+            raise Forbidden("no")
+        return await get(client, cls, *args, **options)
+
+    monkeypatch.setattr(Client, "get", forbidden)
+    async with kept_registered(up, down) as client:
+        assert (await read(client, CRD))["spec"]["conversion"]["strategy"] == "Webhook"
 
 
 @virtual_time

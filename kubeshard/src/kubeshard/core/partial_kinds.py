@@ -16,6 +16,7 @@ from kubeshard.core.objects import KubeObject, Struct, field
 
 
 class CustomResourceDefinition(KubeObject, group="apiextensions.k8s.io", version="v1", namespaced=False):
+    metadata: ManagedMeta = field(default_factory=ManagedMeta)
     spec: Mapping[str, Any] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
 

@@ -1,8 +1,9 @@
 """Writes the registration of webhooks to a cluster: for good, or only while a program under development runs.
 
 Guaranteed: a configuration then has the given webhooks and no others, and they lead to the given address and no other,
-whoever wrote it before; a `caBundle` that somebody else injects is kept. One that nobody has changed since is only read
-again. One that somebody has is put right whenever it is asked for, which whoever asks has to limit, and it is logged.
+whoever wrote it before; a `caBundle` that somebody else injects is kept. What nobody has changed since is only read
+again, conversions included. What somebody has is put right whenever it is asked for, which whoever asks has to limit,
+and it is logged.
 
 A temporary registration never blocks a cluster when its program cannot be called: all its webhooks have the failure
 policy `Ignore`, unless it is `strict`, for a cluster of tests. `restore` puts back what was there before. That is noted
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -54,6 +55,8 @@ _RESTORED_WITHIN = 10.0
 _NOWHERE: Mapping[str, Any] = {"url": None, "service": None}
 
 T = TypeVar("T", bound=KubeObject)
+Registered = WebhookConfiguration | CustomResourceDefinition
+R = TypeVar("R", WebhookConfiguration, CustomResourceDefinition)
 
 _LOG = get_logger("kubeshard.webhook")
 
@@ -79,41 +82,72 @@ class Registrar:
         self._temporary, self._strict = temporary, strict
         self._before: dict[tuple[type[KubeObject], str], str] = {}
         self._written: dict[tuple[type[KubeObject], str], tuple[str, Manifest]] = {}
-        """The version of each configuration after the last write, and what was written."""
+        """The version of each object after the last write, and what was written."""
         self._repairs, self._notices = Repairs(client.world.clock), Notices()
 
     async def configure(self, manifest: Manifest) -> None:
         """Writes a webhook configuration; without webhooks, empties the one that is there."""
         cls, name = CLASSES[manifest["kind"]], manifest["metadata"]["name"]
-        while True:
-            try:
-                found = await self._client.get(cls, name)
-            except NotFound:
-                found = None
-            webhooks = manifest.get("webhooks") or []
+        webhooks = manifest.get("webhooks") or []
+
+        async def write(found: WebhookConfiguration | None) -> WebhookConfiguration | None:
             if found is None and not webhooks:
-                return
-            version = found.metadata.resource_version if found is not None else ""
-            written = self._written.get((cls, name))
-            if written == (version, manifest):
-                return
+                return None
             before = None if found is None else {"webhooks": found.webhooks}
             annotations = self._noted(cls, name, found, before)
             wanted = [self._webhook(each, found) for each in webhooks]
+            if found is not None:
+                return await self._patch(cls, name, annotations, {"webhooks": wanted}, _version(found))
+            meta = ManagedMeta(name=name, annotations={k: v for k, v in annotations.items() if v})
+            return await self._client.create(cls(metadata=meta, webhooks=tuple(wanted)))
+
+        await self._keep(cls, name, manifest, write)
+
+    async def convert(self, name: str, conversion: Manifest) -> None:
+        """Writes the conversion of the CustomResourceDefinition of that name. Raises Unprepared if there is none."""
+        cls = CustomResourceDefinition
+
+        async def write(found: CustomResourceDefinition | None) -> CustomResourceDefinition:
+            if found is None:
+                raise Unprepared(
+                    f"the CustomResourceDefinition {name} is not installed, so its conversion cannot be registered: "
+                    "apply the definition (`kubeshard crd show` prints it)"
+                )
+            before = {"conversion": found.spec.get("conversion") or {"strategy": "None"}}
+            annotations = self._noted(cls, name, found, before)
+            wanted = {"spec": {"conversion": self._exactly(conversion)}}
+            return await self._patch(cls, name, annotations, wanted, _version(found))
+
+        await self._keep(cls, name, conversion, write)
+
+    async def _keep(
+        self,
+        cls: type[R],
+        name: str,
+        wanted: Manifest,
+        write: Callable[[R | None], Awaitable[R | None]],
+    ) -> None:
+        """Has what is wanted written, with what is there now, unless that is what was written for it last."""
+        while True:
             try:
-                if found is None:
-                    meta = ManagedMeta(name=name, annotations={k: v for k, v in annotations.items() if v})
-                    stored = await self._client.create(cls(metadata=meta, webhooks=tuple(wanted)))
-                else:
-                    stored = await self._patch(cls, name, annotations, {"webhooks": wanted}, version)
+                found: R | None = await self._read(cls, name)
+            except NotFound:
+                found = None
+            version, written = _version(found), self._written.get((cls, name))
+            if written == (version, wanted):
+                return
+            try:
+                stored = await write(found)
             except (AlreadyExists, Conflict):
                 continue  # another replica, or who injects the authority, was faster
-            self._written[cls, name] = stored.metadata.resource_version, manifest
-            if written is not None and written[1] == manifest and stored.metadata.resource_version != version:
+            if stored is None:
+                return
+            self._written[cls, name] = _version(stored), wanted
+            if written is not None and written[1] == wanted and _version(stored) != version:
                 self._was_changed(cls.KIND.kind, name, found)
             return
 
-    def _was_changed(self, kind: str, name: str, found: WebhookConfiguration | None) -> None:
+    def _was_changed(self, kind: str, name: str, found: Registered | None) -> None:
         """Somebody else has changed, or deleted, what is written now as it was."""
         place = f"{kind} {name}"
         self._repairs.repaired(place)
@@ -128,24 +162,6 @@ class Registrar:
                 name=name,
                 written_by=[f"{each.manager}, {each.time}" for each in others[:3]],
             )
-
-    async def convert(self, name: str, conversion: Manifest) -> None:
-        """Writes the conversion of the CustomResourceDefinition of that name. Raises Unprepared if there is none."""
-        annotations: Mapping[str, str | None] = self._annotations
-        wanted = {"spec": {"conversion": self._exactly(conversion)}}
-        try:
-            if self._temporary:
-                found = await self._read(CustomResourceDefinition, name)
-                before = {"conversion": found.spec.get("conversion") or {"strategy": "None"}}
-                annotations = self._noted(CustomResourceDefinition, name, found, before)
-            found = await self._patch(CustomResourceDefinition, name, annotations, wanted)
-            if not self._temporary and found.metadata.annotation(BEFORE):
-                await self._patch(CustomResourceDefinition, name, {BEFORE: None}, {})
-        except NotFound as error:
-            raise Unprepared(
-                f"the CustomResourceDefinition {name} is not installed, so its conversion cannot be registered: "
-                "apply the definition (`kubeshard crd show` prints it)"
-            ) from error
 
     @property
     def registered(self) -> list[str]:
@@ -219,8 +235,11 @@ class Registrar:
         return {**conversion, "webhook": {**webhook, "clientConfig": config}}
 
     async def _read(self, cls: type[T], name: str) -> T:
-        """The object, for who may patch it, but need not be allowed to get it."""
-        return await self._client.patch(cls, name, None, MergePatch({}))
+        """The object, also for who may only patch it, as operators were allowed that have been installed before."""
+        try:
+            return await self._client.get(cls, name)
+        except Forbidden:
+            return await self._client.patch(cls, name, None, MergePatch({}))
 
     async def _patch(
         self,
@@ -228,7 +247,7 @@ class Registrar:
         name: str,
         annotations: Mapping[str, str | None],
         rest: Mapping[str, Any],
-        version: str | None = None,
+        version: str = "",
     ) -> T:
         metadata = {
             **({"annotations": annotations} if annotations else {}),
@@ -236,6 +255,10 @@ class Registrar:
         }
         body = {**({"metadata": metadata} if metadata else {}), **rest}
         return await self._client.patch(cls, name, None, MergePatch(body))
+
+
+def _version(found: KubeObject | None) -> str:
+    return found.metadata.resource_version if found is not None else ""
 
 
 def _whole(conversion: Manifest) -> Manifest:

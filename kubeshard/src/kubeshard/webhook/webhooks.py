@@ -12,7 +12,7 @@ any failure.
 | what for | RBAC |
 |---|---|
 | registration | `get`, `create`, `patch` on `validatingwebhookconfigurations` and `mutatingwebhookconfigurations` |
-| conversion | `patch` on `customresourcedefinitions` |
+| conversion | `get`, `patch` on `customresourcedefinitions` |
 | certificate | in the namespace: `create` on `secrets`, `get` and `update` on the Secret `<name>-webhook-cert` |
 """
 
@@ -254,7 +254,7 @@ class Webhooks:
             yield Grant.on(resource, "get", "patch", name=self.name)
         for name in self._conversions:
             crds = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
-            yield Grant.on(crds, "patch", name=name)
+            yield Grant.on(crds, "get", "patch", name=name)
 
     async def run_with(self, client: Client) -> None:
         """Serves until cancelled. Raises ConfigurationError if nobody could call them, and like `WebhookServer.run`."""
