@@ -963,3 +963,18 @@ async def test_a_scan_that_reads_nothing_does_not_show_that_it_may() -> None:
         w.report.permitted(secrets, "list", False, ())
         await w.scan("secrets", scope=ScanScope.MISPLACED)
         assert w.report.missing_verbs.get(secrets, {}) == missing
+
+
+@virtual_time
+async def test_a_scan_waits_for_what_it_may_do_no_longer_than_for_progress() -> None:
+    world = World("a")
+    answer = world.api.request
+
+    async def silent(request: HttpRequest) -> HttpResponse:
+        if "authorization" in request.target:
+            await asyncio.Event().wait()
+        return await answer(request)
+
+    world.api.request = silent  # type: ignore[method-assign]
+    async with asyncio.timeout(STALLED + 1):
+        await world.scan("secrets")

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 from kubeshard.client.client import Client
 from kubeshard.client.discovery import KindNotServed
@@ -87,7 +88,9 @@ class Scanner:
             if scan.lists:
                 self._permissions.granted(machine, "list")
             if scope is ScanScope.ALL:
-                await self._permissions.check(machine)
+                with suppress(TimeoutError):  # the next one asks again
+                    async with asyncio.timeout(STALLED):
+                        await self._permissions.check(machine)
         return scan.result(error, gone=gone)
 
     async def _scanned(self, scan: Scan) -> ApiError | None:
