@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from small_api import SmallApi
 from small_ring import SmallRing, small_assignments
 
-from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.cache import Added, Deleted
+from kubeshard.core.builtin import Lease, LeaseSpec, Namespace
 from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.assignments import RINGS_A_TURN, Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.tasks import DrivenResource
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import RING_LABEL
 from kubeshard.sharding.ring import Ring
+from kubeshard.sharding.ring_machine import Places
 from kubeshard.sharding.schedule import RETRY_LAST, ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.waiting import REMEMBERED
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 
@@ -186,3 +191,44 @@ async def test_other_tasks_have_their_turn_between_the_beginnings_of_many_rings(
     running.cancel()
     assert begun[-1] == 101
     assert max(after - before for before, after in pairwise(begun)) <= 1
+
+
+@pytest.mark.parametrize("selected_before", [True, False])
+@virtual_time
+async def test_objects_are_looked_at_again_that_were_seen_in_a_namespace_before_it_was_known_to_be_another_one(
+    selected_before: bool,
+) -> None:
+    """It was deleted and made anew with other labels, and the watch of namespaces is late."""
+    world = World()
+    world.hold("a")
+    world.small.become(RingResource(resource="secrets"), selector=LabelSelector(match_labels={"team": "a"}))
+    looked: list[str] = []
+
+    async def look_into(machine: DrivenResource, places: Places) -> None:
+        looked.extend(map(str, places))
+
+    assignments: Any = world.assignments
+    assignments._scanner.look_into = look_into
+    assignments._unassigned.namespace_appeared = lambda name: None
+    running = asyncio.create_task(world.assignments.run())
+    await asyncio.sleep(60.0)
+    world.scans.clear()
+    former, new = (
+        Namespace(metadata=ObjectMeta(name="n", uid=team, labels={"team": team}))
+        for team in ("ab" if selected_before else "ba")
+    )
+    for delta in Added(former), Deleted(former), Added(new):
+        assignments._namespace_changed(delta)
+    await asyncio.sleep(5.0)
+    assert world.scans == [ScanScope.ALL]
+    assert looked == ([] if selected_before else ["n"])
+    assert not assignments._gone_namespaces
+    running.cancel()
+
+
+@virtual_time
+async def test_of_deleted_namespaces_so_many_are_remembered() -> None:
+    assignments: Any = World().assignments
+    for number in range(2 * REMEMBERED):
+        assignments._namespace_changed(Deleted(Namespace(metadata=ObjectMeta(name=f"n-{number}"))))
+    assert len(assignments._gone_namespaces) == REMEMBERED

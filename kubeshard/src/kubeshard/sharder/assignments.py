@@ -27,13 +27,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
 from kubeshard.cache.cache import Cache
-from kubeshard.cache.deltas import Added, Delta, Updated
+from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.client.client import Client
 from kubeshard.controller.syncing import until_filled
 from kubeshard.core.builtin import Namespace
@@ -63,6 +63,7 @@ from kubeshard.sharding.object_job import Job
 from kubeshard.sharding.ring import Namespaces, Ring
 from kubeshard.sharding.ring_machine import Do, Places, RingMachine
 from kubeshard.sharding.schedule import FAILED, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
+from kubeshard.sharding.waiting import REMEMBERED
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
 
 AT_ONCE, AT_ONCE_FAILING = 20, 5
@@ -169,6 +170,8 @@ class Assignments:
         self._machines: dict[str, RingMachine[DrivenResource]] = {}
         self._coordinated: dict[str, _Coordinated] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._gone_namespaces: dict[str, Mapping[str, str] | None] = {}
+        """The labels of the namespaces that were deleted last: one of the same name may take their place."""
         self._starting = {priority: StartLimit(AT_ONCE, PATIENCE) for priority in ScanPriority}
         self._failing = {priority: StartLimit(AT_ONCE_FAILING, PATIENCE) for priority in ScanPriority}
         self._of_resource = defaultdict[tuple[ScanPriority, GroupResource], StartLimit](
@@ -206,6 +209,13 @@ class Assignments:
         name, labels = now.metadata.name, (before.metadata.labels, now.metadata.labels)
         if isinstance(delta, Updated) and labels[0] == labels[1]:
             return
+        if isinstance(delta, Deleted):
+            if len(self._gone_namespaces) >= REMEMBERED:
+                del self._gone_namespaces[next(iter(self._gone_namespaces))]
+            self._gone_namespaces[name] = labels[1]
+        elif isinstance(delta, Added) and name in self._gone_namespaces:
+            # Its objects may have been seen before the end of the former one: then as the former's.
+            labels = self._gone_namespaces.pop(name), labels[1]
         for ring in self._rings.perhaps_selecting(*labels):
             if (machine := self._machines.get(ring.name)) is not None:
                 machine.namespace_changed(name, *map(ring.selects, labels))
