@@ -382,6 +382,17 @@ async def test_who_is_cancelled_twice_does_not_wait_for_those_who_call_its_serve
 
 
 @virtual_time
+async def test_what_every_stop_waits_for_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    manager = in_a_pod(ManagerBench())
+    run = await started(manager)
+    manager.stop()
+    await run
+    assert asyncio.get_running_loop().time() == 5
+    assert "Still stopping" not in [record.msg for record in caplog.records]
+
+
+@virtual_time
 async def test_the_ring_is_not_told_that_a_shard_leaves_which_has_left() -> None:
     bench = ManagerBench()
     manager = in_a_pod(bench, sharding=FakeMembership(bench.order))

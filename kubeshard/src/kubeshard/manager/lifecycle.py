@@ -153,13 +153,16 @@ class Process:
             metrics=self.metrics,
         )
         self._task: asyncio.Task[None] | None = None
+        self._serves_on = False
+        """Whether it waits for those who call its servers."""
 
     async def run(self) -> None:
         """Runs until `stop` or cancellation, which both stop it gracefully; a second cancellation ends it at once."""
         assert self._task is None, "a manager runs once"
         self._task = task = asyncio.create_task(self._run(), name="manager")
         reporting = asyncio.create_task(
-            _follow_stop(self.stopping, self.controllers.lasting, self._sharding), name="stop"
+            _follow_stop(self.stopping, self.controllers.lasting, self._sharding, lambda: self._serves_on),
+            name="stop",
         )
         try:
             await asyncio.wait([task])
@@ -237,7 +240,9 @@ class Process:
         began = self.controllers.always.started
         graceful = stopping.requested and stopping.error is None and (error is None or not began)
         if graceful and declared.servers and declared.world.host.pod_namespace():
+            self._serves_on = True
             await stopping.lasted(CALLED_FOR)
+            self._serves_on = False
 
     def _record(self, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Records an event about this process, if something in the cluster stands for it."""
@@ -331,15 +336,23 @@ class Process:
 
 
 async def _follow_stop(
-    stop: Stop, lasting: Callable[[], Iterable[str]], sharding: Membership | None
+    stop: Stop,
+    lasting: Callable[[], Iterable[str]],
+    sharding: Membership | None,
+    serves_on: Callable[[], bool],
 ) -> NoReturn:
-    """Until cancelled: tells the ring of work that takes long to stop, and logs what is waited for (`lasting`)."""
+    """Until cancelled: tells the ring of work that takes long to stop, and logs what is waited for (`lasting`); not
+    what each stop waits for (`serves_on`).
+    """
     await stop.wait()
     seconds = STOP_REPORTED_AFTER
     await asyncio.sleep(STOP_REPORTED_AFTER)
     if sharding is not None and any(lasting()):
         sharding.leaving()
     while True:
+        while serves_on():
+            await asyncio.sleep(STOP_REPORTED_AFTER)
+            seconds += STOP_REPORTED_AFTER
         waits_for = "; ".join(lasting()) or "Leases, servers and connections to close"
         _log.info("Still stopping", waits_for=waits_for, seconds=seconds, grace=stop.grace)
         await asyncio.sleep(STOP_REPORTED_AGAIN)
