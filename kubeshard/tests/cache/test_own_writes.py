@@ -410,3 +410,25 @@ async def test_a_write_that_a_restore_undid_is_waited_for_only_until_everything_
         assert await reading == before
         assert slow.cache.informer(Widget).rewinds == 1
         assert not slow.writes
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_version_that_a_restore_has_given_to_another_write_is_not_taken_for_ones_own() -> None:
+    async with SlowCache().running() as slow:
+        slow.api.put("x/b")
+        backup = slow.api.version, dict(slow.api.objects)
+        slow.api.put("x/a")
+        await slow.catch_up()
+        written, informer = slow.write("x/b", "mine"), slow.cache.informer(Widget)
+        assert slow.writes.shows(informer, written.metadata)
+        await asyncio.sleep(1)
+        slow.api.version, slow.api.objects = backup
+        slow.api.end_streams()
+        for stream in slow.api.streams:
+            stream.live.put_nowait(None)
+        await asyncio.sleep(1)
+        slow.api.put("x/a")
+        again = slow.api.put("x/b", "another's")
+        assert again.metadata.resource_version == written.metadata.resource_version
+        assert not slow.writes.shows(informer, again.metadata)

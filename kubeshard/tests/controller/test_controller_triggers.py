@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from controller_bench import Bench, Site, Theme, site
+from controller_bench import Bench, Site, Theme, child, json_answer, site
 
 from kubeshard import when
+from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.controller import Context, Controller, Reconciler, Watch
 from kubeshard.controller.mapping import Reader
-from kubeshard.core import Key, KubeObject, ObjectMeta
+from kubeshard.core import ConfigMap, Key, KubeObject, ObjectMeta
 from kubeshard.runtime.pace import STEPS
+from kubeshard.runtime.transport import HttpResponse
 from kubeshard_lab.virtual_time import virtual_time
 
 A, B = Key("ns", "a"), Key("ns", "b")
@@ -451,3 +453,82 @@ async def test_what_only_counts_as_new_waits_behind_what_changed() -> None:
         free.set()
         await asyncio.sleep(1)
     assert order == ["c", "a", "b"]
+
+
+# -- what a run has written itself
+
+
+def writing(*, to: str = "c", **watch: Any) -> tuple[list[Key], Bench]:
+    """A controller whose first run writes a child of Site a, which is answered with version 5."""
+    runs: list[Key] = []
+
+    async def reconcile(ctx: Context, obj: Any) -> None:
+        runs.append(ctx.key)
+        if len(runs) == 1:
+            await ctx.client.create(ConfigMap(metadata=ObjectMeta(name=to, namespace="ns")))
+
+    def answer(_: object) -> HttpResponse:
+        return json_answer(child(to, "a", version=5))
+
+    return runs, Bench(reconcile, answer=answer, owns=[Watch(ConfigMap, **watch)])
+
+
+@virtual_time
+@pytest.mark.parametrize("echoes", [True, False])
+async def test_what_a_run_wrote_triggers_its_object_again_unless_the_watch_says_otherwise(
+    echoes: bool,
+) -> None:
+    runs, bench = writing(echoes=echoes)
+    async with bench.running(site()):
+        await bench.put(child("c", "a", version=5))
+        assert runs == [A] * (1 + echoes)
+
+
+@virtual_time
+async def test_without_echoes_everything_else_still_triggers() -> None:
+    runs, bench = writing(echoes=False)
+    async with bench.running(site()):
+        await bench.put(child("c", "a", version=5))
+        await bench.put(child("c", "a", version=6))  # somebody else's change
+        assert runs == [A, A]
+        await bench.put(child("d", "a", version=5))  # another object
+        assert runs == [A, A, A]
+
+
+@virtual_time
+async def test_what_a_run_for_another_object_wrote_is_no_echo() -> None:
+    runs, bench = writing(echoes=False)
+    async with bench.running(site(), site("b")):
+        await bench.put(child("c", "b", version=5))
+        assert runs == [A, B, B]
+
+
+@virtual_time
+async def test_an_echo_that_takes_an_object_from_another_one_triggers_that() -> None:
+    runs, bench = writing(echoes=False)
+    async with bench.running(site(), site("b"), child("c", "b", version=4)):
+        await bench.put(child("c", "a", version=5))
+        assert runs == [A, B, B]
+
+
+@virtual_time
+async def test_an_event_that_comes_before_the_answer_of_its_write_is_an_echo_too() -> None:
+    runs, bench = writing(echoes=False)
+
+    async def late(_: object) -> HttpResponse:
+        bench.cache.informer(ConfigMap).put(child("c", "a", version=5), ALL_NAMESPACES)
+        await asyncio.sleep(1)
+        return json_answer(child("c", "a", version=5))
+
+    bench.server.answer = late
+    async with bench.running(site()):
+        await asyncio.sleep(2)
+    assert runs == [A]
+
+
+@virtual_time
+async def test_what_a_full_list_shows_is_no_echo_since_it_may_hide_what_others_wrote_before() -> None:
+    runs, bench = writing(echoes=False)
+    async with bench.running(site(), child("c", "a", version=3)):
+        await bench.synced(site(), child("c", "a", version=5))
+        assert runs == [A, A]

@@ -8,7 +8,6 @@ import pytest
 from little_server import LittleServer, Run
 
 from kubeshard.cache import CacheBehind
-from kubeshard.cache.deltas import Updated
 from kubeshard.core import Conflict, Forbidden, ObjectMeta, Unavailable
 from kubeshard_lab.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
 from kubeshard_lab.examples.webhosting.children import server_name
@@ -72,9 +71,6 @@ class World:
         assert await reconciler.reconcile(self.run.context, self.website) is None
         return [(verb, kind) for verb, kind, _ in self.server.writes]
 
-    def triggered(self, old: Website, new: Website) -> bool:
-        return self._controller.primary_watch.when(Updated(old, new))
-
 
 async def test_a_website_gets_its_objects_in_order_and_then_its_status() -> None:
     world = World()
@@ -100,16 +96,6 @@ async def test_phase_generation_and_time_are_written_once() -> None:
     assert world.website.status.phase == "Pending"
     assert world.website.status.observed_generation == world.website.metadata.generation == 1
     assert world.website.status.last_transition_time == "2026-01-02T03:04:05.250000Z"
-
-
-async def test_its_own_status_triggers_nothing_but_one_that_others_write_does() -> None:
-    world = World()
-    before = world.website
-    await world.reconcile()
-    written = world.website
-    assert not world.triggered(before, written)
-    world.change({"status": {"phase": "Ready"}})
-    assert world.triggered(written, world.website)
 
 
 async def test_a_reconcile_that_finds_nothing_to_do_sends_nothing() -> None:

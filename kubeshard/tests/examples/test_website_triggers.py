@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,13 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kubeshard import Client, Context, Manager, Result
 from kubeshard.cache.deltas import Added, Deleted, Updated
-from kubeshard.core import ConfigurationError, Key, KubeObject, ObjectMeta
+from kubeshard.client import ClusterConfig
+from kubeshard.core import ConfigurationError, Key, KubeObject, MergePatch, ObjectMeta
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.values import OperatorValues, chosen
+from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_lab.examples.webhosting import manifests
 from kubeshard_lab.examples.webhosting.api import (
     OPERATOR,
@@ -24,7 +29,12 @@ from kubeshard_lab.examples.webhosting.api import (
     WebsiteStatus,
 )
 from kubeshard_lab.examples.webhosting.config import load_settings
-from kubeshard_lab.examples.webhosting.controller import BY_THEME, website_controller, websites_using
+from kubeshard_lab.examples.webhosting.controller import (
+    BY_THEME,
+    WebsiteReconciler,
+    website_controller,
+    websites_using,
+)
 from kubeshard_lab.examples.webhosting.operator import StateMetrics, manager
 from kubeshard_lab.examples.webhosting.workload import (
     Deployment,
@@ -35,7 +45,8 @@ from kubeshard_lab.examples.webhosting.workload import (
     Service,
     is_ready,
 )
-from kubeshard_lab.virtual_world import SeededRng
+from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_world import SeededRng, virtual_world
 
 CONTROLLER = website_controller()
 META = ObjectMeta(name="a", namespace="ns", uid="1", generation=1, resource_version="1")
@@ -294,3 +305,38 @@ def test_the_samples_are_those_of_the_references_kustomization() -> None:
         ("Website", "kubecon"),
         ("Website", "library"),
     ]
+
+
+@virtual_time
+async def test_a_website_is_reconciled_once_for_each_change_and_not_for_what_that_writes() -> None:
+    runs: list[Key] = []
+
+    class Noting(WebsiteReconciler):
+        async def reconcile(self, ctx: Context, website: Website) -> Result | None:
+            runs.append(ctx.key)
+            return await super().reconcile(ctx, website)
+
+    world = virtual_world()
+    transport = InMemoryTransport(ApiServer(world=world))
+    async with Client(ClusterConfig("http://in-memory"), transport=transport, world=world) as client:
+        themes = (manifests.theme(name, name, "Menlo") for name in ("dark", "light"))
+        for each in (*manifests.crds(), manifests.project("ns"), *themes):
+            await client.apply(each)
+        manager = Manager([replace(CONTROLLER, reconciler=Noting())], client=client, status_pages=None)
+        running = asyncio.create_task(manager.run())
+        await client.apply(manifests.website("a", "ns", "dark"))
+        await asyncio.sleep(60)
+        assert len(runs) == 1
+        for number, (change, part) in enumerate(
+            [
+                ({"spec": {"theme": "light"}}, None),
+                ({"status": {"phase": "Ready"}}, "status"),
+                ({"metadata": {"annotations": {"a": "b"}}}, None),
+            ]
+        ):
+            await client.patch(Website, "a", "ns", MergePatch(change), subresource=part)
+            await asyncio.sleep(60)
+            assert len(runs) == number + 2
+        assert (await client.get(Website, "a", "ns")).status.phase == "Pending"
+        running.cancel()
+        await asyncio.wait([running])

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -52,6 +52,9 @@ LOST = 300.0
 
 MOST_WRITTEN = 64
 """Objects that `OwnWrites.written` names."""
+
+MOST_UNEXPLAINED = 64
+"""Events during one reconcile of which it is decided at its end whether they show its writes."""
 
 
 class _Answered(NamedTuple):
@@ -144,6 +147,17 @@ class OwnWrites:
         if not there and write.deleted and write.uid:
             self.record(write._replace(lost=False))
 
+    def shows(self, informer: Informer[Any], meta: ObjectMeta) -> bool:
+        """Whether this version of an object, which the informer got by its watch, is that of a pending write. After a
+        restore it may be another one, but then everything has been listed since.
+        """
+        objects = self.pending.get(informer.form.kind.group_kind)
+        for answered in objects.get(Key(meta.namespace, meta.name), ()) if objects else ():
+            write = answered.write
+            if (write.uid, write.resource_version) == (meta.uid, meta.resource_version):
+                return not informer.read_after(meta.namespace, answered.at, meta.uid)
+        return False
+
     def prune(self, cache: Cache) -> None:
         """Forgets what has been seen, without waiting."""
         if self.lost:
@@ -215,6 +229,8 @@ class WriteBook(Generic[K]):
         self._cache = cache
         self._clock = clock
         self._books: OrderedDict[K, OwnWrites] = OrderedDict()
+        self._present: dict[K, _Recording[K]] = {}
+        """Of reconciles under way."""
 
     def __len__(self) -> int:
         return len(self._books)
@@ -223,18 +239,29 @@ class WriteBook(Generic[K]):
         """Writes of this task, and of tasks started inside, are recorded for the key until the block ends. `written`
         gets kind, namespace and name of what is written, of some of it if it is much.
         """
-        if writes := self._books.get(key):
-            writes.prune(self._cache)
-        else:
+        if (writes := self._books.pop(key, None)) is None:
             writes = OwnWrites(self._clock)
+        else:
+            writes.prune(self._cache)
         writes.written = written
         return _Recording(self, key, writes)
+
+    def unless_own(
+        self, key: K, informer: Informer[Any], meta: ObjectMeta, act: Callable[[], object]
+    ) -> None:
+        """Calls `act` unless a reconcile of the key wrote this version of an object, which the informer got by its
+        watch. If one is under way, at its end: the answer may come after the event.
+        """
+        recording, writes = self._present.get(key), self._books.get(key)
+        if recording is not None and len(recording.unexplained) < MOST_UNEXPLAINED:
+            recording.unexplained.append((informer, meta, act))
+        elif writes is None or not writes.shows(informer, meta):
+            act()
 
     def keep(self, key: K, writes: OwnWrites) -> None:
         """Keeps pending writes for the key's next `recording`, which forgets those that have been seen by then. Keys
         that are never reconciled again must not pile up: each call prunes two others.
         """
-        self._books.pop(key, None)
         for _ in range(min(2, len(self._books))):
             which, pending = self._books.popitem(last=False)
             pending.prune(self._cache)
@@ -247,19 +274,25 @@ class WriteBook(Generic[K]):
 class _Recording(Generic[K]):
     """The block of `WriteBook.recording`."""
 
-    __slots__ = ("_book", "_key", "_reset", "_writes")
+    __slots__ = ("_book", "_key", "_reset", "_writes", "unexplained")
 
     def __init__(self, book: WriteBook[K], key: K, writes: OwnWrites) -> None:
         self._book = book
         self._key = key
         self._writes = writes
+        self.unexplained: list[tuple[Informer[Any], ObjectMeta, Callable[[], object]]] = []
 
     def __enter__(self) -> OwnWrites:
         self._reset = _current.set(self._writes)
+        self._book._present[self._key] = self
         return self._writes
 
     def __exit__(self, *_: object) -> None:
         _current.reset(self._reset)
+        del self._book._present[self._key]
+        for informer, meta, act in self.unexplained:
+            if not self._writes.shows(informer, meta):
+                act()
         self._book.keep(self._key, self._writes)
 
 

@@ -29,7 +29,7 @@ from kubeshard.controller.triggers import Trigger, mapped, mapped_watches
 from kubeshard.controller.workers import Workers
 from kubeshard.core.clusters import HOME_CLUSTER, located
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.objects import Key
+from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart
@@ -130,6 +130,7 @@ class ControllerRunner:
                         informer,
                         renewed=self._renewed if is_primary else _ignore,
                         left=self._left if is_primary else _ignore,
+                        unless_own=None if watch.echoes else partial(self._enqueue_unless_own, informer),
                     )
                     beside.append(tasks.create_task(trigger.run(), name=f"{self.name} trigger"))
                     undecodable = self._undecodable if is_primary else _ignore
@@ -229,6 +230,12 @@ class ControllerRunner:
             self.queue.add_after(key, after, reason, priority=priority)
         else:
             self._add(key, reason, priority=priority)
+
+    def _enqueue_unless_own(
+        self, informer: Informer[Any], meta: ObjectMeta, key: Key, reason: Reason, *, priority: int
+    ) -> None:
+        enqueue = partial(self._enqueue, key, reason, priority=priority)
+        self._workers.writes.unless_own(self._here(key), informer, meta, enqueue)
 
 
 def _ignore(_: UndecodableObject | Key) -> None:

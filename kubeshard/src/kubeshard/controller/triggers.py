@@ -6,6 +6,8 @@
   deletions for good.
 * The map function raises: the states of the object that it did not map are kept and mapped again, with backoff, and
   before the object's next change.
+* The event shows what a run for the object that it concerns wrote: it does not trigger this object if the watch says so
+  (`Watch.echoes`). While a run is under way, that is decided at its end, since the event may come before the answer.
 * Time passes: in a resync every cached object triggers as if it had just been added.
 * The object is from the initial list or a resync, or counts only as if it had been added: recent changes have
   priority (`kubeshard.workqueue.LOW`).
@@ -35,6 +37,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
@@ -91,6 +94,7 @@ class Unmapped(NamedTuple):
 class Trigger:
     """`handle` is an informer's handler; `run` does the deferred work. `has_time` returns whether the controller has
     little to do. `renewed` is called with keys whose own spec changed, `left` with those that left the cache.
+    `unless_own`, if given, is called in place of `enqueue` with the metadata that a watch event shows.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class Trigger:
         *,
         renewed: Callable[[Key], None] = lambda _: None,
         left: Callable[[Key], None] = lambda _: None,
+        unless_own: Callable[..., None] | None = None,
         metrics: ControllerMetrics,
         log: Logger,
         clock: Clock,
@@ -118,6 +123,7 @@ class Trigger:
         self._has_time = has_time
         self._renewed = renewed
         self._left = left
+        self._unless_own = unless_own
         self._metrics = metrics
         self._log = log.bind(source=self._source)
         self._clock = clock
@@ -147,10 +153,13 @@ class Trigger:
             return
         if renewed:
             self._renewed(about)
+        enqueue = self._enqueue
+        if self._unless_own is not None and what in (ADDED, CHANGED) and not _is_listed(delta):
+            enqueue = partial(self._unless_own, obj.metadata)
         if self._keys_of is to_itself:  # both states have the same key, which needs no function of an author
-            self._enqueue(about, self._own(what), priority=priority)
+            enqueue(about, self._own(what), priority=priority)
         else:
-            self._map(about, states(delta), what, priority)
+            self._map(about, states(delta), what, priority, enqueue)
 
     async def run(self) -> None:
         """Retries failed mappings and runs resyncs, until cancelled."""
@@ -173,12 +182,14 @@ class Trigger:
             self._failed("predicate", about, error, "Predicate failed; the change counts")
             return True
 
-    def _map(self, about: Key, seen: tuple[KubeObject, ...], what: str, priority: int) -> None:
+    def _map(
+        self, about: Key, seen: tuple[KubeObject, ...], what: str, priority: int, enqueue: Enqueue
+    ) -> None:
         """Maps the states, after earlier ones that are still waiting."""
         waiting = self._unmapped.pop(about, None)
         if waiting is not None:
             seen = (*waiting.states, *(state for state in seen if state is not waiting.states[-1]))
-        failed = self._enqueued(about, seen, what, priority)
+        failed = self._enqueued(about, seen, what, priority, enqueue)
         if failed:
             tries = waiting.tries if waiting else 0
             self._keep(about, Unmapped(failed, failed[-1] is seen[-1], tries))
@@ -188,7 +199,7 @@ class Trigger:
             self._again.forget(about)
 
     def _enqueued(
-        self, about: Key, seen: tuple[KubeObject, ...], what: str, priority: int
+        self, about: Key, seen: tuple[KubeObject, ...], what: str, priority: int, enqueue: Enqueue
     ) -> tuple[KubeObject, ...]:
         """Adds the keys of each state, each key once. Returns the states that could not be mapped."""
         added: set[Key] = set()
@@ -199,7 +210,7 @@ class Trigger:
                     if key not in added:
                         _check_key(key)
                         reason = self._own(what) if key == about else Reason(what, self._kind, about)
-                        self._enqueue(key, reason, priority=priority)
+                        enqueue(key, reason, priority=priority)
                         added.add(key)
             except (KeyboardInterrupt, GeneratorExit):
                 raise
@@ -228,7 +239,7 @@ class Trigger:
         if waiting is None:  # mapped with a later change, or dropped
             self._again.forget(about)
             return
-        failed = self._enqueued(about, waiting.states, CHANGED, NORMAL)
+        failed = self._enqueued(about, waiting.states, CHANGED, NORMAL, self._enqueue)
         if not failed:
             self._again.forget(about)
             return
@@ -270,7 +281,7 @@ class Trigger:
         except UndecodableObject:
             return
         if obj is not None and self._passes(Added(obj, initial=True), key):
-            self._map(key, (obj,), RESYNCED, LOW)
+            self._map(key, (obj,), RESYNCED, LOW, self._enqueue)
 
     def _failed(self, step: TriggerStep, about: Key, error: BaseException, message: str) -> None:
         self._failures[step] += 1
@@ -299,6 +310,11 @@ def _what(delta: Delta[Any]) -> tuple[str, int, bool]:
             return ADDED, NORMAL, True
         case Deleted():
             return LEFT, NORMAL, False
+
+
+def _is_listed(delta: Delta[Any]) -> bool:
+    """Whether a full list showed it, which may hide what others wrote before."""
+    return isinstance(delta, Updated) and delta.relisted
 
 
 def mapped_watches(

@@ -68,6 +68,10 @@ class Watch(AnyWatch, Generic[T]):
     just been added; 0: never. A resync sends no request, and has lower priority than changes (`triggers`). `indexes`:
     the indexes that the map function uses, as if they were in `Controller.indexes`.
 
+    `echoes`: whether an event triggers an object although it only shows what a run for this object has written. False
+    saves the run that finds nothing to do after most of those that write. It is for reconcilers that go on with what
+    their writes return, and do not return in order to be called again by the event.
+
     `sharded`: in a manager that is a shard, objects of the kind are distributed over the shards: objects of the primary
     kind by their own name; in `owns`, `watches` and `reads` together with the object that controls them, and only those
     that have a controller. All controllers of the process see this shard's part of the kind. Has no effect without
@@ -89,6 +93,7 @@ class Watch(AnyWatch, Generic[T]):
     sharded: bool = False
     indexes: Sequence[AnyIndex] = ()
     clusters: Container[str] | None = None
+    echoes: bool = True
 
     def __post_init__(self) -> None:
         whose = f"watch of {self.form}"  # raises for what is not a kind

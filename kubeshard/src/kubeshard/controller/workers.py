@@ -137,7 +137,7 @@ class Workers:
         }
         if cluster.name:
             self._about["cluster"] = cluster.name
-        self._writes: WriteBook[Key] = WriteBook(cache, world.clock)
+        self.writes: WriteBook[Key] = WriteBook(cache, world.clock)
         self._parked: dict[Key, int] = {}
         """Keys that were queued while a kind was missing, and their priorities."""
         self.tasks: list[asyncio.Task[None]] = []
@@ -316,7 +316,7 @@ class Workers:
     ) -> Outcome:
         listen()
         try:
-            with timed, self._writes.recording(key, written) as writes:
+            with timed, self.writes.recording(key, written) as writes:
                 left = self._left  # it may be while the run waits
                 run = Run(
                     key=key,

@@ -21,7 +21,6 @@ from kubeshard import (
     ensure,
     when,
 )
-from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.controller.mapping import Reader
 from kubeshard.controller.outcomes import STALE
 from kubeshard.core.errors import KubeshardError
@@ -33,7 +32,6 @@ from kubeshard_lab.examples.webhosting.config import DEFAULT_WORKERS, IngressCon
 from kubeshard_lab.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service, is_ready
 
 BY_THEME = "theme"
-REMEMBERED = 500
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -44,17 +42,18 @@ def website_controller(
     """The controller `website`. Changes that others make to a Website's status trigger it, so that one written from a
     stale view is checked again. Changes to annotations trigger it so that people can request a reconcile.
     """
-    reconciler = WebsiteReconciler(ingress)
-    changed = when.generation_changed | when.annotations_changed | when.Predicate(reconciler.status_changed)
+    status: when.Predicate[Website] = when.changed(lambda website: website.status)
+    changed = when.generation_changed | when.annotations_changed | status
+    ready = when.generation_changed | when.changed(is_ready)
     return Controller(
         name="website",
-        reconciler=reconciler,
-        primary=Watch(Website, when=changed, sharded=True),
+        reconciler=WebsiteReconciler(ingress),
+        primary=Watch(Website, when=changed, sharded=True, echoes=False),
         owns=(
-            Watch(Deployment, when=when.generation_changed | when.changed(is_ready), sharded=True),
-            Watch(ServerFiles, when=when.changed(lambda files: files.data), sharded=True),
-            Watch(Service, when=when.generation_changed, sharded=True),
-            Watch(Ingress, when=when.generation_changed, sharded=True),
+            Watch(Deployment, when=ready, sharded=True, echoes=False),
+            Watch(ServerFiles, when=when.changed(lambda files: files.data), sharded=True, echoes=False),
+            Watch(Service, when=when.generation_changed, sharded=True, echoes=False),
+            Watch(Ingress, when=when.generation_changed, sharded=True, echoes=False),
         ),
         watches=(Watch(Theme, to=websites_using, when=when.generation_changed),),
         indexes=(Index(Website, BY_THEME, lambda website: (website.spec.theme,)),),
@@ -75,17 +74,6 @@ class WebsiteReconciler(Reconciler[Website]):
 
     def __init__(self, ingress: IngressConfig | None = None) -> None:
         self._ingress = ingress or IngressConfig()
-        self._sent: dict[Key, object] = {}
-        """The latest status, of some Websites."""
-
-    def status_changed(self, delta: Delta[Website]) -> bool:
-        """By others: what this process sent is the status of a reconcile that saw all it depends on, or of one that is
-        repeated because that has changed.
-        """
-        match delta:
-            case Updated(old, new):
-                return new.status not in (old.status, self._sent.get(new.key))
-        return True
 
     async def reconcile(self, ctx: Context, website: Website) -> Result | None:
         try:
@@ -144,9 +132,6 @@ class WebsiteReconciler(Reconciler[Website]):
         if status == current:
             return
         status = msgspec.structs.replace(status, last_transition_time=micro_time(ctx.clock.wall()))
-        if len(self._sent) >= REMEMBERED:
-            self._sent.clear()
-        self._sent[website.key] = status
         patch = JsonPatch([add("/status", msgspec.to_builtins(status))])
         await ctx.client.patch(Website, meta.name, meta.namespace, patch, subresource="status", base=website)
 
