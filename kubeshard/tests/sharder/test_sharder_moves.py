@@ -26,7 +26,7 @@ from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, TAKEN
 from kubeshard.sharding.object_job import TRIES, Job, Known, MoveResult
 from kubeshard.sharding.planner import Action, plan
-from kubeshard.sharding.proofs import Proof
+from kubeshard.sharding.proofs import DeathProof
 from kubeshard.sharding.ring import OnDeletion, Ring
 from kubeshard.sharding.ring_machine import ResourceMachine
 from kubeshard.sharding.ring_resources import RingEntry
@@ -67,7 +67,7 @@ class World:
         self.failures.append((job.meta.name, type(error)))
         self._failed(job, error)
 
-    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Proof | None:
+    async def _is_dead(self, ring: Ring, shard: str, since: float) -> DeathProof | None:
         self.asked.append(shard)
         self.since.append(since)
         return a_proof(lambda: self.dead) if self.dead else None
@@ -434,7 +434,7 @@ async def test_a_proof_that_fell_while_credentials_were_renewed_stops_the_patch(
     job = await world.job()
     stands = iter([False])
 
-    async def dead(ring: Ring, shard: str, since: float) -> Proof | None:
+    async def dead(ring: Ring, shard: str, since: float) -> DeathProof | None:
         world.asked.append(shard)
         return a_proof(lambda: next(stands)) if len(world.asked) == 1 else None
 
@@ -451,7 +451,7 @@ async def test_a_proof_of_death_begins_after_the_object_was_read() -> None:
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     since: list[float] = []
 
-    async def dead(ring: str, shard: str, read: float) -> Proof | None:
+    async def dead(ring: str, shard: str, read: float) -> DeathProof | None:
         since.append(read)
         return a_proof()
 
@@ -470,7 +470,7 @@ async def test_a_target_that_left_while_the_proof_was_awaited_gets_nothing() -> 
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job = await world.job()
 
-    async def dead(ring: Ring, shard: str, since: float) -> Proof | None:
+    async def dead(ring: Ring, shard: str, since: float) -> DeathProof | None:
         world.small.shards = ("shard-0", "shard-2")
         return a_proof()
 
@@ -493,7 +493,7 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
     )
     events: list[tuple[str, float]] = []
 
-    async def dead(ring: Ring, shard: str, since: float) -> Proof | None:
+    async def dead(ring: Ring, shard: str, since: float) -> DeathProof | None:
         events.append(("proof", clock.monotonic()))
         return a_proof()
 
@@ -554,7 +554,7 @@ async def test_a_namespace_that_changed_while_the_proof_was_awaited_keeps_its_ob
     world = World()
     world.small.become(SECRETS_ONLY, selector=LabelSelector(match_labels={"space": "default"}))
 
-    async def proof(ring: Ring, shard: str, since: float) -> Proof | None:
+    async def proof(ring: Ring, shard: str, since: float) -> DeathProof | None:
         world.small.namespaces["default"] = {"space": "other"}
         return a_proof()
 

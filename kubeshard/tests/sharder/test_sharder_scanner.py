@@ -27,7 +27,7 @@ from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.object_job import Job
 from kubeshard.sharding.planner import NOT_SHARDED
-from kubeshard.sharding.proofs import Proof
+from kubeshard.sharding.proofs import DeathProof
 from kubeshard.sharding.ring import OnDeletion, Ring
 from kubeshard.sharding.ring_resources import OwnerKind
 from kubeshard.sharding.scans import MANY_NAMESPACES
@@ -105,7 +105,7 @@ class World:
         found = {why: self.number("objects_not_sharded", reason=why, **of) for why in NOT_SHARDED}
         return {why: number for why, number in found.items() if number}
 
-    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Proof:
+    async def _is_dead(self, ring: Ring, shard: str, since: float) -> DeathProof:
         return a_proof()
 
     def number(self, name: str, **labels: str) -> float | None:

@@ -25,7 +25,7 @@ from kubeshard.sharding import waiting
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.object_job import MoveResult
 from kubeshard.sharding.planner import plan
-from kubeshard.sharding.proofs import Proof
+from kubeshard.sharding.proofs import DeathProof
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_machine import ResourceMachine, RingMachine
 from kubeshard.sharding.ring_resources import RingEntry
@@ -298,7 +298,7 @@ async def _scanned(sync: DrivenResource, scope: ScanScope) -> ScanResult:
     return ScanResult()
 
 
-async def _never_asked(ring: Ring, shard: str, since: float) -> Proof | None:
+async def _never_asked(ring: Ring, shard: str, since: float) -> DeathProof | None:
     raise AssertionError
 
 

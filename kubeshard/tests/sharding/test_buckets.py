@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharder.lease_observer import LONGEST_REPORT
-from kubeshard.sharding.buckets import MOST_BUCKETS, Buckets, Run, runs_of
+from kubeshard.sharding.buckets import MOST_BUCKETS, BucketRun, Buckets, runs_of
 
 COUNTS = st.integers(0, 11).map(lambda power: 1 << power)
 
@@ -68,15 +68,15 @@ def test_runs_are_the_fewest_that_contain_the_buckets(buckets: set[int]) -> None
 
 
 def test_a_run_is_written_so_that_texts_are_in_the_order_of_the_buckets() -> None:
-    assert Buckets(1024).key(Run(7, 341)) == "0007-0341"
-    assert Buckets(16).key(Run(7, 15)) == "07-15"
-    assert Buckets(1).key(Run(0, 0)) == "0-0"
+    assert Buckets(1024).key(BucketRun(7, 341)) == "0007-0341"
+    assert Buckets(16).key(BucketRun(7, 15)) == "07-15"
+    assert Buckets(1).key(BucketRun(0, 0)) == "0-0"
 
 
 @given(COUNTS.flatmap(lambda count: st.tuples(st.just(count), *[st.integers(0, count - 1)] * 2)))
 def test_a_run_is_read_as_it_was_written(drawn: tuple[int, int, int]) -> None:
     count, *ends = drawn
-    run = Run(min(ends), max(ends))
+    run = BucketRun(min(ends), max(ends))
     assert Buckets(count).run(Buckets(count).key(run)) == run
 
 

@@ -16,8 +16,8 @@ from kubeshard.sharding.proofs import (
     ABSENT_FOR,
     SHARED_FOR,
     STANDS_FOR,
+    DeathProof,
     Pause,
-    Proof,
     Proofs,
     ReadLeases,
     Tell,
@@ -63,7 +63,9 @@ class Story:
     def see(self, shard: str) -> None:
         self.states.observe(self.leases[shard], self.now)
 
-    def ask(self, shard: str, meanwhile: Callable[[], None] = lambda: None, *, takes: float = 0.0) -> Proof:
+    def ask(
+        self, shard: str, meanwhile: Callable[[], None] = lambda: None, *, takes: float = 0.0
+    ) -> DeathProof:
         """Asks now, and carries out the steps, if there are any. `meanwhile`: what happens in a pause."""
         proof = self.machine.asked(self.ring, shard, self.now)
         if proof.began < self.now:

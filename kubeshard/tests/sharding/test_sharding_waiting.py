@@ -21,7 +21,7 @@ from kubeshard.sharding.waiting import (
     SOON,
     TOGETHER,
     Jobs,
-    Retries,
+    RefusedWrites,
     WebhookSeries,
     may_be_wanted,
 )
@@ -33,9 +33,9 @@ def key(number: int) -> Key:
     return Key("default", f"x-{number}")
 
 
-def retries(*limits: OverallRate) -> Retries[int, ScanScope]:
+def retries(*limits: OverallRate) -> RefusedWrites[int, ScanScope]:
     own = ItemExponential(1.0, 10.0, jitter=0.0, rng=SeededRng(1))
-    return Retries(MaxOf(own, *limits))
+    return RefusedWrites(MaxOf(own, *limits))
 
 
 def test_what_is_refused_again_and_again_is_due_after_1_2_4_8_and_then_every_10_seconds() -> None:

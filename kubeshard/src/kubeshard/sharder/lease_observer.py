@@ -74,8 +74,8 @@ from kubeshard.sharding.names import (
 from kubeshard.sharding.proofs import (
     STANDS_FOR,
     Command,
+    DeathProof,
     Pause,
-    Proof,
     Proofs,
     ReadLeases,
     Tell,
@@ -407,9 +407,9 @@ class DeadShardProofs:
         self._observer = observer
         self._clock = clock
         self._proofs = Proofs(observer.states, clock)
-        self._reading: dict[Proof, asyncio.Task[None]] = {}
+        self._reading: dict[DeathProof, asyncio.Task[None]] = {}
 
-    async def proven(self, ring: Ring, shard: str, since: float) -> Proof | None:
+    async def proven(self, ring: Ring, shard: str, since: float) -> DeathProof | None:
         """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
         The proof says later whether it still `stands`. Raises ApiError if the read fails: it does not
         wait or retry, so the caller has to back off from a server that throttles.
@@ -429,16 +429,16 @@ class DeadShardProofs:
             if (reading := self._reading.get(proof)) is not None:
                 reading.cancel()
 
-    def _ended(self, proof: Proof, reading: asyncio.Task[None]) -> None:
+    def _ended(self, proof: DeathProof, reading: asyncio.Task[None]) -> None:
         del self._reading[proof]
         proof.failed = reading.cancelled() or reading.exception() is not None
 
-    async def _read(self, proof: Proof) -> None:
+    async def _read(self, proof: DeathProof) -> None:
         if proof.before is not None and (before := self._reading.get(proof.before)) is not None:
             await asyncio.wait([before])  # one at a time: later callers wait for this one
         await carried_out(proof.steps(), partial(self._do, proof))
 
-    async def _do(self, proof: Proof, command: Command) -> object:
+    async def _do(self, proof: DeathProof, command: Command) -> object:
         match command:
             case ReadLeases():
                 return await self._leases(proof)
@@ -450,7 +450,7 @@ class DeadShardProofs:
                 _log.info(text, ring=proof.ring.name, shard=proof.shard, leases=evidence)
         return None
 
-    async def _leases(self, proof: Proof) -> list[Lease]:
+    async def _leases(self, proof: DeathProof) -> list[Lease]:
         await self._client.turn()
         proof.began = self._clock.monotonic()
         try:

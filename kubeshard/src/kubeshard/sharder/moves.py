@@ -49,7 +49,7 @@ from kubeshard.sharding.object_job import (
     Write,
 )
 from kubeshard.sharding.planner import Action
-from kubeshard.sharding.proofs import Proof
+from kubeshard.sharding.proofs import DeathProof
 
 
 class ObjectLocks:
@@ -97,7 +97,7 @@ PATCH_TIMEOUT = 5.0
 """Timeout of one patch in seconds, in the client and in the server."""
 
 THROTTLING = RetryPolicy(tries=BACK_OFFS, longest=10.0)
-"""Back-off from a throttling server while other jobs wait for a slot; after it the object is left to `Retries`."""
+"""Back-off from a throttling server while other jobs wait for a slot; after it `RefusedWrites` has the object."""
 
 DRY_RUNS = 4
 """At the same time: a webhook that does not respond keeps each of them waiting for its timeout."""
@@ -140,7 +140,7 @@ class Mover:
             case Tell():
                 return _tell(step)
 
-    async def _prove(self, job: Job) -> Proof | None:
+    async def _prove(self, job: Job) -> DeathProof | None:
         await self._writes.turn()
         return await self._proofs.proven(job.ring, job.decision.source, job.read)
 

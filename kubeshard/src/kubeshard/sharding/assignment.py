@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 from kubeshard.core.names import is_label_value
 from kubeshard.core.patches import JsonPatch, add, pointer, remove, replace, test
-from kubeshard.sharding.buckets import EACH_BY, Buckets, Run, runs_of
+from kubeshard.sharding.buckets import EACH_BY, BucketRun, Buckets, runs_of
 
 _BY, _BUCKETS = "by", "buckets"
 _PLACE = re.compile(r"(?:([^ @]+)(?: to ([^ @]+))?)?@(0|[1-9][0-9]*)")
@@ -93,7 +93,7 @@ class Place(NamedTuple):
 class Group(NamedTuple):
     """Neighbouring buckets in the same place, as they are written together."""
 
-    run: Run
+    run: BucketRun
     place: Place
 
 
@@ -160,7 +160,7 @@ class Assignment:
         named = {name for _, place in self.groups for name in (place.owner, place.target)}
         return frozenset(named - {""})
 
-    def run_of(self, bucket: int) -> Run:
+    def run_of(self, bucket: int) -> BucketRun:
         """The bucket with those that are written together with it."""
         return next(run for run, _ in self.groups if bucket in run.buckets)
 
@@ -263,7 +263,7 @@ class Report(NamedTuple):
                 raise ValueError(
                     f"{part[:200]!r} is not some of {buckets.count} buckets with an epoch, like 0-341@3"
                 )
-            epochs.update(dict.fromkeys(Run(int(match[1]), int(match[2])).buckets, _epoch(match[3])))
+            epochs.update(dict.fromkeys(BucketRun(int(match[1]), int(match[2])).buckets, _epoch(match[3])))
         return cls(epochs, _epoch(seen))
 
 
@@ -303,19 +303,20 @@ def _joined(groups: Iterable[Group]) -> list[Group]:
         if joined and not place.target and joined[-1].place[:2] == place[:2]:
             before = joined.pop()
             group = Group(
-                Run(before.run.first, run.last), Place(place.owner, "", max(before.place.epoch, place.epoch))
+                BucketRun(before.run.first, run.last),
+                Place(place.owner, "", max(before.place.epoch, place.epoch)),
             )
         joined.append(group)
     return joined
 
 
-def _gaps_and_overlaps(buckets: Buckets, runs: Iterable[Run]) -> list[str]:
+def _gaps_and_overlaps(buckets: Buckets, runs: Iterable[BucketRun]) -> list[str]:
     reasons, next_ = [], 0
-    for run in [*runs, Run(buckets.count, buckets.count)]:
+    for run in [*runs, BucketRun(buckets.count, buckets.count)]:
         if run.first > next_:
-            reasons.append(f"{buckets.key(Run(next_, run.first - 1))} is missing")
+            reasons.append(f"{buckets.key(BucketRun(next_, run.first - 1))} is missing")
         elif run.first < next_:
-            reasons.append(f"{buckets.key(Run(run.first, min(run.last, next_ - 1)))} is there twice")
+            reasons.append(f"{buckets.key(BucketRun(run.first, min(run.last, next_ - 1)))} is there twice")
         next_ = max(next_, run.last + 1)
     return reasons
 

@@ -48,7 +48,7 @@ _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RUN = re.compile(r"([0-9]{1,4})-([0-9]{1,4})")
 
 
-class Run(NamedTuple):
+class BucketRun(NamedTuple):
     """Neighbouring buckets, from the first up to and including the last."""
 
     first: int
@@ -59,14 +59,14 @@ class Run(NamedTuple):
         return range(self.first, self.last + 1)
 
 
-def runs_of(buckets: Iterable[int]) -> list[Run]:
+def runs_of(buckets: Iterable[int]) -> list[BucketRun]:
     """The fewest runs with exactly these buckets, ascending."""
-    runs: list[Run] = []
+    runs: list[BucketRun] = []
     for bucket in sorted(set(buckets)):
         if runs and runs[-1].last == bucket - 1:
-            runs[-1] = Run(runs[-1].first, bucket)
+            runs[-1] = BucketRun(runs[-1].first, bucket)
         else:
-            runs.append(Run(bucket, bucket))
+            runs.append(BucketRun(bucket, bucket))
     return runs
 
 
@@ -98,8 +98,8 @@ class Buckets:
         return cls(int(count), by)  # type: ignore[arg-type] # which is checked
 
     @property
-    def all(self) -> Run:
-        return Run(0, self.count - 1)
+    def all(self) -> BucketRun:
+        return BucketRun(0, self.count - 1)
 
     def of(self, metadata: ObjectMeta) -> int:
         """The object's bucket, in a ring by a field of objects."""
@@ -166,15 +166,15 @@ class Buckets:
         size, field = HASHES // self.count, LabelledHash(label, self.count) if label else self.by
         return HashRanges.of(field, ((first * size, (last + 1) * size) for first, last in runs_of(buckets)))
 
-    def key(self, run: Run) -> str:
+    def key(self, run: BucketRun) -> str:
         """The run as a text whose order is that of the buckets: `0000-0341`."""
         width = len(str(self.count - 1))
         return f"{run.first:0{width}}-{run.last:0{width}}"
 
-    def run(self, key: str) -> Run:
+    def run(self, key: str) -> BucketRun:
         """The inverse of `key`. Raises ValueError for any other text."""
         if match := _RUN.fullmatch(key):
-            run = Run(int(match[1]), int(match[2]))
+            run = BucketRun(int(match[1]), int(match[2]))
             if run.first <= run.last < self.count and key == self.key(run):
                 return run
         raise ValueError(f"{key!r} is not a run of the {self.count} buckets, such as {self.key(self.all)}")

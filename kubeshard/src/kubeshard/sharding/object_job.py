@@ -23,7 +23,7 @@ is looked at again:
 | who | waits for | is looked at again | by |
 |---|---|---|---|
 | an object whose write was refused | the end of the refusal | after 1, 2, 4, 8, 10, 10 ... s, or Retry-After; when \
-another one of its resource succeeds | `waiting.Retries` |
+another one of its resource succeeds | `waiting.RefusedWrites` |
 | more of them than are remembered | the same | when one succeeds; without a shard, after 30 s | a scan |
 | an object that lost its shard a moment ago | its shard, which may take it back | after 1 s | `ResourceMachine.found` |
 | an object that is being drained | its shard: for ever, unless the ring evicts shards (`drainTimeout`) | when the \
@@ -68,7 +68,7 @@ from kubeshard.core.patches import JsonPatch, MergePatch, add, pointer, remove, 
 from kubeshard.core.versions import compare
 from kubeshard.sharding.names import DRAIN_VALUE, TAKEN
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
-from kubeshard.sharding.proofs import Proof
+from kubeshard.sharding.proofs import DeathProof
 from kubeshard.sharding.ring import Ring
 from kubeshard.sharding.ring_resources import RingEntry
 
@@ -161,8 +161,8 @@ class LookUp(NamedTuple):
 
 
 class ProveDead(NamedTuple):
-    """Prove that the object's shard has died since the object was read: the `Proof`, or None if it may live. Ask before
-    the turn of the write that follows has come.
+    """Prove that the object's shard has died since the object was read: the `DeathProof`, or None if it may live. Ask
+    before the turn of the write that follows has come.
     """
 
     job: Job
@@ -192,7 +192,7 @@ class Write(NamedTuple):
 
     job: Job
     patch: Callable[[Job], MergePatch | JsonPatch]
-    proof: Proof | None = None
+    proof: DeathProof | None = None
     """That the object's shard is dead, if it has to be."""
     at_once: bool = False
     """Whether the turn of this write has come."""
@@ -310,7 +310,7 @@ def _tried(job: Job, *, by_version: bool) -> Generator[Step, Any, MoveResult | O
         return MoveResult.WAITING
     if action is not Action.ASSIGN and action is not Action.MOVE and action is not Action.DRAIN:
         return MoveResult.NOTHING
-    proof: Proof | None = None
+    proof: DeathProof | None = None
     asked = False
     if action is Action.MOVE and source and source not in view.available:
         asked, proof = True, (yield ProveDead(job)) if job.ring.has_ended(source) else None

@@ -69,7 +69,7 @@ Command = ReadLeases | Pause | Tell
 class _Known:
     """What is known of the shards of one ring."""
 
-    proofs: dict[str, Proof] = field(default_factory=dict)
+    proofs: dict[str, DeathProof] = field(default_factory=dict)
     """The recent ones."""
     absent: set[str] = field(default_factory=set)
     """Shards that are known to have no Lease."""
@@ -87,7 +87,7 @@ class Proofs:
         self.clock = clock
         self._rings = defaultdict[str, _Known](_Known)
 
-    def asked(self, ring: Ring, shard: str, since: float) -> Proof:
+    def asked(self, ring: Ring, shard: str, since: float) -> DeathProof:
         """Whether objects read before `since` (monotonic) may be taken from the shard: says the proof, once its steps
         are carried out. It may be one that others have asked for.
         """
@@ -95,18 +95,18 @@ class Proofs:
         proof = known.proofs.get(shard)
         if proof is None or not proof.answers(since, now):
             known.proofs = {name: each for name, each in known.proofs.items() if not each.over(now)}
-            proof = known.proofs[shard] = Proof(self, known, ring, shard, proof)
+            proof = known.proofs[shard] = DeathProof(self, known, ring, shard, proof)
         return proof
 
-    def forget(self, ring: str) -> Collection[Proof]:
+    def forget(self, ring: str) -> Collection[DeathProof]:
         """The ring was deleted, or this process lost leadership. Returns proofs that nobody needs any longer."""
         return self._rings.pop(ring).proofs.values() if ring in self._rings else ()
 
 
-class Proof:
+class DeathProof:
     """One read of a shard's Leases, or two. `before`: the one that has to end first."""
 
-    def __init__(self, of: Proofs, known: _Known, ring: Ring, shard: str, before: Proof | None) -> None:
+    def __init__(self, of: Proofs, known: _Known, ring: Ring, shard: str, before: DeathProof | None) -> None:
         self.ring = ring
         self.shard = shard
         self.before = before

@@ -67,12 +67,12 @@ from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.sharding.waiting import (
     ASSIGNMENT_DELAY,
     MANY,
-    Backoff,
     HandledObjects,
     Jobs,
     PendingDrains,
     Refusals,
-    Retries,
+    RefusedWrites,
+    RetryDelays,
     SkippedNamespaces,
     WaitingObjects,
     WebhookSeries,
@@ -123,7 +123,7 @@ class RingMachine(Generic[S]):
     resource that are under way. `probes`: whether a webhook has to assign the ring's objects.
     """
 
-    def __init__(self, ring: Ring, backoff: Callable[[], Backoff], *, at_once: int, probes: bool) -> None:
+    def __init__(self, ring: Ring, backoff: Callable[[], RetryDelays], *, at_once: int, probes: bool) -> None:
         self.ring = ring
         self.backoff = backoff
         self.at_once = at_once
@@ -311,7 +311,7 @@ class ResourceMachine:
         self.refusals = Refusals()
         self.asked: dict[str, float] = {}
         """When the server was asked whether a verb is allowed."""
-        self.retries: Retries[Job, ScanScope] = Retries(of.backoff())
+        self.retries: RefusedWrites[Job, ScanScope] = RefusedWrites(of.backoff())
         """Objects whose writes were refused."""
         self._ask_at = math.inf
         """When it is asked whether objects may be read and written, and for the rights that were missing."""

@@ -339,7 +339,7 @@ def may_be_wanted(meta: ObjectMeta, wall: float) -> bool:
     return created is not None and wall - created >= NEW
 
 
-class Backoff(Protocol):
+class RetryDelays(Protocol):
     """How long a write waits that has been refused again: a `Limiter` of `kubeshard.workqueue.limits`."""
 
     def when(self, key: Key) -> float: ...
@@ -347,7 +347,7 @@ class Backoff(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
-class Retries(Jobs[J], Generic[J, S]):
+class RefusedWrites(Jobs[J], Generic[J, S]):
     """Writes of one resource that were refused, and when each is tried again: on its own, without affecting others.
 
     Guaranteed: after a refused write (an admission policy, another webhook, a brownout) the object is due as `backoff`
@@ -356,7 +356,7 @@ class Retries(Jobs[J], Generic[J, S]):
     when one of these succeeds, and if that is cheap also every `MORE_AFTER` seconds.
     """
 
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, backoff: RetryDelays) -> None:
         super().__init__(AT_ONCE, REMEMBERED)
         self._backoff = backoff
         self._more: dict[S, float] = {}
