@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,10 +71,17 @@ class Replicas:
             {**os.environ, **environment, "SHARD_NAME": name, "PYTHONPATH": str(self._project)},
         )
 
-    async def end(self, name: str, number: int = signal.SIGTERM) -> None:
+    async def stop(self, name: str) -> None:
+        """In order, as a pod is stopped."""
         child = self._running.pop(name)
-        child.signal(number)
-        await asyncio.to_thread(child.stop, 20)
+        assert await asyncio.to_thread(child.stop, 20) == 0, child.tail(20)
+        self._has_ended(name)
+
+    def kill(self, name: str) -> None:
+        self._running.pop(name).kill()
+        self._has_ended(name)
+
+    def _has_ended(self, name: str) -> None:
         with self._journal.open("a") as journal:
             journal.write(f"ended {name} -\n")
 
@@ -114,7 +120,7 @@ class Replicas:
                     at_work = {each: by for each, by in at_work.items() if by != shard}
         return found
 
-    def stop(self) -> None:
+    def kill_all(self) -> None:
         for child in self._running.values():
             child.kill()
 
@@ -159,20 +165,20 @@ async def test_objects_are_owned_again_in_time_and_never_by_two_when_replicas_di
                 replicas.start(name)
             await replicas.works(within=40)
             for name in "abc":
-                await replicas.end(name, signal.SIGKILL)
+                replicas.kill(name)
                 await replicas.works(within=BOUND)
                 replicas.start(name)
                 await replicas.works(within=BOUND)
             for name in "abc":
-                await replicas.end(name)
+                await replicas.stop(name)
                 replicas.start(name)
                 await replicas.works(within=BOUND)
             for name in "abc":
-                await replicas.end(name)
+                await replicas.stop(name)
             await client.create(Greeting(metadata=ObjectMeta(name="meanwhile", namespace="default")))
             replicas.start("a")
             await replicas.works(within=BOUND)
         finally:
-            replicas.stop()
+            replicas.kill_all()
         assert await client.get(ConfigMap, "meanwhile", "default")
     assert replicas.overlaps() == []
