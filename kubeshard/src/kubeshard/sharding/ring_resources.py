@@ -51,6 +51,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import lru_cache
 from typing import NamedTuple
 
 from kubeshard.core.hash_ranges import HashRanges, LabelledHash
@@ -77,6 +78,9 @@ FORBIDDEN = frozenset(
 
 FEW_NAMESPACES = 5
 """So many namespaces are read one by one, each with a watch of its own."""
+
+REMEMBERED = 256
+"""Controllers whose bucket is known: a write of what they control asks for it four times."""
 
 
 class ResourceNotInRing(LookupError):
@@ -320,6 +324,7 @@ class RingBuckets:
         """The answers of `by_label`, which each event and each write asks for."""
         self._covered: dict[Kind, bool] = {}
         """Those of `covers`."""
+        self._of_controller = lru_cache(REMEMBERED)(self._of_controlled)
 
     def covers(self, kind: Kind) -> bool:
         """Whether objects of the kind are shared out."""
@@ -356,30 +361,27 @@ class RingBuckets:
         """
         if not self.by_label(kind):
             return None
-        match self._belongs(kind, meta):
-            case Belongs.NOBODY:
-                return ""
-            case Belongs.FAR:
-                return elsewhere
-            case _:
-                return str(self._of_controller(meta))
+        if (bucket := self._of_controller(kind, controller_of(meta))) is not None:
+            return str(bucket)
+        resource = kind.group_resource
+        found = belongs(self._resources.entry(resource), self._owners.get(resource), meta)
+        return elsewhere if found is Belongs.FAR else ""
 
     def of_owner(self, kind: Kind, meta: ObjectMeta) -> int | None:
         """The bucket whose shard may write the object. None if its metadata do not tell."""
         if self.by_label(kind):
-            near = self._belongs(kind, meta) is Belongs.OWNER
-            return self._of_controller(meta) if near else None
+            return self._of_controller(kind, controller_of(meta))
         return None if self.buckets.by == "uid" and not meta.uid else self.buckets.of(meta)
 
-    def _of_controller(self, meta: ObjectMeta) -> int:
-        reference = controller_of(meta)
-        assert reference is not None, "it belongs to its controller"
+    def _of_controlled(self, kind: Kind, reference: OwnerReference | None) -> int | None:
+        """The bucket of what this controls, if it is a main object that lists the kind. As for labels of shards, but
+        what a cluster-scoped object controls is not far from it: its uid is enough.
+        """
+        if reference is None:
+            return None
+        owners = self._owners.get(kind.group_resource)
+        if owners is not None:
+            owner = owners.get(group_kind_of(reference))
+            if owner is None or not owner.main:
+                return None
         return self.buckets.of(ObjectMeta(uid=reference.uid))
-
-    def _belongs(self, kind: Kind, meta: ObjectMeta) -> Belongs:
-        """As for labels of shards, but what a cluster-scoped object controls is not far from it: its uid is enough."""
-        owners, reference = self._owners.get(kind.group_resource), controller_of(meta)
-        found = belongs(self._resources.entry(kind.group_resource), owners, meta)
-        if found is Belongs.FAR and owners and reference and owners[group_kind_of(reference)].main:
-            return Belongs.OWNER
-        return found
