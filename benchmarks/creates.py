@@ -1,7 +1,7 @@
 """What sharding costs those who create objects, and the API server: by labels, with the Go reference's sharder and with
 ours, and by ranges.
 
-    python benchmarks/creates.py [--pairs 12] [--objects 800] [--clients 8] [--go-sharder PATH]
+    python benchmarks/creates.py [--pairs 10] [--objects 800] [--clients 8] [--go-sharder PATH]
 
 A pair is two rounds, in turn the one first or the other, in one control plane: with an operator of one instance that
 is not sharded, and with the same operator as the only shard of a ring. In each round, clients create Websites as fast
@@ -38,7 +38,7 @@ _NUMBERS = itertools.count()
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--objects", type=int, default=800, help="in each round")
     parser.add_argument("--clients", type=int, default=8)
     add_go_option(parser, "--go-sharder", "KUBESHARD_GO_SHARDER")

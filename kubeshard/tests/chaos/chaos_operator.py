@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kubeshard import CacheSettings, Scope, when
+from kubeshard import ALL, CacheSettings, Scope, when
 from kubeshard.client import Client, load_config
 from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.core import ConfigMap, KubeObject, MergePatch, NotFound, ObjectMeta, controller_reference
@@ -132,16 +132,16 @@ class Runs(Reconciler[Errand]):
 class Lying(Runs):
     """Works on every object that it has ever had, without a right to, and proves nothing when it writes."""
 
-    async def lie(self, namespace: str) -> None:
+    async def lie(self) -> None:
         async with Client(await load_config()) as client:
             while True:
-                for obj in await client.list_all(Errand, namespace):
+                for obj in await client.list_all(Errand, ALL):
                     number = next(self._numbers)
                     self._journal.note(obj.metadata.name, number, "began")
                     for step in ("began", "ended"):
                         patch = MergePatch({"metadata": {"annotations": {MARK: self.by(number, step)}}})
                         try:
-                            await client.patch(Errand, obj.metadata.name, namespace, patch)
+                            await client.patch(Errand, obj.metadata.name, obj.metadata.namespace, patch)
                         except NotFound:
                             break
                         await asyncio.sleep(self._works)
@@ -224,7 +224,7 @@ def main() -> None:
         lack(options.without)
     journal = Journal(options.journal, options.shard)
     if options.lies:
-        asyncio.run(Lying(options.shard, journal, options.works).lie(options.namespace))
+        asyncio.run(Lying(options.shard, journal, options.works).lie())
     world: dict[str, Any] = {}
     if options.pod_uid:
         world["host"] = InPod(options.shard, options.pod_uid)
