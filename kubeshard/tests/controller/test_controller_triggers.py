@@ -532,3 +532,25 @@ async def test_what_a_full_list_shows_is_no_echo_since_it_may_hide_what_others_w
     async with bench.running(site(), child("c", "a", version=3)):
         await bench.synced(site(), child("c", "a", version=5))
         assert runs == [A, A]
+
+
+@virtual_time
+async def test_an_echo_does_not_take_with_it_what_could_not_be_mapped_before() -> None:
+    runs, mapper = list[Key](), Mapper()
+    mapper.broken = broken
+
+    async def reconcile(ctx: Context, obj: Any) -> None:
+        runs.append(ctx.key)
+        if len(runs) == 1:
+            await ctx.client.create(Theme(metadata=ObjectMeta(name="t")))
+
+    bench = Bench(
+        reconcile,
+        answer=lambda _: json_answer(theme(version=2)),
+        watches=[Watch(Theme, to=mapper, echoes=False)],
+    )
+    async with bench.running(site()):
+        await bench.put(theme(version=1))  # somebody else's change
+        mapper.broken = lambda _: False
+        await bench.put(theme(version=2))
+        assert runs == [A, A]

@@ -235,7 +235,8 @@ class ControllerRunner:
         self, informer: Informer[Any], meta: ObjectMeta, key: Key, reason: Reason, *, priority: int
     ) -> None:
         enqueue = partial(self._enqueue, key, reason, priority=priority)
-        self._workers.writes.unless_own(self._here(key), informer, meta, enqueue)
+        own = key if key.cluster else self._here(key)  # another cluster has workers and writes of its own
+        self._workers.writes.unless_own(own, informer, meta, enqueue)
 
 
 def _ignore(_: UndecodableObject | Key) -> None:

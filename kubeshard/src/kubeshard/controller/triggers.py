@@ -189,6 +189,7 @@ class Trigger:
         waiting = self._unmapped.pop(about, None)
         if waiting is not None:
             seen = (*waiting.states, *(state for state in seen if state is not waiting.states[-1]))
+            enqueue = self._enqueue  # the earlier states are not what this event shows
         failed = self._enqueued(about, seen, what, priority, enqueue)
         if failed:
             tries = waiting.tries if waiting else 0
