@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import pytest
+from app_cluster import App, app, app_cluster
 from controller_bench import Bench, Site, Theme, site
 
-from kubeshard.cache import CacheBehind, UndeclaredIndex
-from kubeshard.controller import Context
+from kubeshard.cache import CacheBehind, Scope, UndeclaredIndex
+from kubeshard.controller import Context, Controller, Watch
 from kubeshard.controller.context import run_of, with_run
-from kubeshard.core import ConfigMap, KubeObject, Secret
+from kubeshard.controller.dependents import ensure
+from kubeshard.core import ConfigMap, KubeObject, MergePatch, ObjectMeta, Secret, Selector
 from kubeshard.core.namespaces import ALL, WrongNamespace
 from kubeshard.listwatch.state_machine import Listed
 from kubeshard_lab.virtual_time import settle, virtual_time
@@ -118,3 +121,34 @@ async def test_a_cache_that_is_not_filled_is_waited_for_and_then_an_error_never_
         bench.cache.declare(ConfigMap)
         with pytest.raises(CacheBehind):
             bench.runner.reader.get(ConfigMap, "c", "ns")
+
+
+MINE = Scope(labels=Selector.parse("app=mine"))
+
+
+def test_an_object_that_lost_the_labels_which_its_watch_selects_gets_them_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No cache shows it then: kubevirt/hyperconverged-cluster-operator#1801."""
+
+    async def reconcile(ctx: Context, obj: App) -> None:
+        metadata = ObjectMeta(name="child", namespace="default", labels={"app": "mine"})
+        await ensure(ctx, ConfigMap(metadata=metadata, data={"a": "b"}), owner=obj)
+
+    @virtual_time
+    async def check() -> None:
+        async with app_cluster() as cluster:
+            await cluster.client.create(app())
+            apps = Controller(
+                name="apps", reconciler=reconcile, primary=App, owns=[Watch(ConfigMap, scope=MINE)]
+            )
+            async with cluster.running(apps):
+                lost = MergePatch({"metadata": {"labels": {"app": None}}})
+                await cluster.client.patch(ConfigMap, "child", "default", lost)
+                await asyncio.sleep(5)
+                found = await cluster.client.get(ConfigMap, "child", "default")
+                assert found.metadata.label("app") == "mine"
+
+    with caplog.at_level(logging.WARNING):
+        check()
+    assert not caplog.records

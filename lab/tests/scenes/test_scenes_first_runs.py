@@ -1,4 +1,6 @@
-"""A shard sees the children of its objects, whichever shard made them, from its first reconcile on."""
+"""A shard sees the children of its objects, whichever shard made them, from its first reconcile on; and what others
+have in every one.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,13 @@ from collections import Counter
 
 import pytest
 
-from kubeshard.controller import Context, Reconciler, Result
+from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.controller.dependents import ensure
-from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core import ConfigMap, Key, ObjectMeta
+from kubeshard.manager import Manager
+from kubeshard.shard import Ranges, Sharding
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
+from kubeshard_lab.simulation.processes import Process
 from kubeshard_lab.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -71,3 +76,48 @@ async def test_reconciles_read_from_the_cache_once_the_children_are_there() -> N
         )
         await asyncio.sleep(15)
         assert not reads
+
+
+NAMES = ("t0", "t1", "t2", "t3", "t4", "t5")
+
+
+class Asking(Reconciler[Thing]):
+    """Asks for every Thing, for one that does not exist, and for those that it has been told are gone."""
+
+    def __init__(self) -> None:
+        self.missing: Counter[str] = Counter()
+        self.gone_but_found: list[str] = []
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        self.missing.update([each for each in (*NAMES, "none") if await ctx.get(Thing, each) is None])
+        return Result(requeue_after=1.0)
+
+    async def gone(self, ctx: Context, key: Key) -> None:
+        if await ctx.get(Thing, key.name) is not None:
+            self.gone_but_found.append(key.name)
+
+
+@pytest.mark.parametrize("delivery", ["labels", Ranges(buckets=8)], ids=["labels", "ranges"])
+@virtual_time
+async def test_an_object_is_found_in_every_run_whichever_shard_has_it(delivery: str | Ranges) -> None:
+    """As without sharding (fluxcd/kustomize-controller#1175). Of the object that a shard has just lost, it is told."""
+    asking: dict[str, Asking] = {}
+
+    def start(world: SimulatedCluster, name: str) -> None:
+        process, asking[name] = Process(world, name), Asking()
+        things = Controller(name="things", reconciler=asking[name], primary=Watch(Thing, sharded=True))
+        member = Sharding("r", name, "ops", mode="both", delivery=delivery)
+        process.start(Manager([things], client=process.client(), sharding=member, status_pages=None))
+
+    async with SimulatedCluster(seed=1) as world:
+        await world.install()
+        await world.make_things(len(NAMES))
+        start(world, "s0")
+        await asyncio.sleep(60)
+        start(world, "s1")
+        await asyncio.sleep(120)
+        for each in asking.values():
+            each.missing.clear()
+        await asyncio.sleep(20)
+    assert [set(each.missing) for each in asking.values()] == [{"none"}, {"none"}]
+    assert asking["s0"].gone_but_found == []

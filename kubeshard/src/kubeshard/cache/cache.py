@@ -48,7 +48,8 @@ class Cache:
     change objects of a kind before they are stored, to save memory or to keep secrets out of it (`transforms`).
     `on_watch_error` is called with the informer and the error each time that a list or watch fails, which is logged,
     counted and retried in any case. With `streaming_lists` False the server is never asked for a streaming list.
-    `cluster`: the name that distinguishes its informers from those of other clusters in logs and metrics.
+    `cluster`: the name that distinguishes its informers from those of other clusters in logs and metrics. `wholes`: the
+    kinds of which `scopes` has only a part, because other processes cache the rest, with the scope of all parts.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class Cache:
         on_watch_error: Callable[[Informer[Any], Interrupted], None] | None = None,
         streaming_lists: bool = True,
         cluster: str = HOME_CLUSTER,
+        wholes: Mapping[GroupKind, Scope] | None = None,
     ) -> None:
         self.cluster = cluster
+        self.wholes = dict(wholes or {})
         self._client = client
         self._scopes = dict(scopes or {})
         self._default_scope = default_scope or Scope()

@@ -154,10 +154,12 @@ class Context:
         """The object, or None. `namespace` defaults to that of the reconciled object.
 
         Reads the cache, for which the kind must be declared. It first waits, for a few seconds at most, until the cache
-        shows what runs for this key wrote to that kind. Raises CacheBehind, UndeclaredKind, WrongNamespace,
-        UndecodableObject; in the first run of a new shard also ApiErrors.
+        shows what runs for this key wrote to that kind. An object of a sharded kind that is not in this shard's part is
+        read from the API server, except the reconciled one. Raises CacheBehind, UndeclaredKind, WrongNamespace,
+        UndecodableObject; of a sharded kind also ApiErrors.
         """
-        return await self._run.get(target, name, namespace)
+        found = await self._run.get(target, name, namespace)
+        return await self._run.get_of_others(target, name, namespace) if found is None else found
 
     async def list(
         self,
@@ -170,8 +172,8 @@ class Context:
         """The objects of a namespace (default: that of the reconciled object) or of `ALL`, optionally with an index
         value and matching labels; a snapshot in no particular order.
 
-        Otherwise like `get`; also raises UndeclaredIndex. The first run of a new shard also returns objects of
-        other shards, which are not in the cache.
+        Reads the cache like `get`, and raises like it; also raises UndeclaredIndex. Only the first run of a new shard
+        also returns objects of other shards, which are not in the cache.
         """
         return await self._run.list(target, namespace, index=index, labels=labels)
 

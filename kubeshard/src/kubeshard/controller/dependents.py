@@ -46,7 +46,7 @@ from kubeshard.controller.merging import keep, lacking, learn, merged, without_s
 from kubeshard.controller.run import Run, from_cache
 from kubeshard.core.encoding import encode
 from kubeshard.core.errors import AlreadyExists, Invalid, NotFound
-from kubeshard.core.objects import KubeObject
+from kubeshard.core.objects import KubeObject, form_of
 from kubeshard.core.owners import check_stays, with_owner
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.logs import get_logger
@@ -82,7 +82,7 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
         if owner is not None and run.may_be_first(form, owner):
             with suppress(AlreadyExists):
                 return await _created(ctx, desired, owner), EnsureResult.CREATED
-        live = await ctx.get(form, name, namespace)
+        live = await run.get(form, name, namespace)
     cached = live is not None and run.fresh is from_cache
     if live is None:
         live, is_new = await _created_or_found(ctx, desired, owner)
@@ -132,8 +132,9 @@ async def _patched(
 
 
 async def _created_or_found(ctx: Context, desired: T, owner: KubeObject | None) -> tuple[T, bool]:
-    """The object, and whether it was created: otherwise it exists, no cache shows it, and this shard may write it.
-    Raises AlreadyExists for one that it may not write.
+    """The object, and whether it was created: otherwise it exists, no cache shows it, and this shard may write it. Nor
+    does a cache show one that somebody has taken the labels from that its watch selects. Raises AlreadyExists for one
+    that this shard may not write, or that a cache will show.
     """
     run, new = run_of(ctx), _new(desired, owner)
     standing = ctx.client.standing(new)
@@ -150,9 +151,17 @@ async def _created_or_found(ctx: Context, desired: T, owner: KubeObject | None) 
     try:
         return await _created(ctx, desired, owner, new), True
     except AlreadyExists:
-        found = None if standing is None else await _read(ctx, desired)
-        if found is None or ctx.client.standing(found) in (Standing.OURS, Standing.ANOTHERS):
+        kind, scope = new.KIND, run.reader.whole_scope(form_of(type(desired)))
+        selects = bool(scope.labels.requirements) and scope.may_select(kind, new.metadata)
+        found = await _read(ctx, desired) if selects or standing is not None else None
+        if found is None:
             raise
+        hidden = selects and not scope.may_select(kind, found.metadata)
+        match ctx.client.standing(found):
+            case Standing.ANOTHERS:
+                raise
+            case None | Standing.OURS if not hidden:
+                raise
         return found, False
 
 

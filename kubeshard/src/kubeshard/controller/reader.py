@@ -78,6 +78,11 @@ class ControllerReader:
         _check_filled(informer)
         return self.cache.list_from(informer, place, index=index, labels=labels)
 
+    def whole_scope(self, form: Form[Any]) -> Scope:
+        """The scope in which the controller reads the form, together with those of other processes of its ring."""
+        whole = self.cache.wholes.get(form.kind.group_kind) or self.cache.scope_of(form.kind)
+        return narrowed(whole, self.declared.get(form, Scope()))
+
     def informer(self, target: type[T] | Form[T]) -> Informer[T]:
         """The informer that `get` and `list` read. Raises UndeclaredKind."""
         if self._looked_at != self.cache.declarations:

@@ -148,6 +148,26 @@ class Run:
             await self.writes.settled(self.reader.cache, form.kind)
         return self.reader.get_from(informer, name, place)
 
+    async def get_of_others(
+        self, target: type[T] | Form[T], name: str, namespace: str | None = None
+    ) -> T | None:
+        """What `get` does not find because another process of the ring has it. Of the reconciled object, that it is not
+        ours is the answer.
+        """
+        form = form_of(target)
+        kind = form.kind
+        if kind.group_kind not in self.cache.wholes or self.fresh(kind):
+            return None
+        place = namespace_of(kind, name, namespace, self.key.namespace)
+        itself = self.key.namespace, self.key.name, self.form.kind.group_kind
+        if (place, name, kind.group_kind) == itself:
+            return None
+        try:
+            found = await self.client.get(form, name, place)
+        except NotFound:
+            return None
+        return found if self.reader.whole_scope(form).may_select(kind, found.metadata) else None
+
     async def list(
         self,
         target: type[T] | Form[T],

@@ -55,16 +55,15 @@ class CacheSettings:
 
     def new_cache(self, client: Client, cluster: str, shares: Mapping[GroupKind, Scope]) -> Cache:
         """A cache for a cluster. `shares` contains the kinds of which this process only sees a part."""
-        scopes = dict(self.scopes)
-        for kind, share in shares.items():
-            scopes[kind] = narrowed(scopes.get(kind) or self.default_scope or Scope(), share)
+        wholes = {kind: self.scopes.get(kind) or self.default_scope or Scope() for kind in shares}
         return Cache(
             client,
-            scopes=scopes,
+            scopes={**self.scopes, **{kind: narrowed(whole, shares[kind]) for kind, whole in wholes.items()}},
             default_scope=self.default_scope,
             transforms=self.transforms,
             on_watch_error=self.on_watch_error,
             cluster=cluster,
+            wholes=wholes,
         )
 
 
