@@ -13,7 +13,8 @@ import pytest
 from failing_groups import FOREVER
 from kubeshard import Client, KubeObject, Manager, Struct, field
 from kubeshard.client import ClusterConfig
-from kubeshard.core.errors import ConfigurationError, Forbidden, NotFound
+from kubeshard.core import LabelSelector, Namespace, ObjectMeta, Secret
+from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden, NotFound
 from kubeshard.core.partial_kinds import CustomResourceDefinition, ValidatingWebhookConfiguration
 from kubeshard.core.patches import ApplyPatch, MergePatch
 from kubeshard.crd import CustomResource, definition
@@ -126,6 +127,43 @@ async def test_a_temporary_registration_never_blocks_and_puts_back_what_was_regi
         assert await addresses(client) == [{"url"}] * 3
         await registrar.restore()
         assert [await read(client, path) for path in (VALIDATING, CRD)] == before
+
+
+@pytest.mark.regression
+async def test_webhooks_that_nobody_serves_keep_their_own_pods_and_nodes_from_nothing_they_need(
+    kube_memory: MemoryApi,
+) -> None:
+    """Otherwise an operator that is down could not begin again (kubernetes/kubernetes#109964, topolvm/topolvm#57)."""
+
+    @validates(Secret)
+    def checked(secret: Secret) -> None: ...
+
+    @validates(Secret, namespaces=LabelSelector())
+    def everywhere(secret: Secret) -> None: ...
+
+    @validates(Secret, failure_policy="Ignore")
+    def softly(secret: Secret) -> None: ...
+
+    secrets = {
+        name: Secret(metadata=ObjectMeta(name="s", namespace=name)) for name in ("notes-system", "default")
+    }
+    async with kube_memory.client() as client:
+        await client.create(Namespace(metadata=ObjectMeta(name="notes-system")))
+        await register(client, deployed(checked))
+        for namespace in ("notes-system", "kube-system"):
+            await client.create(Secret(metadata=ObjectMeta(name="s", namespace=namespace)))
+        with pytest.raises(ApiError, match="failed calling webhook"):
+            await client.create(secrets["default"])
+        found = await read(client, VALIDATING)
+        await register(client, deployed(everywhere, softly))
+        named = {
+            each["name"].partition(".")[0]: each for each in (await read(client, VALIDATING))["webhooks"]
+        }
+    assert found["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"] == [
+        "kube-system",
+        "notes-system",
+    ]
+    assert [named[each]["namespaceSelector"] for each in ("everywhere", "softly")] == [{}, {}]
 
 
 async def test_where_nothing_was_registered_nothing_is_left(kube_memory: MemoryApi) -> None:

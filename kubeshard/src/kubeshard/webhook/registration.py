@@ -19,6 +19,8 @@ CONFIGURATIONS = {"validate": "ValidatingWebhookConfiguration", "default": "Muta
 
 _TIMEOUT = 10
 
+SYSTEM_NAMESPACE, NAMESPACE_NAME = "kube-system", "kubernetes.io/metadata.name"
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -92,12 +94,23 @@ def _webhook(function: Any, address: Address, ca_bundle: str) -> Manifest:
     }
     if "namespaces" in when:
         found["namespaceSelector"] = msgspec.to_builtins(when["namespaces"])
+    elif found["failurePolicy"] == "Fail" and _is_kubernetes_own(kind):
+        without = sorted({SYSTEM_NAMESPACE, address.namespace} - {""})
+        expression = {"key": NAMESPACE_NAME, "operator": "NotIn", "values": without}
+        found["namespaceSelector"] = {"matchExpressions": [expression]}
     if "objects" in when:
         found["objectSelector"] = msgspec.to_builtins(when["objects"])
     if when.get("conditions"):
         conditions = when["conditions"]
         found["matchConditions"] = [{"name": name, "expression": conditions[name]} for name in conditions]
     return found
+
+
+def _is_kubernetes_own(kind: Kind) -> bool:
+    """Whether pods may need objects of the kind to begin, as they need Secrets and ReplicaSets. While nobody serves a
+    webhook with the policy `Fail`, its own pods must be able to, and what runs nodes.
+    """
+    return "." not in kind.group or kind.group.endswith(".k8s.io")
 
 
 def _rule(kind: Kind, operations: Sequence[str], subresource: str) -> Manifest:
