@@ -147,6 +147,46 @@ async def test_only_clients_with_a_certificate_of_the_authority_are_answered(tmp
                 await (await Connection.open(running, client=stranger)).post()
 
 
+@pytest.mark.regression
+async def test_another_authority_of_clients_counts_without_a_restart(tmp_path: Path) -> None:
+    """aerospike/aerospike-backup-service#644"""
+    now = SystemClock().wall()
+    authorities = [new_authority(name, now, DAY) for name in ("former", "next")]
+    clients = [new_client_leaf(authority, "apiserver", (), now, DAY) for authority in authorities]
+    file, source = tmp_path / "ca.crt", Given()
+    file.write_bytes(authorities[0].certificate)
+    made = server(source, client_authority=file)
+    made._certificates[0]._interval = 0.01  # type: ignore[attr-defined]
+
+    async def served(client: CertificatePair) -> bool:
+        try:
+            connection = await Connection.open(running, client=client)
+            answer = await connection.post()
+        except (ssl.SSLError, OSError, asyncio.IncompleteReadError):
+            return False
+        connection.close()
+        return answer.startswith(b"HTTP/1.1 200")
+
+    async def until_served(*expected: bool) -> None:
+        async with asyncio.timeout(10):
+            while [await served(client) for client in clients] != list(expected):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+
+    async with made.running(REAL_WORLD) as running:
+        kept = await Connection.open(running, client=clients[0])
+        await until_served(True, False)
+        file.write_bytes(b"".join(each.certificate for each in authorities))
+        await until_served(True, True)
+        file.write_bytes(authorities[1].certificate)
+        await until_served(False, True)
+        file.write_bytes(b"no certificate")
+        await source.later.put(IDENTITY)
+        await source.later.join()
+        await until_served(False, True)
+        assert (await kept.post()).startswith(b"HTTP/1.1 200")
+        kept.close()
+
+
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
 async def test_an_authority_of_clients_that_cannot_be_read_is_a_configuration_error(
     tmp_path: Path, content: bytes | None

@@ -3,8 +3,8 @@
 Guaranteed: only a working pair is ever served. A pair is first tried on a new TLS context, in a handshake with a client
 that trusts exactly this certificate: a half-written file, a key of another certificate, or a certificate that is
 expired, not yet valid or for other names is rejected, and the last good pair stays in use. New connections use a new
-pair, existing ones keep theirs. TLS 1.3 is the minimum unless 1.2 is allowed (then with AEAD suites only); ALPN offers
-HTTP/1.1 only.
+pair, existing ones keep theirs; so with the authorities of clients, if these have to show certificates. TLS 1.3 is the
+minimum unless 1.2 is allowed (then with AEAD suites only); ALPN offers HTTP/1.1 only.
 
 Not guaranteed: that clients trust the certificate; that is up to the caBundle.
 
@@ -23,7 +23,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -91,6 +91,8 @@ class ServingCertificate:
         self._not_after = 0.0
         self.context = server_context(self._minimum)
         """The live context. Give it to the server once; it is changed in place."""
+        self._verifying: ssl.SSLContext | None = None
+        """Has what clients are verified with: nothing can be taken away from a context."""
         metrics = registry or CollectorRegistry()
         self.reads = Counter(*declared("certwatcher_read_certificate_total"), registry=metrics)
         self.errors = Counter(*declared("certwatcher_read_certificate_errors_total"), registry=metrics)
@@ -113,23 +115,35 @@ class ServingCertificate:
             not_after = _try_handshake(fresh, pair.certificate, self._server_name)
         except (ssl.SSLError, ValueError) as error:
             raise UnusableCertificate(f"unusable certificate: {_reason(error)}") from None
-        load_pair(self.context, pair)
+        for context in (self.context, self._verifying):
+            if context is not None:
+                load_pair(context, pair)
         self._pair = pair
         self._not_after = not_after
         _LOG.info("Serving certificate installed", not_after=second_time(not_after))
         return True
 
     def require_clients_of(self, authority: str | Path) -> None:
-        """From now on, a client needs a certificate of an authority in this file. Raises ConfigurationError."""
+        """From now on, a client needs a certificate of an authority in this file, as it is now. If it raises OSError or
+        UnusableCertificate, the former ones still count.
+        """
+        fresh = server_context(self._minimum)
         try:
-            self.context.load_verify_locations(authority)
-        except (OSError, ssl.SSLError) as error:
-            problem = _reason(error) if isinstance(error, ssl.SSLError) else error.strerror
-            raise ConfigurationError(
-                f"authority of the webhook's clients {authority}: {problem}; put its certificate there, in PEM, or do "
-                "not ask clients for certificates"
-            ) from None
+            fresh.load_verify_locations(authority)
+        except ssl.SSLError as error:
+            raise UnusableCertificate(_reason(error)) from None
+        if self._pair is not None:
+            load_pair(fresh, self._pair)
+        self._verifying = fresh
         self.context.verify_mode = ssl.CERT_REQUIRED
+        self.context.sni_callback = self._greeted
+
+    def _greeted(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
+    ) -> None:
+        """Called for every connection, whether or not the client sends a server name."""
+        assert self._verifying is not None
+        connection.context = self._verifying
 
     def ready(self) -> bool:
         """Whether clients can be served: there is a certificate and it has not expired. For readiness
@@ -137,30 +151,30 @@ class ServingCertificate:
         return self._pair is not None and self._clock.wall() < self._not_after
 
 
-class CertificateFiles:
-    """A certificate from two files, as cert-manager and mounted Secrets provide it. They are read again when they
-    change, and while they do not contain a usable pair.
+class _FollowedFiles:
+    """Files that are read again when they change, and while what they contain is not usable.
 
-    The files are checked every `interval` seconds. A mounted Secret is replaced by swapping a symbolic link, so the
-    identity of the files behind the paths changes as well. A rejected pair may become usable without a change, if its
+    They are checked every `interval` seconds. A mounted Secret is replaced by swapping a symbolic link, so the identity
+    of the files behind the paths changes as well. What was rejected may become usable without a change, if a
     certificate was not yet valid.
     """
 
-    def __init__(self, certificate: str | Path, private_key: str | Path, *, interval: float = 10.0) -> None:
-        self._paths = (Path(certificate), Path(private_key))
+    _what: ClassVar[str]
+    _remedy: ClassVar[str]
+
+    def __init__(self, *paths: Path, interval: float) -> None:
+        self._paths = paths
         self._interval = interval
         self._seen: tuple[object, ...] = ()
 
     async def load(self, serving: ServingCertificate) -> None:
-        """Raises ConfigurationError if the files are missing, unreadable or not a usable pair."""
+        """Raises ConfigurationError if the files are missing, unreadable or not usable."""
         self._seen = self._identity()
         try:
             self._read(serving)
         except (OSError, UnusableCertificate) as error:
             problem = (isinstance(error, OSError) and error.strerror) or error
-            raise ConfigurationError(
-                f"webhook certificate {self._paths[0]}: {problem}; put certificate and key there, or configure others"
-            ) from error
+            raise ConfigurationError(f"{self._what} {self._paths[0]}: {problem}; {self._remedy}") from error
 
     async def run(self, serving: ServingCertificate) -> None:
         problem = ""
@@ -174,7 +188,7 @@ class CertificateFiles:
             except (OSError, UnusableCertificate) as error:
                 if seen != self._seen or str(error) != problem:
                     _LOG.warning(
-                        "Changed certificate files are unusable, serving the last good pair",
+                        "Changed certificate files are unusable; what they contained before still counts",
                         path=self._paths[0],
                         error=error,
                     )
@@ -182,6 +196,22 @@ class CertificateFiles:
             else:
                 problem = ""
             self._seen = seen
+
+    def _read(self, serving: ServingCertificate) -> None:
+        """Raises OSError, UnusableCertificate."""
+        raise NotImplementedError
+
+    def _identity(self) -> tuple[object, ...]:
+        return tuple(_identity_of(path) for path in self._paths)
+
+
+class CertificateFiles(_FollowedFiles):
+    """A certificate from two files, as cert-manager and mounted Secrets provide it."""
+
+    _what, _remedy = "webhook certificate", "put certificate and key there, or configure others"
+
+    def __init__(self, certificate: str | Path, private_key: str | Path, *, interval: float = 10.0) -> None:
+        super().__init__(Path(certificate), Path(private_key), interval=interval)
 
     def _read(self, serving: ServingCertificate) -> None:
         serving.reads.inc()
@@ -192,8 +222,18 @@ class CertificateFiles:
             serving.errors.inc()
             raise
 
-    def _identity(self) -> tuple[object, ...]:
-        return tuple(_identity_of(path) for path in self._paths)
+
+class ClientAuthority(_FollowedFiles):
+    """A file with the authorities one of which must have issued the certificate of every client."""
+
+    _what = "authority of the webhook's clients"
+    _remedy = "put its certificate there, in PEM, or do not ask clients for certificates"
+
+    def __init__(self, authority: str | Path, *, interval: float = 10.0) -> None:
+        super().__init__(Path(authority), interval=interval)
+
+    def _read(self, serving: ServingCertificate) -> None:
+        serving.require_clients_of(self._paths[0])
 
 
 def _identity_of(path: Path) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import apart
 from kubeshard.runtime.world import World
 from kubeshard.webhook.app import AdmissionApp, Routes, check_routes
-from kubeshard.webhook.certificates import CertificateSource, ServingCertificate
+from kubeshard.webhook.certificates import CertificateSource, ClientAuthority, ServingCertificate
 from kubeshard.webhook.metrics import WebhookMetrics
 
 DEFAULT_PORT = 9443
@@ -37,10 +37,9 @@ _LOG = get_logger("kubeshard.webhook")
 class WebhookServer:
     """The HTTPS server of a process's webhooks. `routes` are webhooks by path prefix; for the other parameters see
     `ServingCertificate`, `AsgiServer` and `Limits`. `client_authority`: a file with the authorities, in PEM, one of
-    which must have issued the certificate of every client; it is read at the start. API servers present a
-    certificate only if their admission configuration says so. With a `registry`, which accepts its metrics only
-    once, it can only run once; without one, it counts in a registry of its own, which the manager that runs it
-    shows on its page.
+    which must have issued the certificate of every client (`ClientAuthority`). API servers present a certificate only
+    if their admission configuration says so. With a `registry`, which accepts its metrics only once, it can only run
+    once; without one, it counts in a registry of its own, which the manager that runs it shows on its page.
     """
 
     def __init__(
@@ -60,10 +59,11 @@ class WebhookServer:
     ) -> None:
         check_routes(routes)
         self._routes = routes
-        self._certificates = certificates
+        self._certificates = [certificates]
         self._server_name = server_name
         self._allow_tls_1_2 = allow_tls_1_2
-        self._client_authority = client_authority
+        if client_authority:
+            self._certificates.insert(0, ClientAuthority(client_authority))
         self._registry = registry
         self.registry = registry
         """Where it counts; None before it runs, unless one was given."""
@@ -101,22 +101,25 @@ class WebhookServer:
         serving = ServingCertificate(
             self._server_name, clock=world.clock, allow_tls_1_2=self._allow_tls_1_2, registry=registry
         )
-        if self._client_authority:
-            serving.require_clients_of(self._client_authority)
-        await self._certificates.load(serving)
+        for source in self._certificates:
+            await source.load(serving)
         if self._after is not None:
             await self._after()
         app = AdmissionApp(self._routes, clock=world.clock, metrics=WebhookMetrics(registry))
         http = AsgiServer(app, *self._place, serving.context, self._limits, reuse_port=self._reuse_port)
         async with _configuration_errors(), http, asyncio.TaskGroup() as tasks:
-            renewal = tasks.create_task(apart(self._certificates.run, serving), name="webhook certificates")
+            renewals = [
+                tasks.create_task(apart(source.run, serving), name="webhook certificates")
+                for source in self._certificates
+            ]
             self._listening = http, serving
             _LOG.info("Webhook server is listening", port=self.port)
             try:
                 yield self
             finally:
                 self._listening = None
-                renewal.cancel()
+                for renewal in renewals:
+                    renewal.cancel()
 
 
 @asynccontextmanager
