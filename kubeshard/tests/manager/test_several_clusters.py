@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from clusters import DEFAULT, Places, Seen
+from clusters import DEFAULT, Places, Seen, refused
 
 from kubeshard import EVERY_CLUSTER, HOME_CLUSTER, OTHER_CLUSTERS, errors, when
 from kubeshard.client import install
@@ -339,6 +339,27 @@ async def test_a_cluster_that_leaves_before_the_manager_has_begun_there_is_close
             places.home.line.hangs = []
             await asyncio.sleep(5)
         assert places["eu"].line.closed == 1
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_cluster_under_two_names_is_not_worked_on_twice() -> None:
+    """argoproj/argo-cd#18118. With other credentials, it may be another one behind the same gateway."""
+    async with Places("eu", "us") as places:
+        eu = places["eu"].config
+        twice = Manager(
+            [], client=places.home.config, clusters={"eu": eu, "too": eu}, world=places.world, **NO_PAGES
+        )
+        with pytest.raises(errors.ConfigurationError, match="clusters eu and too are one, at http://eu"):
+            await twice.run()
+        async with places.manager(controller(Seen())) as running:
+            await asyncio.sleep(1)
+            with pytest.raises(errors.ConfigurationError, match="clusters eu and too are one"):
+                running.manager.add_cluster("too", eu)
+            running.manager.add_cluster("other", refused(places["eu"]))
+            await running.manager.remove_cluster("eu")
+            running.manager.add_cluster("too", eu)
+            await running.manager.remove_cluster("too")
 
 
 @virtual_time

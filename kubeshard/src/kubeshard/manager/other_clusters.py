@@ -34,7 +34,7 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.syncing import CHECK, SILENCE, SyncProblem, sync_problem
 from kubeshard.core.clusters import HOME_CLUSTER, check_cluster_name, named
-from kubeshard.core.errors import NotOurs
+from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.manager.controllers import Controllers
 from kubeshard.manager.debug import ClusterView
 from kubeshard.manager.metrics import Metrics
@@ -81,6 +81,8 @@ class OtherClusters(Collector):
     ) -> None:
         self._sources: dict[str, ClusterSource] = {}
         """All clusters that the manager has."""
+        self._places: dict[str, tuple[object, ...]] = {}
+        """Where each is, and as whom it is asked: clusters behind one gateway may differ only in that."""
         self.clients: dict[str, Client] = {}
         self._own: set[str] = set()
         """The clusters whose client we created."""
@@ -154,6 +156,7 @@ class OtherClusters(Collector):
             raise KeyError(name)
         self._controllers.refuse_own_run(self._controllers.runners_in(name))
         self._sources.pop(name, None)
+        self._places.pop(name, None)
         self._changed()
         if name in self._clusters:
             await self.release(name)
@@ -249,9 +252,19 @@ class OtherClusters(Collector):
         return self.clients[name]
 
     def _resolve(self, name: str) -> Client | ClusterConfig:
+        """Raises ConfigurationError, also if the manager has the same cluster under another name."""
         source = self._sources[name]
         if isinstance(source, str):
             source = read_config(None, source)
+        config = source.config if isinstance(source, Client) else source
+        place = config.server.rstrip("/"), config.tls, config.auth, config.impersonate
+        for other, known in self._places.items():
+            if other != name and known == place:
+                raise ConfigurationError(
+                    f"clusters {other} and {name} are one, at {config.server}: its objects would be worked on twice, "
+                    "and in a ring by two shards; leave one of the names out"
+                )
+        self._places[name] = place
         return source
 
     async def _leave(self, cluster: _OtherCluster) -> None:
@@ -270,6 +283,7 @@ class OtherClusters(Collector):
 
     def _forget(self, name: str) -> None:
         self._sources.pop(name, None)
+        self._places.pop(name, None)
         self._disconnected(name)
 
     def _disconnected(self, name: str) -> None:
