@@ -150,7 +150,9 @@ def test_a_question_is_asked_as_somebody_else(written: KubeApi, kubectl_shard: K
     done = kubectl_shard("status", RING, "--as", "nobody")
     assert (done.code, done.out) == (1, "")
     assert "you may not list controllerrings.sharding.timebertt.dev" in done.err
-    assert kubectl_shard("status", RING, "--as", "nobody", "--as-group", "system:masters").code == 0
+    for groups in (["system:masters"], ["system:masters", "others"], ["others", "system:masters"]):
+        flags = [flag for group in groups for flag in ("--as-group", group)]
+        assert kubectl_shard("status", RING, "--as", "nobody", *flags).code == 0
     done = kubectl_shard("status", RING, "--as-group", "system:masters")
     assert (done.code, done.err.splitlines()[-1]) == (2, "Error: --as-group requires --as")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ async def connected(
     world: World,
     limiter: TokenBucketLimiter | None = None,
     patient: bool = True,
-    impersonate: Mapping[str, str] | None = None,
+    impersonate: Mapping[str, str | Sequence[str]] | None = None,
 ) -> AsyncIterator[Client]:
     """A client of the cluster that `load_config` finds. `impersonate`: headers in place of the kubeconfig's.
 

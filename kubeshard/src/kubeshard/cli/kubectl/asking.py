@@ -55,7 +55,7 @@ class Access(NamedTuple):
 
     kubeconfig: str | None
     context: str | None
-    impersonate: Mapping[str, str]
+    impersonate: Mapping[str, str | Sequence[str]]
 
 
 def access_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -63,19 +63,25 @@ def access_options(function: Callable[..., None]) -> Callable[..., None]:
 
     @cluster_options
     @click.option("--as", "user", metavar="USER", help="Impersonate this user, as in kubectl.")
-    @click.option("--as-group", "group", metavar="GROUP", help="Impersonate this group, too; requires --as.")
+    @click.option(
+        "--as-group",
+        "groups",
+        metavar="GROUP",
+        multiple=True,
+        help="Impersonate this group, too; requires --as; may be repeated.",
+    )
     @wraps(function)
     def given(
         *arguments: Any,
         kubeconfig: str | None,
         context: str | None,
         user: str | None,
-        group: str | None,
+        groups: Sequence[str],
         **others: Any,
     ) -> None:
-        if group and not user:
+        if groups and not user:
             raise click.UsageError("--as-group requires --as")
-        headers = {"Impersonate-User": user, "Impersonate-Group": group}
+        headers: dict[str, Any] = {"Impersonate-User": user, "Impersonate-Group": groups}
         impersonate = {name: value for name, value in headers.items() if value}
         function(*arguments, access=Access(kubeconfig, context, impersonate), **others)
 
