@@ -5,6 +5,7 @@ journal that all processes append to, so the order of its lines is that of what 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import subprocess
@@ -17,6 +18,7 @@ import yaml
 
 from kubeshard import Client, ConfigMap, KubeObject, ObjectMeta
 from kubeshard.core import MergePatch
+from kubeshard_apiserver.testing import wait_until
 from kubeshard_apiserver.testing.child import Child
 from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
@@ -60,14 +62,26 @@ class Replicas:
         self._journal.touch()
         self._running: dict[str, Child] = {}
         self._texts = 0
+        self._starts = itertools.count()
 
-    def start(self, name: str) -> None:
+    async def start(self, *names: str) -> None:
+        """Returns when they are ready, as a roll-out waits for that: before, a signal would end them at once."""
+        for name in names:
+            self._begin(name)
+        logs = [self._running[name].log for name in names]
+
+        def ready() -> bool:
+            return all("Starting workers" in log.read_text() for log in logs)
+
+        await asyncio.to_thread(wait_until, ready, 40, "each replica is ready")
+
+    def _begin(self, name: str) -> None:
         environment = {"KUBECONFIG": str(self._api.kubeconfig), "JOURNAL": str(self._journal)}
         command = [sys.executable, "-m", "kubeshard", "run", "hello_operator.main"]
         self._running[name] = Child(
             name,
             [*command, "--metrics-address", "0", "--health-address", "0"],
-            self._project / f"{name}.log",
+            self._project / f"{name}-{next(self._starts)}.log",
             {**os.environ, **environment, "SHARD_NAME": name, "PYTHONPATH": str(self._project)},
         )
 
@@ -161,22 +175,21 @@ async def test_objects_are_owned_again_in_time_and_never_by_two_when_replicas_di
             await client.create(Greeting(metadata=ObjectMeta(name=f"number-{number}", namespace="default")))
         replicas = Replicas(project, api, client)
         try:
-            for name in "abc":
-                replicas.start(name)
-            await replicas.works(within=40)
+            await replicas.start(*"abc")
+            await replicas.works(within=BOUND)
             for name in "abc":
                 replicas.kill(name)
                 await replicas.works(within=BOUND)
-                replicas.start(name)
+                await replicas.start(name)
                 await replicas.works(within=BOUND)
             for name in "abc":
                 await replicas.stop(name)
-                replicas.start(name)
+                await replicas.start(name)
                 await replicas.works(within=BOUND)
             for name in "abc":
                 await replicas.stop(name)
             await client.create(Greeting(metadata=ObjectMeta(name="meanwhile", namespace="default")))
-            replicas.start("a")
+            await replicas.start("a")
             await replicas.works(within=BOUND)
         finally:
             replicas.kill_all()
