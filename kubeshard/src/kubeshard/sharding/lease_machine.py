@@ -3,6 +3,7 @@
 | state | action | looks again after |
 |---|---|---|
 | any, and the label says another one | `Label` | |
+| any, and a write was refused for its old version | `Read`, before anything else | |
 | ready | | to_expired |
 | ready, and does not release objects | evicts it: `Read`, `Take` | the previous duration, doubled |
 | expired, because it was evicted | | to_expired |
@@ -91,7 +92,7 @@ from kubeshard.sharding.waiting import Refusals
 _MAX_INT32 = 2**31 - 1
 
 RELABEL, RELABEL_CHANGED = 10.0, 0.5
-"""Seconds until a refused label is tried again, and one of a Lease that had changed meanwhile."""
+"""Seconds until a refused label is tried again, and one of a Lease that had changed meanwhile, the first time."""
 HELD_BACK = 2.0
 """Seconds until it is decided again about a Lease whose take-over is held back."""
 SILENT = 2.5
@@ -245,6 +246,8 @@ class LeaseMachine:
         """The state labels that were written last."""
         self._repairs = Repairs(clock)
         """Of these labels."""
+        self._outdated: dict[Key, str] = {}
+        """Versions of Leases with which a write was refused, because there is a newer one."""
         self._refusals = Refusals()
         self._told: dict[Key, Ring] = {}
         """The rings whose reports have them."""
@@ -336,17 +339,25 @@ class LeaseMachine:
         if shard is None or shard.deleted or ring is None:
             self._unlabelled.pop(key, None)
             self._labels.pop(key, None)
+            self._outdated.pop(key, None)
         if shard is None or ring is None:
             self._accepted(key)
             self._look_again(key, math.inf)
             return
         try:
-            if shard.deleted:
+            if (known := (yield from self._as_it_is(shard))) is not None and not known.deleted:
+                known = yield from self._as_it_is((yield from self._labelled(known)))
+            if known is None:
+                self._look_again(key, math.inf)
+                return
+            if (shard := known).deleted:
                 self._look_again(key, (yield from self._settle_tombstone(shard)))
                 return
-            shard = yield from self._labelled(shard)
             wait = yield from self._advance(shard)
-        except (NotOurs, Conflict):
+        except NotOurs:
+            raise
+        except Conflict:
+            self._refused_as_old(shard)
             raise
         except ApiError as error:
             self._rejected(ring, shard, error)
@@ -355,6 +366,21 @@ class LeaseMachine:
             self._accepted(key)
         _, relabel = self._unlabelled.get(key, (None, math.inf))
         self._look_again(key, min(wait, relabel))
+
+    def _refused_as_old(self, shard: Shard) -> None:
+        self._outdated[shard.key] = shard.lease.metadata.resource_version
+
+    def _as_it_is(self, shard: Shard) -> Generator[Command, Any, Shard | None]:
+        """Reads the Lease again if a write was refused for the version that is known: neither a watch nor a list may
+        show the newer one. Returns None if it is gone.
+        """
+        if self._outdated.get(shard.key) != shard.lease.metadata.resource_version or shard.deleted:
+            return shard
+        try:
+            yield Read(shard.key)
+        except NotFound:
+            yield Forget(shard)
+        return self._shard(shard.key)
 
     def _advance(self, shard: Shard) -> Generator[Command, Any, float]:
         """Does what the state asks for. Returns the seconds until it may ask for something else."""
@@ -400,8 +426,10 @@ class LeaseMachine:
         except NotFound:
             return shard
         except (ApiError, TimeoutError) as error:
-            changed = isinstance(error, Conflict)
-            self._unlabelled[key] = shard.state, RELABEL_CHANGED if changed else RELABEL
+            if changed := isinstance(error, Conflict):
+                self._refused_as_old(shard)
+            first = changed and key not in self._unlabelled
+            self._unlabelled[key] = shard.state, RELABEL_CHANGED if first else RELABEL
             if not changed and (ring := self._rings.get(shard.ring)) is not None:
                 self._rejected(ring, shard, error)
         else:
