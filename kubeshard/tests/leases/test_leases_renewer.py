@@ -318,6 +318,27 @@ def test_a_deleted_lease_is_created_again(watches: bool, at: float) -> None:
     run()
 
 
+@virtual_time
+async def test_what_was_written_last_is_known_before_it_is_answered_and_in_which_history_it_was() -> None:
+    process = Process(LeaseServer())
+    async with process.held() as held:
+        backup = process.server.lease
+        await asyncio.sleep(5)
+        for rewinds in range(2):
+            (_, lease), renewal = process.server.writes[-1], held.renewal
+            assert renewal is not None
+            assert (renewal.name, renewal.time) == ("lock", lease.spec.renew_time)
+            assert process.now - 2.2 <= renewal.sent <= process.now
+            assert renewal.rewinds == rewinds
+            assert backup is not None
+            process.server.restore(backup)
+            await asyncio.sleep(5)
+        process.server.loses_answers = True
+        await asyncio.sleep(2.5)
+        assert held.renewal is not None
+        assert held.renewal.time == process.server.writes[-1][1].spec.renew_time
+
+
 @WATCHING
 def test_a_restored_server_costs_a_renewal_or_the_right(watches: bool) -> None:
     @virtual_time

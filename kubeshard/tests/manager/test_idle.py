@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from kubeshard.controller.syncing import until_doubtful
 from kubeshard.core import Namespace, NotFound, ObjectMeta
 from kubeshard.listwatch.reflector import Interrupted
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import DeclaredRing
 from kubeshard.sharding.api import RingResource
 from kubeshard_apiserver import ApiServer, InMemoryTransport
@@ -25,8 +28,8 @@ MAPS = RingResource(group="", resource="configmaps")
 MINUTE = 60.0
 RENEWALS = 30
 """Every two seconds, of all Leases of a namespace at the same moment."""
-LISTS = 12
-"""Of all shards' Leases, every five seconds."""
+LISTS = 1
+"""Of all shards' Leases, while the watch shows the renewals of a shard to itself."""
 DEADLINES = 6
 """Of watches, and for the silence of the API server."""
 SETTLED = 100.0
@@ -134,3 +137,39 @@ async def test_one_failed_watch_of_several_is_looked_at_when_it_fails() -> None:
         await informers[1].interrupted(Interrupted(NotFound(""), 1.0), "", quiet=True)
         await settle()
         assert waiting.done()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("delivery", ["labels", "ranges"])
+@virtual_time
+async def test_in_an_hour_in_which_nothing_happens_nothing_is_written_but_renewals(delivery: Any) -> None:
+    """What only has to be as it is, is read before it is written."""
+    requests: list[tuple[str, str]] = []
+
+    class Counting(InMemoryTransport):
+        async def request(self, request: HttpRequest) -> HttpResponse:
+            requests.append((request.method, request.target.partition("?")[0]))
+            return await super().request(request)
+
+    world = virtual_world()
+    server = ApiServer(world=world)
+    world = dataclasses.replace(world, connect=lambda *_, **__: Counting(server))
+    async with Client(ClusterConfig("http://in-memory"), world=world) as client:
+        await client.create(Namespace(metadata=ObjectMeta(name="ns")))
+        await client.create(ConfigMap(metadata=ObjectMeta(name="one", namespace="ns")))
+        controller = Controller(name="maps", reconciler=nothing, primary=Watch(ConfigMap, sharded=True))
+        shard = Sharding("ring", "a", "ns", mode="both", delivery=delivery)
+        manager = Manager([controller], client=client, sharding=shard, status_pages=None)
+        running = asyncio.create_task(manager.run())
+        await asyncio.sleep(SETTLED)
+        requests.clear()
+        await asyncio.sleep(60 * MINUTE)
+        assert not running.done()
+        written = Counter(request for request in requests if request[0] != "GET")
+        running.cancel()
+        await asyncio.wait([running])
+    reviews = {request for request in written if "/selfsubjectaccessreviews" in request[1]}
+    leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/"
+    renewed = [("PUT", f"{leases}{name}") for name in ("a", "sharder-ring")]
+    assert written.keys() - reviews == set(renewed)
+    assert all(1790 <= written[each] <= 1810 for each in renewed)

@@ -212,7 +212,7 @@ async def test_a_new_ring_has_all_its_shards_at_once_also_those_whose_leases_are
         for name, version in (("s0", "102"), ("s1", "104"), ("s2", "105"))
     ]
     observer = LeaseObserver(cast(Client, _Listing(leases, "105")), VirtualClock())
-    observer._informer = cast(Any, SimpleNamespace(store=SimpleNamespace(list=lambda: leases)))
+    observer._informer = cast(Any, SimpleNamespace(full_reads=1, store=SimpleNamespace(list=lambda: leases)))
     await observer.relist()
     assert not observer.states.keys()
     observer.follow("r")
@@ -229,7 +229,7 @@ async def test_a_ring_that_is_made_anew_while_the_watch_is_late_has_no_shard_who
     observer = LeaseObserver(cast(Client, _Listing([], "105")), VirtualClock())
     observer.follow("r")
     await observer.relist()
-    observer._informer = cast(Any, SimpleNamespace(store=SimpleNamespace(list=lambda: [held])))
+    observer._informer = cast(Any, SimpleNamespace(full_reads=1, store=SimpleNamespace(list=lambda: [held])))
     observer.leave("r")
     observer.follow("r")
     assert observer.states.available("r", VirtualClock().monotonic()) == ()
@@ -255,7 +255,8 @@ async def test_a_sharder_that_saw_too_many_leases_before_it_knew_their_rings_dec
     keep = arriving(Lease, observer.transforms[Lease.KIND.group_kind])
     stored = [lease for lease in leases if keep(lease) is not None]
     observer._informer = cast(
-        Any, SimpleNamespace(store=SimpleNamespace(list=lambda: stored, metadata=lambda key: None))
+        Any,
+        SimpleNamespace(full_reads=1, store=SimpleNamespace(list=lambda: stored, metadata=lambda key: None)),
     )
     observer.states.heard(clock.monotonic())
     for ring in names:

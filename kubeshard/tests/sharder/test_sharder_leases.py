@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,15 +14,18 @@ import pytest
 from small_api import SmallApi, status
 from small_ring import SmallRing
 
+from kubeshard.cache import Added
 from kubeshard.client import Client
 from kubeshard.core.builtin import Lease
-from kubeshard.core.errors import Conflict, Unauthorized
+from kubeshard.core.encoding import decoder
+from kubeshard.core.errors import ApiError, Conflict, Unauthorized
 from kubeshard.core.objects import Key
+from kubeshard.leases.held_lease import Renewal
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.repairs import EVERY, FREE
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.lease_controller import LABEL_PATIENCE, ShardLeases
-from kubeshard.sharder.lease_observer import PROBE_INTERVAL, DeadShardProofs, LeaseObserver
+from kubeshard.sharder.lease_observer import PROBE_INTERVAL, DeadShardProofs, LeaseObserver, Sort
 from kubeshard.sharder.rings import Topic
 from kubeshard.sharding.lease_machine import HELD_BACK, RELABEL, RELABEL_CHANGED
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
@@ -188,10 +193,12 @@ async def test_an_orphaned_lease_that_was_taken_by_a_living_shard_is_not_deleted
     await world.see()
     await world.tend()
     await asyncio.sleep(61.0)
-    world.shard()
+    world.api.faults.append(lambda request: world.shard() if request.method == "DELETE" else None)
     with pytest.raises(Conflict):
         await world.tend()
     assert PATH in world.api.objects
+    assert await world.tend() == 15.0
+    assert [method for method, *_ in world.api.requests].count("DELETE") == 1, "it was read again"
 
 
 @virtual_time
@@ -691,3 +698,145 @@ async def test_a_state_label_that_somebody_keeps_changing_is_put_right_once_a_mi
         await asyncio.sleep(1)
     assert written <= 1 + FREE + seconds / EVERY + 1
     assert "LabelContested" in world.events
+
+
+class OwnShard:
+    """The observer in the process of shard a, with b beside it. Its watch shows each renewal `late` seconds after it
+    was sent, and of those of a only what it `shows`.
+    """
+
+    def __init__(self) -> None:
+        self.world = world = World()
+        self.renewal: Renewal | None = None
+        self.late, self.rewinds, self.shows = 0.0, 0, True
+        self.observer = LeaseObserver(world.client, world.clock, "ring", self)
+        self.observer.rings = world.observer.rings
+        self.observer.follow("ring")
+        store = SimpleNamespace(list=list, metadata=lambda key: None)
+        self.informer: Any = SimpleNamespace(full_reads=1, store=store)
+        self.observer._informer = self.informer
+
+    async def lives(self, seconds: float) -> int:
+        """Returns how often all Leases were listed."""
+        before, clock = self._lists(), self.world.clock
+        probing, end = asyncio.create_task(self.observer.run()), clock.monotonic() + seconds
+        while clock.monotonic() < end:
+            for name in "b", "a":
+                self.world.shard(name)
+                stored = self.world.api.objects[f"{LEASES}/{name}"]
+                lease = decoder(Lease).decode(json.dumps(stored))
+                if name == "a":
+                    written = lease.spec.renew_time or ""
+                    self.renewal = Renewal("ns", "a", written, clock.boottime(), self.rewinds)
+                if name == "b" or self.shows:
+                    show = partial(self.observer._heard, Added(lease))
+                    asyncio.get_running_loop().call_later(self.late, show)
+            await asyncio.sleep(2.0)
+        probing.cancel()
+        await asyncio.wait([probing])
+        return self._lists() - before
+
+    def _lists(self) -> int:
+        return [path for _, path, _ in self.world.api.requests].count("/apis/coordination.k8s.io/v1/leases")
+
+
+MINUTE = 60.0
+
+
+@virtual_time
+async def test_while_the_watch_shows_this_process_its_own_renewals_the_leases_are_listed_once_a_minute() -> (
+    None
+):
+    shard = OwnShard()
+    assert await shard.lives(10 * MINUTE) in range(9, 12)
+    shard.late = 1.0  # which is how old the record is then, and 3 s when the next renewal is shown
+    assert await shard.lives(10 * MINUTE) in range(9, 12)
+
+
+@pytest.mark.parametrize("late", [2.5, 8.0, 50.0])
+@virtual_time
+async def test_what_a_late_watch_has_not_shown_within_five_seconds_is_listed(late: float) -> None:
+    shard = OwnShard()
+    await shard.lives(MINUTE)
+    shard.late = late
+    assert await shard.lives(10 * MINUTE) >= 10 * MINUTE / PROBE_INTERVAL - 1
+
+
+@virtual_time
+async def test_renewals_of_others_do_not_show_that_the_watch_is_not_late() -> None:
+    shard = OwnShard()
+    shard.shows = False
+    assert await shard.lives(10 * MINUTE) >= 10 * MINUTE / PROBE_INTERVAL - 1
+
+
+@pytest.mark.parametrize("sign", ["everything was read anew", "the own Lease went back"])
+@virtual_time
+async def test_after_a_sign_of_another_history_the_leases_are_listed_within_five_seconds(sign: str) -> None:
+    shard = OwnShard()
+    await shard.lives(1.5 * MINUTE)
+    if sign == "everything was read anew":
+        shard.informer.full_reads += 1
+    else:
+        shard.rewinds += 1
+    assert await shard.lives(PROBE_INTERVAL + 1.0) == 1
+    assert await shard.lives(MINUTE) <= 2
+
+
+@virtual_time
+async def test_an_own_renewal_that_is_older_than_what_is_known_shows_nothing() -> None:
+    """What is known is from a history that a restore of etcd has erased, and only a list can tell."""
+    shard = OwnShard()
+    await shard.lives(1.5 * MINUTE)
+    shard.world.api.version = 10
+    assert await shard.lives(PROBE_INTERVAL + 1.0) == 1
+    assert shard.observer.states.rewinds > 0
+    assert await shard.lives(MINUTE) <= 2
+
+
+@virtual_time
+async def test_while_leases_are_left_out_all_are_listed_every_five_seconds() -> None:
+    shard = OwnShard()
+    await shard.lives(MINUTE)
+    shard.observer._kept.left_out["ns", Sort.HELD] = math.inf
+    assert await shard.lives(10 * MINUTE) >= 10 * MINUTE / PROBE_INTERVAL - 1
+
+
+@pytest.mark.parametrize("readable", [True, False])
+@virtual_time
+async def test_what_was_refused_for_an_old_version_is_not_sent_again_before_a_newer_one_was_read(
+    readable: bool,
+) -> None:
+    """While Leases cannot be listed, the state label was patched twice a second with the same version."""
+    world = World()
+    world.shard()
+    await world.see()
+    await world.tend()
+    world.shard()
+    if not readable:
+        world.api.faults.append(lambda request: status(500, "Down") if request.method == "GET" else None)
+    for _ in range(60):
+        with suppress(ApiError):
+            await world.tend()
+        await world.passes(0.6)
+    sent = [
+        body["metadata"]["resourceVersion"] for method, _, body in world.api.requests if method == "PATCH"
+    ]
+    assert len(sent) == len(set(sent)) >= 2
+
+
+@virtual_time
+async def test_a_lease_that_somebody_writes_all_the_time_is_labelled_every_ten_seconds_at_most() -> None:
+    world = World()
+
+    def written(request: HttpRequest) -> None:
+        if request.method == "PATCH":
+            world.shard()
+
+    world.api.faults.append(written)
+    world.shard()
+    await world.see()
+    for _ in range(6):
+        await asyncio.sleep(await world.tend() or MINUTE)
+    assert world.clock.monotonic() >= 4 * RELABEL
+    tries = [method for method, *_ in world.api.requests].count("PATCH")
+    assert tries <= 6

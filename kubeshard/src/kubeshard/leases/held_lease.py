@@ -11,12 +11,35 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple, Protocol
 
 from kubeshard.core.errors import NotOurs
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 
 _log = get_logger("kubeshard.leases")
+
+
+class Renewal(NamedTuple):
+    """What a holder has last written to its Lease, whether or not that was answered."""
+
+    namespace: str
+    name: str
+    time: str
+    """The Lease's renewTime, which no other write has."""
+    sent: float
+    """Boot-time seconds."""
+    rewinds: int
+    """How often the Lease had been seen to revert to an earlier version."""
+
+
+class Renews(Protocol):
+    """Who holds a Lease, or will: a `HeldLease`, say."""
+
+    @property
+    def renewal(self) -> Renewal | None:
+        """The last one."""
+        ...
 
 
 class Gate:
@@ -66,6 +89,8 @@ class HeldLease:
         """Whether the right is over. Final, whatever the renewer reports."""
         self._begin_until = self._work_until = -math.inf
         self._renew_soon: Callable[[], None] = lambda: None
+        self.renewal: Renewal | None = None
+        """Written by the renewer."""
 
     @property
     def gate(self) -> Gate:

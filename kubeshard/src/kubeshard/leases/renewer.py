@@ -32,7 +32,7 @@ from kubeshard.core.errors import (
     Unavailable,
 )
 from kubeshard.core.selectors import FieldSelector
-from kubeshard.leases.held_lease import HeldLease
+from kubeshard.leases.held_lease import HeldLease, Renewal
 from kubeshard.leases.state_machine import (
     LAST_STATES,
     Ask,
@@ -235,6 +235,12 @@ class LeaseRenewer:
         client = client.with_timeout(action.timeout)
         failure, kind, forbidden = "", "no answer", False
         why: RenewalFailure | None = None
+        written = None if isinstance(action, Get) else action.lease
+        if written is not None:
+            claim, time = self._claim, written.spec.renew_time or ""
+            self._held_lease.renewal = Renewal(
+                claim.namespace, claim.name, time, clock.boottime(), machine.rewinds
+            )
         try:
             async with asyncio.timeout(action.timeout) as self._attempt:
                 match action:
@@ -265,7 +271,7 @@ class LeaseRenewer:
             self._attempt = None
         if why is not None:
             self._metrics.not_renewed(self._claim.name, why)
-        writing = not isinstance(action, Get)
+        writing = written is not None
         if failure:
             machine.failed(failure, clock.boottime())
             if machine.state not in LAST_STATES and self._notices.due("write" if writing else "read", kind):

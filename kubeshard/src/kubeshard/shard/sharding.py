@@ -46,7 +46,7 @@ from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.selectors import Selector
 from kubeshard.leases.former import until_free
-from kubeshard.leases.held_lease import Gate, HeldLease
+from kubeshard.leases.held_lease import Gate, HeldLease, Renewal
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
 from kubeshard.manager.membership import HealthGate, Right, SharedClusters
 from kubeshard.manager.metrics import Metrics
@@ -157,6 +157,7 @@ class Sharding(ArgumentHints):
         self._read = _Read()
         """Of the cluster with the ring's objects."""
         self._writes = _Writes()
+        self._own = _OwnLease()
         self._held: HeldShardLease | None = None
         self._shared: HeldLease | None = None
         """The Lease of the election that the ring replaces."""
@@ -359,6 +360,7 @@ class Sharding(ArgumentHints):
                 looks_for_ring=self._looks_for_ring,
                 ranges=self._delivery.divided,
                 read=self._read,
+                own=self._own,
                 config=SharderControllerConfig(
                     sync_period=Duration(self._sharder.sync_period),
                     concurrent_moves=self._sharder.concurrent_moves,
@@ -471,7 +473,7 @@ class Sharding(ArgumentHints):
 
         rewound = partial(here, caches[HOME_CLUSTER].distrust)
         async with lease.held(health, rewound, partial(here, refused)) as held:
-            self._held = held
+            self._held = self._own.held = held
             async with share.working(held, caches, clusters):
                 yield held
 
@@ -542,6 +544,17 @@ def _delivery_of(named: Literal["labels", "ranges"] | Ranges, objects_in: str) -
     if not isinstance(ranges, Ranges):
         raise ConfigurationError(f"delivery {named!r} is neither labels nor ranges nor Ranges(...)")
     return (ClusterDelivery if ranges.by == "cluster" else RangeDelivery)(ranges, objects_in)
+
+
+class _OwnLease:
+    """That of this process, once it is held."""
+
+    def __init__(self) -> None:
+        self.held: HeldLease | None = None
+
+    @property
+    def renewal(self) -> Renewal | None:
+        return None if self.held is None else self.held.renewal
 
 
 class _Writes:

@@ -58,7 +58,7 @@ from kubeshard.core.conditions import Condition
 from kubeshard.core.encoding import encode
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import FieldSelector, LabelSelector
-from kubeshard.leases.held_lease import Gate
+from kubeshard.leases.held_lease import Gate, Renews
 from kubeshard.manager.controllers import measured
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector, LeaderFence
 from kubeshard.manager.membership import HealthGate, RightLost, holding
@@ -158,7 +158,7 @@ class InManagerSharder:
     None means that there is nothing to do then. `looks_for_ring` False: `declared` is always used. `client` is for the
     cluster with Leases and ControllerRing, `objects` for the one with the ring's objects and their Namespaces, called
     `objects_in` in logs. `ranges`: how objects are divided in a ring by ranges, and None in one by labels; `read`: what
-    its shards read.
+    its shards read. `own`: the Lease of this process's own shard.
     """
 
     name = "sharder"
@@ -178,6 +178,7 @@ class InManagerSharder:
         looks_for_ring: bool = True,
         ranges: Buckets | None = None,
         read: Read = EVERYWHERE,
+        own: Renews | None = None,
         config: SharderControllerConfig | None = None,
     ) -> None:
         self._config = config or SharderControllerConfig()
@@ -189,7 +190,7 @@ class InManagerSharder:
         self._health = health
         self._clock = client.world.clock
         counts = SharderMetrics(metrics.registry)
-        self._observer = LeaseObserver(self._client, self._clock, ring)
+        self._observer = LeaseObserver(self._client, self._clock, ring, own)
         self._crashes = Crashes(counts.of(""), self._clock)
         self._cache = cache = Cache(self._client, transforms=self._observer.transforms)
         self._assignor: Assignor

@@ -3,10 +3,25 @@ slow; what it keeps of them; and reads of one shard's Leases for a proof that it
 
 Guaranteed: the record (`sharding.shard_states`) is fed with everything this process sees of the Leases of known rings,
 whatever the source; the rings are told of each change once, after the record has it. While the probe runs,
-all ring-labelled Leases are listed every 5 s (3 s when the watch is silent), which also bounds the lag of a slow watch.
+the record is never older than 5 s (3 s when the watch is silent), which also bounds the lag of a slow watch: by then,
+all ring-labelled Leases are listed, unless the watch shows what this process has just written to its own Lease.
 So the record is fresh unless the API server cannot be reached, or takes longer than that for a list while the watch is
 silent: nothing is decided then. This also detects a restore of etcd: each of these lists is a consistent read, and
 shows Leases at earlier versions than were known when it was sent. Runs in every replica.
+
+**Why its own renewal is as good as a list.** A watch delivers the writes of all Leases in their order. What it shows of
+this process's last write was not there before that was sent, so all that others had written by then has been shown:
+as if all had been listed then, at the version of that write. That holds for whichever API server, and cache, the watch
+comes from. But it says nothing of what was not shown, and a restore of etcd may have mixed two histories. So it counts
+
+* since a list of all that was asked for after the informer last read everything: the events of such a read may be
+  older than what is known, and are no news then (`shard_states`);
+* while this process's Lease has not gone back since that list: after a restore its renewal meets a conflict, and reads
+  an earlier version, however far the new history has come, unless the backup is younger than the last renewal;
+* if the record takes it as news, which it does not while what it knows is from a history that was lost;
+* while no Lease is left out, or was passed over, which only a list shows.
+
+All are listed once a minute nevertheless. A sharder without a shard of its own has no such proof, and always lists.
 
 Anybody who may create Leases may set a ring's label, on any number of Leases, for rings that exist or not, with
 annotations of 256 KiB. The lists are decoded as their bytes arrive, and hold nothing; Leases of rings that do not exist
@@ -49,6 +64,7 @@ from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.leases.held_lease import Renewal, Renews
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
@@ -226,6 +242,8 @@ class KeptLeases:
 
 PROBE_INTERVAL = 5.0
 PROBE_INTERVAL_SILENT = 3.0
+PROBED_ANYWAY = 60.0
+"""Seconds between two probes, whatever the watch shows."""
 PAUSE = 1.0
 """Seconds before the next probe, at least: a list that took long or failed is not repeated at once."""
 _SHORTEST_WAIT = 0.01
@@ -239,10 +257,16 @@ def shard_leases(ring: str = "") -> Scope:
 
 class LeaseObserver:
     """Feeds a ShardStates, with Leases of one ring or of all. Call `declare` before the cache runs, then `run`
-    concurrently with it.
+    concurrently with it. `own`: the Lease of this process, if it is a shard of the ring.
     """
 
-    def __init__(self, client: Client, clock: Clock, ring: str = "") -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        ring: str = "",
+        own: Renews | None = None,
+    ) -> None:
         self.states = ShardStates()
         self.scope = shard_leases(ring)
         self._client = client
@@ -255,6 +279,14 @@ class LeaseObserver:
         self._left: set[str] = set()
         """Those that have gone since all Leases were listed."""
         self._kept = KeptLeases(self._followed, clock)
+        self._own = own
+        self._history: tuple[int, int] | None = None
+        """`_seen_history` when all Leases were listed last."""
+        self._probed = self._due = -math.inf
+        """When that was last tried, and when it is due unless the watch is silent (monotonic)."""
+        self._over: asyncio.Future[None] | None = None
+        """The end of the pause before the next probe."""
+        self._pause: asyncio.TimerHandle | None = None
 
     @property
     def transforms(self) -> Mapping[GroupKind | Kind, Transform[Any]]:
@@ -323,7 +355,7 @@ class LeaseObserver:
 
     async def relist(self) -> None:
         """Reads all shard Leases from the server. Raises ApiError."""
-        listed, asked = set(), self._clock.monotonic()
+        listed, asked, history = set(), self._clock.monotonic(), self._seen_history()
         stream = self._client.list(Lease, ALL, label_selector=self.scope.labels, page_size=None)
         async for lease in stream:
             if self.states.has_version(lease):
@@ -339,6 +371,7 @@ class LeaseObserver:
         if self._kept.left_out:
             self._kept.listed(asked)
         self._left.clear()
+        self._history = history
         self.states.confirm(asked, self._clock.monotonic(), stream.resource_version)
 
     def _is_cached(self, key: Key) -> bool:
@@ -362,16 +395,18 @@ class LeaseObserver:
 
     async def run(self) -> None:
         """Probes until cancelled. A persistent failure is logged once."""
-        probed, ended = self._clock.monotonic(), -math.inf
+        self._probed, ended = self._clock.monotonic(), -math.inf
+        self._due = self._probed + PROBE_INTERVAL
         notices = Notices()
         while True:
             now = self._clock.monotonic()
-            due = min(probed + PROBE_INTERVAL - now, PROBE_INTERVAL_SILENT - self.states.silence(now))
+            due = min(self._due - now, PROBE_INTERVAL_SILENT - self.states.silence(now))
             wait = max(due, ended + PAUSE - now)
             if wait > 0:
-                await asyncio.sleep(max(wait, _SHORTEST_WAIT))
+                pause = asyncio.sleep if self._own is None else self._pause_for
+                await pause(max(wait, _SHORTEST_WAIT))
                 continue
-            probed = now
+            self._probed, self._due = now, now + PROBE_INTERVAL
             try:
                 await self.relist()
             except ApiError as error:
@@ -382,6 +417,41 @@ class LeaseObserver:
                     _log.info("Shard Leases can be listed again")
             ended = self._clock.monotonic()
 
+    async def _pause_for(self, seconds: float) -> None:
+        """What the watch shows meanwhile prolongs it."""
+        loop = asyncio.get_running_loop()
+        self._over = over = loop.create_future()
+        self._pause = loop.call_later(seconds, over.set_result, None)
+        try:
+            await over
+        finally:
+            self._pause.cancel()
+
+    def _prolong(self, seconds: float) -> None:
+        if self._over is not None and self._pause is not None and not self._over.done():
+            self._pause.cancel()
+            self._pause = asyncio.get_running_loop().call_later(seconds, self._over.set_result, None)
+
+    def _seen_history(self) -> tuple[int, int]:
+        """Changes with all that may make what is known a mixture of two histories."""
+        own = None if self._own is None else self._own.renewal
+        return (
+            0 if self._informer is None else self._informer.full_reads,
+            0 if own is None else own.rewinds,
+        )
+
+    def _compare(self, lease: Lease, own: Renewal | None, now: float) -> None:
+        """The watch shows news of a Lease: perhaps what this process wrote last, and all that came before."""
+        meta = lease.metadata
+        if own is None or own[:3] != (meta.namespace, meta.name, lease.spec.renew_time):
+            return
+        if self._history != self._seen_history() or self._kept.left_out or not self.states.fresh(now):
+            return
+        asked = now - (self._clock.boottime() - own.sent)
+        self.states.confirm(asked, now, meta.resource_version)
+        self._due = min(asked + PROBE_INTERVAL, self._probed + PROBED_ANYWAY)
+        self._prolong(max(min(self._due - now, PROBE_INTERVAL_SILENT), _SHORTEST_WAIT))
+
     def _heard(self, delta: Delta[Lease]) -> None:
         now = self._clock.monotonic()
         self.states.heard(now)
@@ -391,8 +461,10 @@ class LeaseObserver:
             self._tell(self.states.forget(lease.key, now, version))
             return
         lease = delta.new if isinstance(delta, Updated) else delta.object
-        if self._is_known(lease):
-            self._tell(self.states.observe(lease, now))
+        if self._is_known(lease) and (change := self.states.observe(lease, now)) is not None:
+            self._tell(change)
+            if self._own is not None:
+                self._compare(lease, self._own.renewal, now)
 
     def _tell(self, change: ShardChange | None) -> None:
         if change is not None and self.rings is not None:
