@@ -24,7 +24,9 @@ _ALL = 100
 
 
 async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_log: Path) -> None:
-    """`*` remains on plain types written when zero; `always`: lists, maps, times written when absent."""
+    """`*` remains on plain types written when zero; `always`: lists, maps, times written when absent. Plain types
+    that have their zero as a default, and are not written then, keep it: in keys of lists it stands for a missing one.
+    """
     bodies: dict[str, tuple[str, bool, Any]] = {}
     for number, place in enumerate(places):
         bodies[f"{number}-zero"] = (place.type, True, _filled(place.type, types, (), zeros=True))
@@ -49,7 +51,9 @@ async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_l
             if not plain and "int-or-string" not in markers["type"] and (name, field, True) in written:
                 markers |= {"always": True, "type": markers["type"].lstrip("*")}
             elif (name, field, False) in left_out:
-                markers.pop("always", None)
+                was_always = markers.pop("always", False)
+                if was_always and plain and not markers.get("required"):
+                    markers["default"] = _ZEROS[markers["type"]]
 
 
 def _filled(

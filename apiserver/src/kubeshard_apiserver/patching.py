@@ -16,7 +16,7 @@ import msgspec
 from kubeshard.core.errors import ApiError, Invalid
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch
-from kubeshard_apiserver.apply.strategic import BadDirective, go_kind, go_text, strategic_merge
+from kubeshard_apiserver.apply.strategic import BadDirective, form_in_go, go_text, strategic_merge
 from kubeshard_apiserver.json_patch import apply_operation
 from kubeshard_apiserver.objects import Object, recoded
 from kubeshard_apiserver.schema.decoding import (
@@ -30,8 +30,9 @@ from kubeshard_apiserver.schema.decoding import (
     Struct,
     Type,
 )
-from kubeshard_apiserver.schema.validation import type_name
+from kubeshard_apiserver.schema.validation import go_kind
 from kubeshard_apiserver.status import (
+    TYPE_META,
     bad_request,
     escaped,
     internal,
@@ -73,21 +74,31 @@ def patch_of(content_type: str, body: Any, sent: bytes) -> Patch:
         return JsonPatchAsSent(_operations([] if body is None else body), sent)
     if body is None and content_type == MERGE:
         raise bad_request("Invalid JSON Patch")
-    if body is None and content_type == STRATEGIC:
+    if body is None and content_type in (STRATEGIC, APPLY):
         body = {}
     if not isinstance(body, dict):
-        problem = f"json: cannot unmarshal {_go(body)} into Go value of type map[string]interface {{}}"
-        raise bad_request(problem if content_type == STRATEGIC else f"error decoding patch: {problem}")
+        problem = f"json: cannot unmarshal {go_kind(body)} into Go value of type map[string]interface {{}}"
+        raise bad_request(_MISFITS[content_type] + problem)
     forms: Mapping[str, type[MergePatch | StrategicPatch | ApplyPatch]]
     forms = {MERGE: MergePatch, STRATEGIC: StrategicPatch, APPLY: ApplyPatch}
     return forms[content_type](body)
 
 
+_MISFITS = {
+    STRATEGIC: "",
+    MERGE: "error decoding patch: ",
+    APPLY: "error decoding patch: error unmarshaling JSON: while decoding JSON: ",
+}
+
+
 def _operations(body: Any) -> list[Mapping[str, Any]]:
     """A null counts as an operation without members."""
     wrong = "error decoding patch: json: cannot unmarshal"
-    if not isinstance(body, list) or not all(op is None or isinstance(op, dict) for op in body):
-        raise bad_request(f"{wrong} {_go(body)} into Go value of type []handlers.jsonPatchOp")
+    if not isinstance(body, list):
+        raise bad_request(f"{wrong} {go_kind(body)} into Go value of type []handlers.jsonPatchOp")
+    for op in body:
+        if op is not None and not isinstance(op, dict):
+            raise bad_request(f"{wrong} {go_kind(op)} into Go value of type handlers.jsonPatchOp")
     if len(body) > _MOST_OPERATIONS:
         told = f"The allowed maximum operations in a JSON patch is {_MOST_OPERATIONS}, got {len(body)}"
         raise ApiError(f"Request entity too large: {told}", code=413, reason="RequestEntityTooLarge")
@@ -96,7 +107,7 @@ def _operations(body: Any) -> list[Mapping[str, Any]]:
         for name in ("op", "from", "path"):
             if not isinstance(given := op.get(name) or "", str):
                 field = f"Go struct field jsonPatchOp.{name} of type string"
-                raise bad_request(f"{wrong} {_go(given)} into {field}")
+                raise bad_request(f"{wrong} {go_kind(given)} into {field}")
     return operations
 
 
@@ -163,10 +174,12 @@ class _Restoring(DecodeState):
         self._patch = patch
 
     def unfit(self, value: Any, at: At, type_: Type) -> Exception:
-        kind = go_kind(value)
+        kind = form_in_go(value)
         match type_:
             case IntOrString():
-                return self.refused(f"json: cannot unmarshal {_go(value)} into Go value of type {type_.go}")
+                return self.refused(
+                    f"json: cannot unmarshal {go_kind(value)} into Go value of type {type_.go}"
+                )
             case List():
                 return self.refused(f"cannot restore slice from {kind}")
             case Map():
@@ -204,10 +217,8 @@ def _no_object(result: Any) -> ApiError:
     """Returns the error for operations that make of an object something else."""
     if not isinstance(result, list):
         return unprocessable()
-    problem = (
-        "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type "
-    )
-    problem += 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+    parsing = "couldn't get version/kind; json parse error"
+    problem = f"{parsing}: json: cannot unmarshal array into Go value of type {TYPE_META}"
     return invalid(GroupKind("", ""), "", [invalid_value("patch", shown(result), problem)])
 
 
@@ -267,10 +278,6 @@ def _is_missing(path: str, document: Any) -> bool:
     for part in parents:
         document = document[int(part) if isinstance(document, list) else part]
     return isinstance(document, dict) and last not in document
-
-
-def _go(value: Any) -> str:
-    return {"integer": "number", "boolean": "bool"}.get(name := type_name(value), name)
 
 
 # A `test` compares texts: JSON whose maps and lists are those of Python, a null None, and every other scalar the bytes

@@ -26,6 +26,10 @@ from kubeshard.core.kinds import GroupKind, GroupResource
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
+UNSAID: Mapping[str, Any] = MappingProxyType({})
+"""The details of an error of which the server says nothing of details, whatever its code."""
+
+
 class FieldError(NamedTuple):
     """One cause of a 422. `reason` is as on the wire; `message` does not repeat the path."""
 
@@ -96,6 +100,12 @@ def escaped(json: str) -> str:
 
 
 """The characters that Go escapes in JSON."""
+
+
+TYPE_META = (
+    r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+)
+"""As what Go reads the type of an object."""
 
 
 def aggregated(errors: Iterable[FieldError]) -> str:
@@ -257,7 +267,9 @@ def not_acceptable(offered: Sequence[str]) -> ApiError:
 def only_accepted(offered: Sequence[str]) -> ApiError:
     """The 406 for a type that the server knows, but not for this resource or not for watches."""
     message = f"only the following media types are accepted: {', '.join(offered)}"
-    return ApiError(message, code=406, reason="NotAcceptable")
+    error = ApiError(message, code=406, reason="NotAcceptable")
+    error.details = UNSAID
+    return error
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
@@ -273,10 +285,6 @@ def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
 
 def too_large_body(limit: int) -> ApiError:
     return ApiError(f"Request entity too large: limit is {limit}", code=413, reason="RequestEntityTooLarge")
-
-
-UNSAID: Mapping[str, Any] = MappingProxyType({})
-"""The details of an error of which the server says nothing of details, whatever its code."""
 
 
 def as_status(error: ApiError) -> dict[str, Any]:

@@ -31,6 +31,15 @@ def v2(ns):
     return f"/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers"
 
 
+@pytest.mark.parametrize("field", ["scaleUp", "scaleDown"])
+async def test_policies_that_are_empty_are_no_missing_ones(api, v2, field):
+    refused = await api.create(v2, autoscaler(behavior={field: {"policies": []}}))
+    assert refused.causes == {required(f"spec.behavior.{field}.policies", "must specify at least one Policy")}
+    await api.create(v2, autoscaler(behavior={field: {"policies": None}}))
+    changed = await api.merge(f"{v2}/a", {"spec": {"behavior": {field: {"policies": []}}}})
+    assert changed.fields == {f"spec.behavior.{field}.policies"}
+
+
 async def test_a_minimal_autoscaler(api, v2):
     made = await api.create(v2, autoscaler())
     assert made["spec"] == {**autoscaler()["spec"], "minReplicas": 1, "metrics": [USUAL]}

@@ -169,3 +169,34 @@ async def test_a_custom_resource_of_another_form_is_invalid(api, sites, fields):
     refused = await api.create(sites, {**site(), **fields})
     assert refused.refusal == INVALID
     assert refused.fields == {"spec"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":"b",}',
+        b"{'a':1}",
+        b'{"a":01}',
+        b'{"a":1e}',
+        b'{"a":tru}',
+        b'{"a":"\x01"}',
+        b'{"a" 1}',
+        b"{}{}",
+        b'{"a":"x',
+    ],
+)
+async def test_where_json_breaks_is_told_with_the_beginning_of_the_body(api, maps, sites, body):
+    for path in (maps, sites):
+        assert (await api.call("POST", path, body)).refusal == (400, "BadRequest")
+        await api.call("PATCH", f"{path}/a", body, content_type=MERGE)
+    await api.call("DELETE", f"{maps}/a", body)
+
+
+@pytest.mark.parametrize(
+    "body", [b"[1]", b"1", b'{"kind":1}', b'{"kind":"X","apiVersion":"v1"}', b'{"a":"' + b"x" * 40 + b'"}']
+)
+async def test_what_is_of_no_kind_is_told(api, maps, sites, body):
+    for path in (maps, sites):
+        refused = await api.call("POST", path, body)
+        assert refused.status in (400, 422), refused.text
+    await api.call("PATCH", f"{maps}/a", body, content_type=APPLY, fieldManager="one")

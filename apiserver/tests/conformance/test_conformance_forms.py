@@ -52,7 +52,7 @@ async def test_a_refusal_has_no_metadata_form(api, maps):
     assert (await api.get(f"{maps}/a", accept=PARTIAL)).refusal == (404, "NotFound")
 
 
-@pytest.mark.parametrize("accept", ["*/*", "application/*", "application/json;q=0.9", f"text/html,{JSON}"])
+@pytest.mark.parametrize("accept", ["*/*", "application/json;q=0.9", f"text/html,{JSON}"])
 async def test_json_is_what_comes_for(api, maps, accept):
     assert (await api.get(maps, accept=accept)).body is not None
 
@@ -290,3 +290,41 @@ async def test_an_object_does_not_grow_beyond_one_and_a_half_megabytes(api, site
 async def test_a_body_beyond_three_megabytes_is_refused(api, maps):
     refused = await api.create(maps, config_map(data={"a": "x" * (3 * 1024 * 1024)}))
     assert refused.refusal == (413, "RequestEntityTooLarge")
+
+
+ACCEPTED = [
+    "application/json;q=0.1,application/yaml;q=0.9",
+    "application/yaml;q=0.5, */*;q=0.8",
+    "*/*, application/yaml",
+    "application/json;q=0, application/yaml;q=0",
+    "application/yaml;q=x, application/json;q=0.1",
+    "application/yaml;q=0.9=1,application/json;q=0.1",
+    "application/json;q=.5,application/yaml;q=.6",
+    "application/json;as=Table;v=v1;g=meta.k8s.io;q=0.1,application/json",
+    "application/json;stream=x, application/yaml;q=0.1",
+    "application/json;stream=watch",
+    "application/json;as=Table",
+    "application/json;v=v1",
+    "application/*",
+    "*",
+    "APPLICATION/JSON",
+    "application/json/x",
+    ",",
+    "text/html,application/xml;q=0.9,*/*;q=0.8",
+]
+"""With qualities, wildcards, forms and what is no media type."""
+
+
+@pytest.mark.parametrize("accept", ACCEPTED)
+async def test_what_is_accepted_most_comes(api, maps, sites, accept):
+    """The router, which custom resources and the lists of groups have not, looks at the header first."""
+    await api.create(maps, config_map())
+    for path in (f"{maps}/a", maps, sites, "/apis", "/apis/apps", "/apis/apps/v1", "/version"):
+        answer = await api.get(path, accept=accept)
+        assert answer.status in (200, 406)
+
+
+async def test_who_accepts_nothing_that_there_is_is_refused_with_line_breaks(api, maps):
+    for path in (maps, "/apis"):
+        refused = await api.get(path, accept="text/html")
+        assert refused.text == json.dumps(refused.body, indent=2)

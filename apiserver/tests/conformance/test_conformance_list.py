@@ -248,6 +248,93 @@ async def test_a_broken_continue_token_is_a_bad_request(api, maps):
     assert refused.message.startswith("invalid continue token: continue key is not valid: ")
 
 
+def token(text):
+    return base64.urlsafe_b64encode(text.encode("latin-1")).decode().rstrip("=")
+
+
+SOUND = {"v": "meta.k8s.io/v1", "rv": 5, "start": "a"}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "x",
+        "!",
+        "a=b",
+        token("{"),
+        token("[]"),
+        token("1"),
+        token("{}"),
+        token("null"),
+        token("{'v': 1}"),
+        token('{"v":"meta.k8s.io/v1",}'),
+        token('{"v":"a\x01"}'),
+        token('{"v":tru}'),
+        token('{"v":-}'),
+        token('{"v":1.}'),
+        token('{"v":1e}'),
+        token('{"v":"\\x"}'),
+        token('{"v":"\\u12g4"}'),
+        token('{"v" "x"}'),
+        token("[1 2]"),
+        token("{} x"),
+        token("nul"),
+        token("\xff"),
+        *(
+            token(json.dumps({**SOUND, **change}))
+            for change in (
+                {"v": "v2"},
+                {"v": 1},
+                {"rv": 0},
+                {"rv": "x"},
+                {"rv": 1.5},
+                {"start": ""},
+                {"start": 1},
+                {"start": "../x"},
+                {"start": "a//b"},
+            )
+        ),
+    ],
+)
+async def test_what_is_wrong_with_a_continue_token_is_told(api, maps, broken):
+    refused = await api.get(maps, limit=1, **{"continue": broken})
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message.startswith("invalid continue token: continue key is not valid")
+
+
+async def test_a_broken_continue_token_is_told_before_a_version_beside_it(api, maps):
+    refused = await api.get(maps, resourceVersion="5", **{"continue": "x"})
+    assert refused.message.startswith("invalid continue token: ")
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "=x",
+        "a=b=c",
+        "a=b\\=c",
+        "a=b\\,c",
+        "a=b\\d",
+        "a=b\\",
+        "a",
+        ".a=b",
+        " metadata.name=a",
+        "metadata.name==a,",
+    ],
+)
+async def test_a_field_selector_is_read_as_the_server_reads_it(api, maps, selector):
+    answer = await api.get(maps, fieldSelector=selector)
+    assert answer.status == (200 if "==" in selector else 400), answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("namespaces", "name"), ("persistentvolumes", "name"), ("persistentvolumes", "status.phase")],
+)
+async def test_what_is_no_field_to_select_by_is_refused(api, path, field):
+    assert (await api.get(f"/api/v1/{path}", fieldSelector=f"{field}=a")).refusal == (400, "BadRequest")
+
+
 async def test_a_continue_token_takes_no_version_beside_it(api, five):
     first = await api.get(five, limit=2)
     refused = await api.get(five, resourceVersion="5", **{"continue": first.meta["continue"]})

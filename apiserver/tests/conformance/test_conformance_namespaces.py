@@ -47,6 +47,28 @@ async def test_nothing_is_created_in_a_missing_namespace(api, name):
     assert refused.details == {"name": name, "kind": "namespaces"}
 
 
+@pytest.mark.parametrize("phase", ["Terminating", "x", "", None, "Active"])
+async def test_the_phase_of_a_namespace_follows_its_deletion(api, ns, phase):
+    changed = await api.merge(f"{NAMESPACES}/{ns}/status", {"status": {"phase": phase}})
+    if phase in ("Terminating", "x"):
+        assert changed.refusal == (422, "Invalid")
+        assert changed.fields == {"status.Phase"}
+    else:
+        assert changed["status"] == {"phase": "Active"}
+    await api.delete(f"{NAMESPACES}/{ns}")
+    refused = await api.merge(f"{NAMESPACES}/{ns}/status", {"status": {"phase": "Active"}})
+    assert refused.fields == {"status.Phase"}
+
+
+async def test_a_finalizer_of_a_namespace_that_has_no_domain_is_refused(api, ns):
+    live = (await api.get(f"{NAMESPACES}/{ns}")).body
+    given = ["x", "-", "example.com/a"]
+    refused = await api.replace(f"{NAMESPACES}/{ns}/finalize", {**live, "spec": {"finalizers": given}})
+    assert refused.fields == {"spec.finalizers[0]", "spec.finalizers[1]"}
+    made = await api.create(NAMESPACES, {**namespace(f"{ns}-x"), "spec": {"finalizers": given[:2]}})
+    assert made.fields == {"spec.finalizers"}
+
+
 async def test_deletion_begins_with_the_phase_terminating(api, ns):
     kept = await api.delete(f"{NAMESPACES}/{ns}")
     assert kept.status == 200

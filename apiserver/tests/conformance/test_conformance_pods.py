@@ -775,3 +775,14 @@ async def test_containers_may_be_privileged(api, ns):
         f"/api/v1/namespaces/{ns}/pods", {"metadata": {"name": "a"}, "spec": {"containers": [container]}}
     )
     assert (made.status, made["spec"]["containers"][0]["securityContext"]) == (201, {"privileged": True})
+
+
+@pytest.mark.parametrize("secrets", [[{}], [{"name": ""}], [{}, {"name": "a"}], [{}, {}]])
+async def test_a_secret_without_a_name_is_one_with_an_empty_name(api, pods, secrets):
+    made = await api.create(pods, pod(imagePullSecrets=secrets))
+    assert made["spec"]["imagePullSecrets"] == [
+        {key: name for key, name in one.items() if name} for one in secrets
+    ]
+    applied = {"apiVersion": "v1", "kind": "Pod", **pod("b", imagePullSecrets=secrets)}
+    answer = await api.apply(f"{pods}/b", applied)
+    assert answer.status == (500 if secrets == [{}, {}] else 201)

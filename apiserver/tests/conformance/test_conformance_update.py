@@ -1,5 +1,6 @@
 """replace: optimistic locking, no-op writes, immutable fields."""
 
+import pytest
 from conformance_kinds import config_map, site
 
 
@@ -136,3 +137,22 @@ async def test_a_name_to_be_made_need_only_fit_a_path_in_an_update(api, sites):
     assert refused.causes == {
         ("metadata.generateName", "FieldValueInvalid", "Invalid value: \"a/b\": may not contain '/'")
     }
+
+
+UNSOUND = [
+    {"labels": {"a": "-"}},
+    {"annotations": {"-a": "x"}},
+    {"ownerReferences": [{"apiVersion": "v1", "kind": "", "name": "a", "uid": ""}]},
+    {"finalizers": ["orphan", "foregroundDeletion"]},
+    {"uid": "x"},
+]
+
+
+@pytest.mark.parametrize("metadata", UNSOUND)
+async def test_what_is_wrong_with_metadata_is_told_once(api, maps, sites, metadata):
+    for path, body in ((sites, site()), (maps, config_map())):
+        await api.create(path, body)
+        refused = await api.merge(f"{path}/a", {"metadata": metadata})
+        assert refused.refusal == (422, "Invalid")
+    causes = [(cause["field"], cause["message"]) for cause in refused.details["causes"]]
+    assert sorted(causes) == sorted(set(causes))

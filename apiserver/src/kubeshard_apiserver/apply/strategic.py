@@ -77,7 +77,7 @@ def _set_orders(type_: Type | None, merged: dict[str, Any], patch: dict[str, Any
         ours, theirs = merged.get(name), patch.pop(name, None)
         for value in (order, ours, theirs):
             if value is not None and not isinstance(value, list):
-                raise BadDirective(f"expected a []interface {{}}, but received a {go_kind(value)}")
+                raise BadDirective(f"expected a []interface {{}}, but received a {form_in_go(value)}")
         field = _field(type_, name)
         key = _markers(field).get("merge-key", "")
         _check_order(theirs or [], order or [], key)
@@ -183,7 +183,7 @@ def _check_order(given: list[Any], order: list[Any], key: str) -> None:
 
 
 def _identity(item: Any, key: str) -> Any:
-    return item.get(key) if key and isinstance(item, dict) else item
+    return _key_of(item, key) if key and isinstance(item, dict) else item
 
 
 def _key_of(item: Mapping[str, Any], key: str) -> Any:
@@ -251,7 +251,7 @@ def go_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def go_kind(value: Any) -> str:
+def form_in_go(value: Any) -> str:
     """Returns Go's name for the kind of a decoded JSON value."""
     kinds = {bool: "bool", int: "int64", float: "float64", str: "string", list: "slice", dict: "map"}
     return kinds.get(type(value), "invalid")

@@ -7,7 +7,7 @@ a Status with the right code and reason, or a stream. No reply reveals a write t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -25,6 +25,8 @@ from kubeshard_apiserver.front.openapi import OpenApi
 from kubeshard_apiserver.front.pods import attached, binding, eviction, logs, proxied
 from kubeshard_apiserver.front.replies import (
     JSON,
+    LISTED,
+    PRODUCED,
     PROTOBUF,
     WATCH,
     YAML,
@@ -67,6 +69,7 @@ T = TypeVar("T")
 
 log = get_logger("kubeshard_apiserver")
 
+_LISTING = ("list", "watch")
 _LONGEST_AUDIT_ID = 64
 _KINDS: Mapping[GroupResource, Handler] = {**REVIEWS, GroupResource("", "bindings"): binding}
 """Kinds without storage: a create is answered, but nothing is stored."""
@@ -173,7 +176,7 @@ class Front:
         if request.is_large:
             yield Work(request.read)
         target = Target(resource, path.namespace, path.name, path.subresource)
-        format_ = self._format(target, request)
+        format_ = self._format(target, request, attributes.verb)
         context = HandlerContext(self.server, self.gate, target, request, user)
         try:
             if special := _handler_of(target):
@@ -189,8 +192,9 @@ class Front:
                 raise
             return page_not_found()  # its definition was deleted while the request waited for a webhook
 
-    def _format(self, target: Target, request: Request) -> Format:
-        format_ = self._preferred(request)
+    def _format(self, target: Target, request: Request, verb: str) -> Format:
+        routed = () if target.resource.strategy.is_custom else LISTED if verb in _LISTING else PRODUCED
+        format_ = self._preferred(request, routed)
         if format_.media_type == PROTOBUF and not format_.form and target.resource.strategy.is_custom:
             raise only_accepted((JSON, YAML, PROTOBUF))
         if format_.form != "Table":
@@ -199,8 +203,8 @@ class Front:
         include = request.query.get("includeObject", "")
         return replace(format_, tables=Tables(printer, self.server.clock.wall, format_.version, include))
 
-    def _preferred(self, request: Request) -> Format:
-        format_ = negotiate(request.headers.get("accept", ""))
+    def _preferred(self, request: Request, routed: Sequence[str], *, transforms: bool = True) -> Format:
+        format_ = negotiate(request.headers.get("accept", ""), routed, transforms=transforms)
         return replace(format_, pretty=True) if request.pretty else format_
 
     def _converting(self, resource: Resource, do: Callable[[], T]) -> Steps[T]:
@@ -334,9 +338,10 @@ class Front:
             raise method_not_allowed()
         if aggregated := aggregated_discovery(registry, path):
             format_, wanted = negotiate_discovery(accept)
-            format_ = replace(format_, pretty=request.pretty)
+            format_ = replace(format_, pretty=format_.pretty or request.pretty)
             return document_reply(200, aggregated if wanted else document, format_)
-        return document_reply(200, document, self._preferred(request))
+        routed = () if _takes_any_method(path) else PRODUCED
+        return document_reply(200, document, self._preferred(request, routed, transforms=False))
 
 
 def _handler_of(target: Target) -> Handler | None:

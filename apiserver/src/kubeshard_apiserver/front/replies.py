@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -24,15 +24,16 @@ from kubeshard_apiserver.front.documents import VERSION, Tables, list_document, 
 from kubeshard_apiserver.model import Answer
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.schema.protobuf_writing import encode
-from kubeshard_apiserver.status import as_status, not_acceptable
+from kubeshard_apiserver.status import as_status, not_acceptable, only_accepted
 from kubeshard_apiserver.verbs.reading import Page
 
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 WATCH = ";stream=watch"
-_OFFERED = (JSON, YAML)
-_ANY = ("*/*", "application/*", "")
+_PREFERRED = (JSON, YAML)
+PRODUCED = (*_PREFERRED, PROTOBUF)
+LISTED = (*PRODUCED, JSON + WATCH, PROTOBUF + WATCH)
 _META = "meta.k8s.io"
 _PARTIAL = ("PartialObjectMetadata", "PartialObjectMetadataList")
 _VERSIONS = ("v1", "v1beta1")
@@ -85,58 +86,133 @@ def _encoded_json(document: Any, *, pretty: bool = False) -> bytes:
     return msgspec.json.format(encoded, indent=2) if pretty else encoded + b"\n"
 
 
-def negotiate(accept: str) -> Format:
-    """Returns the format that the client prefers. Raises ApiError (406)."""
-    return _negotiated(accept) if len(accept) <= _LONGEST_KEPT else _negotiated.__wrapped__(accept)
+def negotiate(accept: str, routed: Sequence[str] = (), *, transforms: bool = True) -> Format:
+    """Returns the format that the client prefers; `transforms` says whether there are other forms. `routed` are the
+    types that the router names where it looks at the header first: it knows no wildcard but `*/*`. Raises ApiError
+    (406).
+    """
+    negotiated = _negotiated if len(accept) <= _LONGEST_KEPT else _negotiated.__wrapped__
+    format_, is_routed = negotiated(accept, transforms)
+    if routed and not is_routed:
+        raise not_acceptable(routed)
+    if format_ is None:
+        raise only_accepted(PRODUCED)
+    return format_
 
 
 @lru_cache(256)
-def _negotiated(accept: str) -> Format:
-    for media_type, given in (*_clauses(accept), *_clauses(accept, (PROTOBUF,))):
-        form, version = given.get("as", ""), given.get("v", "")
+def _negotiated(accept: str, transforms: bool) -> tuple[Format | None, bool]:
+    is_routed = _is_routed(accept, PRODUCED)
+    for media_type, given in _choices(accept):
         pretty = given.get("pretty") == "1"
-        if not form:
-            return Format(media_type, pretty=pretty)
-        is_table = form == "Table" and media_type != PROTOBUF
-        if given.get("g") == _META and version in _VERSIONS and (form in _PARTIAL or is_table):
-            return Format(media_type, form, version, pretty=pretty)
-    raise not_acceptable((*_OFFERED, PROTOBUF))
+        if given.keys().isdisjoint(_TRANSFORMING):
+            return Format(media_type, pretty=pretty), is_routed
+        form, version = given.get("as", ""), given.get("v", "")
+        fits = form in _PARTIAL or (form == "Table" and media_type != PROTOBUF)
+        if transforms and fits and given.get("g") == _META and version in _VERSIONS:
+            return Format(media_type, form, version, pretty=pretty), is_routed
+    return None, is_routed
 
 
 def negotiate_discovery(accept: str) -> tuple[Format, bool]:
     """Returns the format for a discovery document, and whether the client accepts the aggregated form. Raises ApiError
     (406).
     """
-    for media_type, given in (*_clauses(accept), *_clauses(accept, (PROTOBUF,))):
-        if not given.get("as"):
-            return Format(media_type), False
-        if (given["as"], given.get("g"), given.get("v")) == _AGGREGATED and media_type != PROTOBUF:
+    for media_type, given in _choices(accept):
+        pretty = given.get("pretty") == "1"
+        if given.keys().isdisjoint(_TRANSFORMING):
+            return Format(media_type, pretty=pretty), False
+        if tuple(map(given.get, _TRANSFORMING)) == _AGGREGATED and media_type != PROTOBUF:
             kind, group, version = _AGGREGATED
-            return Format(media_type, parameters=f";g={group};v={version};as={kind}"), True
-    raise not_acceptable((*_OFFERED, PROTOBUF))
+            return Format(media_type, parameters=f";g={group};v={version};as={kind}", pretty=pretty), True
+    raise only_accepted(PRODUCED)
 
 
 def negotiate_error(accept: str) -> Format:
-    """Returns the format for a Status: in JSON, unless the client asks for objects as they are in another type."""
+    """Returns the format for a Status: JSON with line breaks if the client accepts nothing that there is."""
     try:
-        format_ = negotiate(accept)
+        return negotiate(accept, transforms=False)
     except ApiError:
-        return DEFAULT
-    return DEFAULT if format_.form else format_
+        return Format(pretty=True)
 
 
 def first_of(accept: str, offered: Sequence[str]) -> str | None:
-    """Returns the offered type that the client prefers."""
-    return next((media_type for media_type, _ in _clauses(accept, offered)), None)
+    """Returns the offered type that the client prefers, whatever its parameters."""
+    choices = ((clause, media_type) for clause in _clauses(accept) for media_type in offered)
+    return next((media_type for clause, media_type in choices if clause.accepts(media_type)), None)
 
 
-def _clauses(accept: str, offered: Sequence[str] = _OFFERED) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields the offered types that the client accepts, in its order of preference, with their parameters."""
+_TRANSFORMING = ("as", "g", "v")
+"""The parameters that ask for another form."""
+
+
+def _choices(accept: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yields the types that the client accepts, in its order of preference and protobuf last, with their parameters."""
+    clauses = [
+        (clause, clause.parameters)
+        for clause in _clauses(accept)
+        if clause.parameters.get("stream", "watch") == "watch" and "sv" not in clause.parameters
+    ]
+    for offered in (_PREFERRED, (PROTOBUF,)):
+        for clause, given in clauses:
+            yield from ((media_type, given) for media_type in offered if clause.accepts(media_type))
+
+
+def _is_routed(accept: str, produced: Sequence[str]) -> bool:
+    """Whether the router finds one of the types in the header. Source: go-restful."""
+    given = {entry.partition(";")[0].strip(" ") for entry in accept.split(",")}
+    return not accept or not given.isdisjoint(("*/*", *produced))
+
+
+class _Clause(NamedTuple):
+    """An entry of an Accept header."""
+
+    type: str
+    subtype: str
+    quality: float
+    parameters: Mapping[str, str]
+
+    def accepts(self, offered: str) -> bool:
+        type_, _, subtype = offered.partition("/")
+        return (self.type, self.subtype) == ("*", "*") or (
+            self.type == type_ and self.subtype in ("*", subtype)
+        )
+
+    def is_before(self, other: _Clause) -> bool:
+        """As the server compares them: one that is less general precedes even one of a higher quality."""
+        return (
+            self.quality > other.quality
+            or self.type != "*" == other.type
+            or self.subtype != "*" == other.subtype
+        )
+
+
+_EVERYTHING = (_Clause("*", "*", 1.0, {}),)
+_QUALITY = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
+
+
+def _clauses(accept: str) -> Sequence[_Clause]:
+    """Reads an Accept header. What is no media type, and parameters without a value, are passed over. Source:
+    munnerz/goautoneg.
+    """
+    clauses: list[_Clause] = []
     for entry in accept.split(","):
-        media_type, *parameters = (part.strip() for part in entry.split(";"))
-        wanted = JSON if media_type in _ANY else media_type
-        if wanted in offered:
-            yield wanted, dict(parameter.partition("=")[::2] for parameter in parameters)
+        media_type, *rest = entry.strip(" ").split(";")
+        type_, _, subtype = media_type.partition("/")
+        type_, (subtype, _, more) = type_.strip(" "), subtype.partition("/")
+        if more or not (subtype or type_ == "*"):
+            continue
+        pairs = (parameter.partition("=") for parameter in rest)
+        given = {name.strip(" "): value for name, _, value in pairs if value and "=" not in value[:-1]}
+        said = given.pop("q", "1")
+        parameters = {name: value.removesuffix("=").strip(" ") for name, value in given.items()}
+        quality = float(said) if _QUALITY(said) else 0.0
+        clause = _Clause(type_, subtype.strip(" ") or "*", quality, parameters)
+        place = len(clauses)
+        while place and clause.is_before(clauses[place - 1]):
+            place -= 1
+        clauses.insert(place, clause)
+    return clauses if accept else _EVERYTHING
 
 
 TEXT = "text/plain; charset=utf-8"
@@ -208,7 +284,7 @@ def document_reply(status: int, document: Any, format_: Format, warnings: tuple[
 
 def version_reply(accept: str) -> Reply:
     """Replies with the version, which is JSON with line breaks for all clients. Raises ApiError (406)."""
-    if first_of(accept, (JSON,)) is None:
+    if not _is_routed(accept, (JSON,)):
         raise not_acceptable((JSON,))
     return Reply(200, {"content-type": JSON}, _encoded_json(VERSION, pretty=True))
 

@@ -27,14 +27,17 @@ from kubeshard_apiserver.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kubeshard_apiserver.schema import protobuf
 from kubeshard_apiserver.schema.catalog import struct
 from kubeshard_apiserver.schema.decoding import DecodeState
-from kubeshard_apiserver.schema.validation import type_name
+from kubeshard_apiserver.schema.json_errors import json_problem
+from kubeshard_apiserver.schema.validation import go_kind
 from kubeshard_apiserver.status import (
+    TYPE_META,
     FieldError,
     bad_request,
     forbidden_field,
     invalid,
     invalid_value,
     required,
+    shown,
     too_large_body,
     too_long,
     unsupported,
@@ -49,7 +52,7 @@ _PATCHES = (JSON_PATCH, MERGE, APPLY)
 _TYPED_PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 _LONGEST_MANAGER = 128
 _LONGEST_SHOWN = 1024
-_SHOWN_OF_YAML = 30
+_SHOWN = 30
 _PARAMETERS = re.compile(r'\s*([^\s;="]+=([^\s;="]+|"([^"\\]|\\.)*")\s*(;\s*|$))*')
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _PEOPLES_PROGRAMS = ("curl", "Wget", "Mozilla/5.0")
@@ -330,16 +333,33 @@ class Request:
             return self._decode_protobuf(kind, api_version)
         if self.content_type not in _BODIES:
             raise unsupported_media_type((*_BODIES, PROTOBUF))
-        unrecognized = f"the object provided is unrecognized (must be of type {kind}): "
-        if self.content_type == YAML:
-            shown = self.body[:_SHOWN_OF_YAML].hex() + (" ..." if len(self.body) > _SHOWN_OF_YAML else "")
-            document = self._parsed(True, unrecognized, f" ({shown})")
-        else:
-            document = self._parsed(False, f"{unrecognized}couldn't get version/kind; json parse error: ")
-        if document is not None and not isinstance(document, dict):
-            problem = f"json: cannot unmarshal {type_name(document)} into Go value"
-            raise bad_request(unrecognized + problem)
-        return document or {}
+        is_yaml, before, after = self.content_type == YAML, "", ""
+        if kind != "DeleteOptions":
+            before = f"the object provided is unrecognized (must be of type {kind}): "
+            after = f" ({self._beginning()})"
+        parsing = f"{before}couldn't get version/kind; json parse error: "
+        document = self._parsed(is_yaml, before if is_yaml else parsing, after)
+        if document is None:
+            return {}
+        if not isinstance(document, dict):
+            problem = f"json: cannot unmarshal {go_kind(document)} into Go value of type {TYPE_META}"
+            raise bad_request(f"{parsing}{problem}{after}")
+        for name in ("apiVersion", "kind"):
+            if not isinstance(value := document.get(name) or "", str):
+                problem = (
+                    f"json: cannot unmarshal {go_kind(value)} into Go struct field .{name} of type string"
+                )
+                raise bad_request(f"{parsing}{problem}{after}")
+        if not typed and not document.get("kind"):
+            text = shown(document) if is_yaml else self.body.decode(errors="replace")
+            raise bad_request(f"{before}Object 'Kind' is missing in '{text}'{after}")
+        return document
+
+    def _beginning(self) -> str:
+        """The beginning of the body, as messages show it."""
+        begins = self.body[:_SHOWN]
+        text = begins.decode(errors="replace") if begins.startswith(b"{") else begins.hex()
+        return (text or "<empty>") + (" ..." if len(self.body) > _SHOWN else "")
 
     def _decode_protobuf(self, kind: str, api_version: str) -> dict[str, Any]:
         if len(self.body) > LARGEST_BODY:
@@ -380,14 +400,15 @@ class Request:
         except Invalid:
             raise bad_request("invalid JSON patch") from None
 
-    def _parsed(self, is_yaml: bool, problem: str = "", shown: str = "") -> Any:
+    def _parsed(self, is_yaml: bool, problem: str = "", after: str = "") -> Any:
         if len(self.body) > LARGEST_BODY:
             raise too_large_body(LARGEST_BODY)
         try:
             self._read(is_yaml=is_yaml)
             return self._document
         except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
-            raise bad_request(problem + " ".join(str(error).split()) + shown) from None
+            told = "" if is_yaml else json_problem(self.body)
+            raise bad_request(problem + (told or " ".join(str(error).split())) + after) from None
 
     def _dry_run(self, errors: list[FieldError], *given: str | None) -> bool:
         asked = [value for value in given if value is not None]

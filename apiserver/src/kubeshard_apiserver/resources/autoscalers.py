@@ -178,6 +178,15 @@ class Autoscalers(Typed):
         if not given and _PREFIX + "metrics" not in _annotations(obj):
             obj["spec"]["targetCPUUtilizationPercentage"] = _USUAL_SHARE
 
+    def decode(self, obj: Object, former: Object | None = None) -> list[str]:
+        given = obj.get("spec")
+        dropped = super().decode(obj, former)
+        if self.kind.version == "v2":
+            for field, rules in ((given or {}).get("behavior") or {}).items():
+                if rules and rules.get("policies") == []:  # only policies that are missing are the usual ones
+                    own(obj, "spec", "behavior", field).pop("policies")
+        return dropped
+
     def validate(self, obj: Object) -> list[FieldError]:
         return _autoscaler_errors(self._in_v2(obj)["spec"], None)
 

@@ -147,6 +147,7 @@ class CustomResources(Strategy):
     counts_generations = True
     typed_items = True
     is_custom = True
+    status_alone = True
 
     def __init__(
         self,
@@ -180,15 +181,14 @@ class CustomResources(Strategy):
 
     def decode(self, obj: Object, former: Object | None = None) -> list[str]:
         kind = self.kind
-        if not obj.get("kind") or not obj.get("apiVersion"):
-            missing = "Kind" if not obj.get("kind") else "apiVersion"
+        if not obj.get("kind"):
             raise bad_request(
-                f"the object provided is unrecognized (must be of type {kind.kind}): Object '{missing}' is missing "
+                f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind' is missing "
                 f"in '{shown(obj)}'"
             )
-        if obj["apiVersion"] != kind.api_version:
+        if (given := obj.get("apiVersion") or "") != kind.api_version:
             raise bad_request(
-                f"the API version in the data ({obj['apiVersion']}) does not match the expected API version "
+                f"the API version in the data ({given}) does not match the expected API version "
                 f"({kind.api_version})"
             )
         dropped = self.decode_metadata(obj, former)
@@ -217,14 +217,6 @@ class CustomResources(Strategy):
     def is_unchanged(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
         """An integer differs from an equal float here, which is what a client may have sent."""
         return identical(new, old)
-
-    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
-        if subresource == "status":
-            managed = new["metadata"].get("managedFields")
-            new["metadata"] = {**old["metadata"], "resourceVersion": new["metadata"].get("resourceVersion")}
-            if managed is not None:
-                new["metadata"]["managedFields"] = managed
-        super().prepare_update(new, old, subresource)
 
     def resets(self, subresource: str, path: Path) -> bool:
         if subresource == "status":

@@ -16,6 +16,7 @@ from kubeshard_apiserver.resources.webhook_configurations import (
     client_errors,
     review_version_errors,
 )
+from kubeshard_apiserver.schema.name_formats import definition_name, wrong
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,
@@ -60,6 +61,8 @@ def name_errors(names: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 def version_list_errors(versions: Sequence[Version]) -> Iterator[FieldError]:
     names = [version.get("name") or "" for version in versions]
     yield from list_errors("apiextensions.v1.CustomResourceDefinitionVersion", "spec.versions", versions)
+    if names and names[0]:
+        yield from wrong("spec.version", names[0], definition_name)  # the first one stands there, too
     if len(set(names)) != len(names):
         yield invalid_value("spec.versions", list(versions), "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:

@@ -196,14 +196,10 @@ _GROUP_VERSION = re.compile("(?:[^/]*/)?[^/]+")
 _UNQUALIFIED = "name is neither a standard finalizer name nor is it fully qualified"
 
 
-def finalizer_errors(path: str, finalizers: Sequence[str]) -> list[FieldError]:
-    """Validate finalizers that need a domain."""
-    return [
-        error
-        for finalizer in finalizers
-        for error in wrong(path, finalizer, qualified_name)
-        or ([] if _has_domain(finalizer) else [invalid_value(path, finalizer, _UNQUALIFIED)])
-    ]
+def finalizer_errors(path: str, finalizer: str) -> list[FieldError]:
+    """Validate a finalizer that needs a domain."""
+    errors = wrong(path, finalizer, qualified_name)
+    return errors if _has_domain(finalizer) else [*errors, invalid_value(path, finalizer, _UNQUALIFIED)]
 
 
 def _has_domain(finalizer: str) -> bool:

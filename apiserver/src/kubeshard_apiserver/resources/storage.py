@@ -227,8 +227,6 @@ _OTHERS = (
 class Volumes(Typed):
     """PersistentVolumes. The time of every phase change is recorded."""
 
-    selectable = ("metadata.name", "name")
-
     def set_defaults(self, obj: Object) -> None:
         obj["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
         obj["spec"].setdefault("volumeMode", "Filesystem")

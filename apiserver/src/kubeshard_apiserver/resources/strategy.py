@@ -16,7 +16,7 @@ from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.access import User
 from kubeshard_apiserver.apply.shape import Path, Shape, shape_of, shape_of_type
-from kubeshard_apiserver.objects import Object, same
+from kubeshard_apiserver.objects import Object, same, with_metadata
 from kubeshard_apiserver.resources.admission_plugins import ADMISSION_PLUGINS
 from kubeshard_apiserver.resources.metadata import NameRule, subdomain_name, without_empty
 from kubeshard_apiserver.schema.catalog import object_meta
@@ -36,6 +36,8 @@ class Strategy:
     unconditional_update = True
     """Whether a PUT may omit the resourceVersion."""
     qualified_finalizers = True
+    status_alone = False
+    """Whether the subresource `status` leaves the metadata as they are."""
     counts_generations = False
     is_graceful = False
     """Whether a deletion sets the deletion timestamp first, even if nothing holds the object."""
@@ -152,6 +154,11 @@ class Strategy:
     def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
         """Undo changes that this subresource must not make; `subresource` is empty for the main resource."""
         if subresource == "status":
+            if self.status_alone:
+                meta = new["metadata"]
+                managed = meta.get("managedFields", old["metadata"].get("managedFields"))
+                kept = with_metadata(old, resourceVersion=meta.get("resourceVersion"), managedFields=managed)
+                new["metadata"] = kept["metadata"]
             for name in old.keys() | new.keys():
                 if name not in ("status", *_TYPE_AND_METADATA):
                     _restore(new, old, name)
@@ -173,7 +180,7 @@ class Strategy:
     def resets(self, subresource: str, path: Path) -> bool:
         """Report whether `prepare_update` undoes a change of this field."""
         if subresource == "status":
-            return path[0] not in ("f:status", "f:metadata")
+            return path[0] != "f:status" and (self.status_alone or path[0] != "f:metadata")
         return path[0] == "f:status" and "status" in self.subresources
 
     def validate(self, obj: Object) -> list[FieldError]:

@@ -33,7 +33,7 @@ from kubeshard_apiserver.objects import Object, draft, share
 from kubeshard_apiserver.resources.field_rules import field_rule_errors, field_rules
 from kubeshard_apiserver.resources.metadata import as_given
 from kubeshard_apiserver.resources.strategy import Stored, Strategy
-from kubeshard_apiserver.schema.catalog import served, type_name, type_of
+from kubeshard_apiserver.schema.catalog import served, served_kinds, type_name, type_of
 from kubeshard_apiserver.schema.decoding import DecodeState, Struct
 from kubeshard_apiserver.status import FieldError, bad_request
 
@@ -85,10 +85,24 @@ apiextensions.k8s.io CustomResourceDefinition
 """Kinds with a generation."""
 
 FREE_FINALIZERS = _kinds("""
-coordination.k8s.io Lease
+core Event
+coordination.k8s.io Lease LeaseCandidate
 policy PodDisruptionBudget
+node.k8s.io RuntimeClass
+admissionregistration.k8s.io ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
+admissionregistration.k8s.io MutatingAdmissionPolicy MutatingAdmissionPolicyBinding
+admissionregistration.k8s.io ValidatingWebhookConfiguration MutatingWebhookConfiguration
+apiextensions.k8s.io CustomResourceDefinition
 """)
 """Finalizers need no domain."""
+
+STATUS_ALONE = _kinds("""
+storage.k8s.io VolumeAttachment
+admissionregistration.k8s.io ValidatingAdmissionPolicy
+networking.k8s.io ServiceCIDR
+resource.k8s.io ResourceClaim
+""")
+"""The subresource `status` leaves the metadata as they are."""
 
 SHOWN_WHEN_DELETED = _kinds("""
 core Pod Service ServiceAccount ResourceQuota PersistentVolumeClaim PersistentVolume PodTemplate
@@ -114,6 +128,7 @@ class Typed(Strategy):
         self.unconditional_update = group_kind not in VERSION_NEEDED
         self.counts_generations = group_kind in COUNTED
         self.qualified_finalizers = self.qualified_finalizers and group_kind not in FREE_FINALIZERS
+        self.status_alone = group_kind in STATUS_ALONE
         self.shown_when_deleted = group_kind in SHOWN_WHEN_DELETED
         self.default_propagation = DEFAULT_PROPAGATION.get(group_kind, "Background")
 
@@ -139,9 +154,13 @@ class Typed(Strategy):
         kind = self.kind
         given = (obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind)
         if given != (kind.api_version, kind.kind):
+            problem = f"converting ({given[0]}.{given[1]}) to ({kind.kind}): unknown conversion"
+            if not any((one.kind.api_version, one.kind.kind) == given for one in served_kinds()):
+                told = f'no kind "{given[1]}" is registered for version "{given[0]}"'
+                problem = f'{told} in scheme "pkg/runtime/scheme.go:111"'
+            version = given[0].rpartition("/")[2]
             raise bad_request(
-                f'{given[1]} in version "{given[0].rpartition("/")[2]}" cannot be handled as a {kind.kind}: '
-                f"converting ({given[0]}.{given[1]}) to ({kind.kind}): unknown conversion"
+                f'{given[1]} in version "{version}" cannot be handled as a {kind.kind}: {problem}'
             )
         state = DecodeState(kind.kind, kind.version)
         decoded, body = self.type.decode(obj, None, state, former), obj.get("metadata")

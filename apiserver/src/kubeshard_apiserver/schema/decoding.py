@@ -25,7 +25,7 @@ from kubeshard_apiserver.schema.scalars import (
     canonical_quantity,
     canonical_time,
 )
-from kubeshard_apiserver.schema.validation import type_name
+from kubeshard_apiserver.schema.validation import go_kind
 from kubeshard_apiserver.status import bad_request
 
 Step = Any
@@ -46,7 +46,7 @@ class DecodeState:
         self.dropped.append(".".join(filter(None, (_indexed(at), name))))
 
     def unfit(self, value: Any, at: At, type_: Type) -> Exception:
-        given = {"integer": "number", "boolean": "bool"}.get(name := type_name(value), name)
+        given = go_kind(value)
         if given == "number" and type_.go in NUMBERS:
             given = f"number {value}"
         fields = [step for step in _steps(at) if isinstance(step, Field)]
@@ -315,7 +315,7 @@ class Struct(Type):
 
     @cached_property
     def _filled(self) -> list[Field]:
-        return [field for field in self.fields.values() if field.always or "default" in field.markers]
+        return [field for field in self.fields.values() if field.always or field.markers.get("default")]
 
 
 def _settled(type_: Type, value: Any) -> Any:

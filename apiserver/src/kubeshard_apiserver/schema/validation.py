@@ -152,6 +152,11 @@ def type_name(value: Any) -> str:
     return _KINDS.get(type(value), "object")
 
 
+def go_kind(value: Any) -> str:
+    """What Go's JSON decoder calls the kind of a value."""
+    return {"integer": "number", "boolean": "bool"}.get(name := type_name(value), name)
+
+
 _GO_TYPES = {
     bool: "bool",
     int: "int64",

@@ -6,11 +6,12 @@ See KEP-2340 and kubernetes.io "API concepts" on resourceVersion.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind
@@ -19,6 +20,8 @@ from kubeshard_apiserver.model import Model, Target, in_version
 from kubeshard_apiserver.objects import Object, beginning, key_of
 from kubeshard_apiserver.resources.conversion_webhooks import Unconvertible, each
 from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.schema.json_errors import json_problem
+from kubeshard_apiserver.schema.validation import go_kind
 from kubeshard_apiserver.states import Items, Objects, State
 from kubeshard_apiserver.status import (
     FieldError,
@@ -132,13 +135,15 @@ class Reads:
         return select(target, options.label_selector, options.field_selector, shard_selector)
 
     def _continue(self, target: Target, selection: Selection, options: ListOptions) -> Page:
+        revision, start = _read_token(options.continue_)
         if options.resource_version not in ("", "0"):
             raise bad_request("specifying resource version is not allowed when using continue")
-        revision, start = _read_token(options.continue_)
-        revision = self._store.revision if revision == _PRESENT else revision
+        revision = self._store.revision if revision < 0 else revision
         self.check_reached(revision)
         # As on the server, the position in a token is relative to the namespace that is listed.
-        return self.page(target, selection, revision, target.namespace + start, max(0, options.limit))
+        if target.namespace or not target.resource.kind.namespaced:
+            start = f"{target.namespace}/{start}"
+        return self.page(target, selection, revision, start, max(0, options.limit))
 
     def page(self, target: Target, selection: Selection, revision: int, start: str, limit: int) -> Page:
         """Returns the selected objects as of a revision, from `start` on; 0 as `limit` means no limit. Raises Gone."""
@@ -165,7 +170,7 @@ class Reads:
             if not (is_whole or selection.selects(obj)):
                 continue
             if limit and len(items) == limit:
-                token = _token(revision, last.removeprefix(target.namespace) + "\0")
+                token = _token(target, revision, last + "\0")
                 is_partial = selection.narrows or selection.name or selection.ranges is not None
                 remaining = None if is_partial else end - begin - limit
                 return Page(Items(items), str(revision), token, remaining, selection.ranges)
@@ -178,9 +183,7 @@ class Reads:
             return self._store.at(target.group_resource, revision)
         except TooOld:
             if start:
-                raise expired(
-                    _CONTINUE_EXPIRED, _token(_PRESENT, start.removeprefix(target.namespace))
-                ) from None
+                raise expired(_CONTINUE_EXPIRED, _token(target, _PRESENT, start)) from None
             raise expired("The resourceVersion for the provided list is too old.") from None
 
     def check_reached(self, asked: int) -> None:
@@ -266,17 +269,58 @@ def _text(place: tuple[str, Key]) -> str:
     return place[0]
 
 
-def _token(revision: int, start: str) -> str:
-    text = json.dumps({"v": _TOKEN_VERSION, "rv": revision, "start": start}, separators=(",", ":"))
+def _token(target: Target, revision: int, start: str) -> str:
+    place = start.removeprefix(f"{target.namespace}/")
+    text = json.dumps({"v": _TOKEN_VERSION, "rv": revision, "start": place}, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def _read_token(token: str) -> tuple[int, str]:
-    try:
-        content = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        if content["v"] == _TOKEN_VERSION:
-            return int(content["rv"]), str(content["start"])
-        problem = f'server does not recognize this encoded version "{content["v"]}"'
-    except (binascii.Error, ValueError, KeyError, TypeError) as error:
-        problem = str(error)
-    raise bad_request(f"invalid continue token: continue key is not valid: {problem}")
+    """Returns the revision, which is negative for the present, and where to start. Raises Invalid (400)."""
+    if (bad := _NOT_BASE64.search(token)) is not None:
+        raise _invalid_token(f": illegal base64 data at input byte {len(token[: bad.start()].encode())}")
+    digits = _BREAKS.sub("", token)
+    if len(digits) % 4 == 1:
+        raise _invalid_token(f": illegal base64 data at input byte {len(token) - 1}")
+    text = base64.urlsafe_b64decode(digits + "=" * (-len(digits) % 4))
+    if problem := json_problem(text):
+        raise _invalid_token(f": {problem}")
+    version, revision, start = _read_fields(json.loads(text.decode(errors="replace")))
+    if version != _TOKEN_VERSION:
+        raise _invalid_token(f": server does not recognize this encoded version {version}")
+    if revision == 0:
+        raise _invalid_token(f": incorrect encoded start resourceVersion (version {_TOKEN_VERSION})")
+    if not start:
+        raise _invalid_token(f": encoded start key empty (version {_TOKEN_VERSION})")
+    place = start.removeprefix("/")
+    if place and not {"", ".", ".."}.isdisjoint(place.split("/")):
+        raise _invalid_token(f": {start}")
+    return revision, place
+
+
+_FIELDS: Sequence[tuple[str, Any, str]] = (("v", "", "string"), ("rv", 0, "int64"), ("start", "", "string"))
+
+
+def _read_fields(content: Any) -> list[Any]:
+    """Returns what a token says, or the zeros of what it does not say."""
+    where = "Go value of type storage.continueToken"
+    if content is not None and not isinstance(content, dict):
+        raise _invalid_token(f": json: cannot unmarshal {go_kind(content)} into {where}")
+    said = []
+    for name, zero, type_ in _FIELDS:
+        value = (content or {}).get(name)
+        value = zero if value is None else value
+        if type(value) is not type(zero) or (zero == 0 and not -(1 << 63) <= value < 1 << 63):
+            given = f"number {value}" if go_kind(value) == "number" and zero == 0 else go_kind(value)
+            field = f"Go struct field continueToken.{name} of type {type_}"
+            raise _invalid_token(f": json: cannot unmarshal {given} into {field}")
+        said.append(value)
+    return said
+
+
+def _invalid_token(problem: str) -> Exception:
+    return bad_request(f"invalid continue token: continue key is not valid{problem}")
+
+
+_BREAKS = re.compile(r"[\r\n]")
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9_\r\n-]")

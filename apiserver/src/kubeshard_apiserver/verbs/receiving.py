@@ -12,7 +12,7 @@ from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import GroupKind
 from kubeshard_apiserver.model import Duplicates, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, with_metadata
-from kubeshard_apiserver.schema.validation import type_name
+from kubeshard_apiserver.schema.validation import go_kind
 from kubeshard_apiserver.status import bad_request, invalid, invalid_value, missing_in_object, shown
 
 
@@ -67,7 +67,9 @@ def decoded_patch(
     try:
         check_type_meta(result, kind.kind)
     except Invalid as error:
-        raise invalid(GroupKind("", ""), "", [invalid_value("patch", shown(result), error.message)]) from None
+        raise invalid(
+            GroupKind("", ""), "", [invalid_value("patch", _as_patched(result), error.message)]
+        ) from None
     if target.resource.strategy.is_custom:
         _check_custom_type(result, target)
         if target.subresource == "status":
@@ -77,11 +79,11 @@ def decoded_patch(
         result = {**result, "kind": kind.kind}
     if not result.get("apiVersion"):
         raise _other_name("", target)
-    given = shown(result) if options.validation == "Strict" else ""
+    given = _as_patched(result) if options.validation == "Strict" else ""
     try:
         obj, warnings, refused = _read(target, result, options, live=live)
     except Invalid as error:
-        given, refused = shown(result), error.message
+        given, refused = _as_patched(result), error.message
     if refused:
         raise invalid(GroupKind("", ""), "", [invalid_value("patch", given, refused)]) from None
     if not result.get("metadata"):
@@ -114,17 +116,22 @@ _OWNERS_ONCE = (
 def _check_custom_type(result: Object, target: Target) -> None:
     """Raises ApiError or Invalid for a patched custom resource without a type, or of another version."""
     kind, given = target.resource.kind, result.get("apiVersion") or ""
-    problem = "" if result.get("kind") else f"Object 'Kind' is missing in '{shown(result)}'"
+    problem = "" if result.get("kind") else f"Object 'Kind' is missing in '{_as_patched(result)}'"
     if not given and not problem:
         raise missing_in_object("apiVersion")
     if not problem and given.count("/") > 1:
         problem = f"unexpected GroupVersion string: {given}"
     if problem:
-        raise invalid(GroupKind("", ""), "", [invalid_value("patch", shown(result), problem)])
+        raise invalid(GroupKind("", ""), "", [invalid_value("patch", _as_patched(result), problem)])
     if given != kind.api_version and result.get("metadata") and target.subresource != "status":
         group, name = given.rpartition("/")[0], result["metadata"].get("name", "")
         error = invalid_value("apiVersion", given, f"must be {kind.api_version}")
         raise invalid(GroupKind(group, result["kind"]), name, [error])
+
+
+def _as_patched(result: Object) -> str:
+    """The result of a patch, as messages show it."""
+    return shown(dict(sorted(result.items())))
 
 
 def check_namespace(target: Target, obj: Object) -> None:
@@ -168,5 +175,5 @@ def check_type_meta(obj: Mapping[str, Any], kind: str) -> None:
         if value is not None and not isinstance(value, str):
             raise bad_request(
                 f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse "
-                f"error: json: cannot unmarshal {type_name(value)} into Go struct field .{name} of type string"
+                f"error: json: cannot unmarshal {go_kind(value)} into Go struct field .{name} of type string"
             )

@@ -1,8 +1,8 @@
 """The objects that a list or watch selects, by scope, labels, fields and hash.
 
-Label selectors are parsed and refused as the API server does, with the operators `<` and `>`: `Selector.parse` of
-kubeshard, which clients use, knows neither those operators nor the server's words.
-Source: k8s.io/apimachinery `pkg/labels/selector.go`.
+Selectors are parsed and refused as the API server does: `Selector.parse` and `FieldSelector.parse` of kubeshard, which
+clients use, know neither the operators `<` and `>` nor the server's words.
+Source: k8s.io/apimachinery `pkg/labels/selector.go`, `pkg/fields/selector.go`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from kubeshard.core.objects import Key
-from kubeshard.core.selectors import FieldSelector, InvalidSelector
+from kubeshard.core.selectors import FieldRequirement, FieldSelector
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.objects import Object, labels_of
 from kubeshard_apiserver.resources.strategy import Strategy
@@ -181,9 +181,6 @@ def _unreadable(problem: str) -> Exception:
     return bad_request(f"unable to parse requirement: {problem}")
 
 
-_BARE_TERM = re.compile(r"[^=!]*")
-
-
 @dataclass(frozen=True)
 class Selection:
     strategy: Strategy
@@ -225,9 +222,6 @@ class Selection:
         return bool(self.labels or self.fields)
 
 
-_BAD_ESCAPE = re.compile(r"^(?:[^\\]|\\[\\,=])*(\\(?:[^\\,=]|$))")
-
-
 def select(
     target: Target, label_selector: str = "", field_selector: str = "", shard_selector: str = ""
 ) -> Selection:
@@ -245,12 +239,29 @@ def select(
 
 def check_selectors(label_selector: str, field_selector: str) -> tuple[LabelTerms, FieldSelector]:
     """Parses the selectors, of whatever fields. Raises Invalid (400)."""
-    labels = _parse_label_selector(label_selector)
-    if escape := _BAD_ESCAPE.search(field_selector):
-        raise bad_request(f"invalid field selector: invalid escape sequence: {escape[1]}")
-    try:
-        return labels, FieldSelector.parse(field_selector)
-    except InvalidSelector:
-        terms = field_selector.split(",")
-        term = next((part for part in terms if _BARE_TERM.fullmatch(part)), terms[0])
-        raise bad_request(f"invalid selector: '{field_selector}'; can't understand '{term}'") from None
+    return _parse_label_selector(label_selector), _parse_field_selector(field_selector)
+
+
+_PARTS = re.compile(r"(?:\\.|\\$|[^\\,])+", re.S)
+_FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.S)
+_ESCAPE = re.compile(r"\\(.?)|[,=]", re.S)
+
+
+def _parse_field_selector(text: str) -> FieldSelector:
+    """Parses the query parameter `fieldSelector`. Raises Invalid (400)."""
+    requirements = []
+    for part in sorted(_PARTS.findall(text)):
+        term = _FIELD_TERM.fullmatch(part)
+        if term is None:
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
+        value = _ESCAPE.sub(_unescaped, term[3])
+        requirements.append(FieldRequirement(term[1], value, negated=term[2] == "!="))
+    return FieldSelector(tuple(requirements))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[1] is None:
+        raise bad_request(f"invalid field selector: unescaped character in value: {ord(found[0])}")
+    if found[1] not in ("\\", ",", "="):
+        raise bad_request(f"invalid field selector: invalid escape sequence: {found[0]}")
+    return found[1]

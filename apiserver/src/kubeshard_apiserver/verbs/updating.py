@@ -104,11 +104,9 @@ class Updates:
         def errors() -> list[FieldError]:
             found: list[FieldError] = []
             if {**new["metadata"], **_UNCHECKED} != {**live["metadata"], **_UNCHECKED}:
-                # The server checks metadata twice and lists the causes twice.
-                rule = (
-                    segment_name if strategy.is_custom else None
-                )  # only a create checks it by the kind's own
-                found = 2 * (metadata_errors(target, new, rule) + validate_metadata_update(new, live))
+                # Only a create checks the name of a custom resource by the kind's own rule.
+                rule = segment_name if strategy.is_custom else None
+                found = metadata_errors(target, new, rule) + validate_metadata_update(new, live)
             return found + strategy.validate_update(new, live, target.subresource)
 
         found = (yield Work(errors)) if large else errors()

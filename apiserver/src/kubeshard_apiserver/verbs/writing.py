@@ -38,7 +38,6 @@ from kubeshard_apiserver.verbs.establishing import Definitions
 from kubeshard_apiserver.verbs.receiving import (
     check_name,
     check_namespace,
-    check_type_meta,
     decoded,
     decoded_patch,
     warn,
@@ -122,9 +121,10 @@ class Writes:
         strategy = target.resource.strategy
         if target.subresource:
             yield from self._model.reading(target)
-        check_type_meta(config, kind.kind)
-        given = (config.get("apiVersion") or "", config.get("kind") or "")
-        if given != (kind.api_version, kind.kind):
+        given = [
+            value if isinstance(value := config.get(name), str) else "" for name in ("apiVersion", "kind")
+        ]
+        if given != [kind.api_version, kind.kind]:
             group, _, version = given[0].rpartition("/")
             raise bad_request(f"invalid object type: {group}/{version}, Kind={given[1]}")
         given_metadata = _applicable(body.get("metadata"), is_custom=strategy.is_custom)
