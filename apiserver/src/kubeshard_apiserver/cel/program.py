@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.version import how_to_install
+from kubeshard_apiserver.cel.checked import Checked
 from kubeshard_apiserver.cel.library import EXTENSIONS, Functions, functions, with_optionals
 from kubeshard_apiserver.cel.literals import Wrong, wrong_literals
 from kubeshard_apiserver.schema.numbers import go_values
@@ -109,7 +110,7 @@ def compile_expression(expression: str, names: tuple[str, ...]) -> Program:
     """Compiles an expression. `names` are the available variables: `name`, or `name: type` if the type is known; a
     name with dots denotes a member. Raises CelError, or ConfigurationError if the library is missing.
     """
-    compiled, returns = checked(_environment(names), expression)
+    compiled, returns, _ = checked(_environment(names), expression)
     error = library().Type.ERROR
 
     def evaluate(variables: Mapping[str, Any]) -> Any:
@@ -146,16 +147,17 @@ def environment(variables: Mapping[str, Any], pool: Any = None) -> Any:
     return cel.NewEnv(descriptor_pool=pool, config=config, variables=variables, functions=declared)
 
 
-def checked(env: Any, expression: str) -> tuple[Any, str]:
-    """Returns the compiled expression and the type of its result. Raises CelError."""
+def checked(env: Any, expression: str) -> tuple[Any, str, Checked]:
+    """Returns the compiled expression, the type of its result, and its tree. Raises CelError."""
     try:
         compiled = env.compile(with_optionals(expression))
     except RuntimeError as problem:
         words = _compiler_words(_CODE.sub("", str(problem)), expression)
         raise CelError(f"compilation failed: {words}") from None
-    if wrong := wrong_literals(compiled.serialize(), _can_be_called):
+    tree = Checked(compiled.serialize())
+    if wrong := wrong_literals(tree, _can_be_called):
         raise CelError(_shown(wrong, expression))
-    return compiled, _type_name(compiled.return_type())
+    return compiled, _type_name(compiled.return_type()), tree
 
 
 def _shown(wrong: list[Wrong], expression: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.version import how_to_install
+from kubeshard_apiserver.cel.checked import Checked, Node
 from kubeshard_apiserver.cel.program import CelError, checked, environment, library
 
 Schema = Mapping[str, Any]
@@ -78,6 +79,14 @@ class Untyped(ValueError):
     """A schema has no type that an expression could use."""
 
 
+class Typed(NamedTuple):
+    """An expression whose types are known: that of its result, and its tree, of which `node` is the expression."""
+
+    returns: str
+    tree: Checked
+    node: Node
+
+
 class TypedScope:
     """The variables `self` and `oldSelf` of one schema. Raises Untyped."""
 
@@ -85,20 +94,22 @@ class TypedScope:
         self._typed = _environment_of(schema, is_root=is_root)
         self._loose = partial(_environment_of, schema, is_root=is_root, numbers=False)
 
-    def check(self, expression: str, *, optional_old: bool = False) -> str:
-        """Returns the type of the expression's result. Raises CelError."""
+    def check(self, expression: str, *, optional_old: bool = False) -> Typed:
+        """Raises CelError."""
         before, after = OPTIONAL if optional_old else ("", "")
         text = f"{before}{expression}{after}"
         try:
-            returns = checked(self._typed, text)[1]
+            _, returns, tree = checked(self._typed, text)
         except CelError as error:
             # The library's compiler only compares numbers of one type; its evaluator and the real server compare any.
             if not _MIXED.search(str(error)):
                 raise CelError(_own_words(str(error), optional_old)) from None
-            returns = checked(self._loose(), text)[1]
+            _, returns, tree = checked(self._loose(), text)
         if not optional_old:
-            return returns
-        return returns.removeprefix("list(").removesuffix(")") if returns.startswith("list(") else "dyn"
+            return Typed(returns, tree, tree.root)
+        inner = tree.root.loop.step.call.args[1].list.elements[0]
+        returns = returns.removeprefix("list(").removesuffix(")") if returns.startswith("list(") else "dyn"
+        return Typed(returns, tree, inner)
 
 
 _MIXED = re.compile(r"overload for '_[<>]=?_' applied to '\((?:double|int|uint), (?:double|int|uint)\)'")

@@ -2,8 +2,8 @@
 
 A rule sees `self`, the value it is attached to, with the type from its schema: numbers are doubles, formatted strings
 are timestamps and durations, and field names are escaped. Rules with `oldSelf` are evaluated only if there is an old
-value. The library bounds the work of a rule (10 000 comprehension steps); the real server also estimates costs and
-refuses definitions whose costs may become too high.
+value. The library bounds the work of a rule (10 000 comprehension steps); what rules may cost is estimated when they
+are defined (`rule_costs`).
 
 Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/cel`; k8s.io/apiserver
 `pkg/cel/common/valuesunstructured.go`; KEP-2876.

@@ -17,6 +17,7 @@ from kubeshard_apiserver.cel.schema_types import TypedScope, Untyped
 from kubeshard_apiserver.resources.custom import Embedded
 from kubeshard_apiserver.resources.custom_rules import RULES, Rules, uses_old
 from kubeshard_apiserver.resources.field_paths import find_field
+from kubeshard_apiserver.resources.rule_costs import Budget, PlaceOfRules
 from kubeshard_apiserver.schema import Validator, prune
 from kubeshard_apiserver.schema.formats import searching
 from kubeshard_apiserver.schema.structural import NOTHING, same
@@ -378,10 +379,23 @@ def _has_breaks(text: str) -> bool:
     return "\n" in text or "\r" in text
 
 
-def compile_errors(
-    schema: Schema, path: str, *, is_root: bool = True, uncorrelated: str = ""
+def compile_errors(schema: Schema, path: str, *, limits_rules: bool = True) -> Iterator[FieldError]:
+    """Compile the rules, and add up their costs. `limits_rules` says whether the cost of each is limited."""
+    budget = Budget(limits_rules=limits_rules)
+    yield from _compile_below(schema, path, budget, PlaceOfRules(schema, is_root=True))
+    yield from budget.total_errors(path)
+
+
+def _compile_below(
+    schema: Schema,
+    path: str,
+    budget: Budget,
+    place: PlaceOfRules,
+    *,
+    is_root: bool = True,
+    uncorrelated: str = "",
 ) -> Iterator[FieldError]:
-    """Compile the rules. `uncorrelated` is the path below which old values cannot be found."""
+    """`uncorrelated` is the path below which old values cannot be found."""
     rules = schema.get(RULES) or ()
     if rules:
         try:
@@ -393,13 +407,15 @@ def compile_errors(
             yield FieldError(f"{path}.{RULES}", "InternalError", f"Internal error: {_UNTYPED}")
             return
         for index, said in enumerate(rules):
-            yield from _compile(said, scope, f"{path}.{RULES}[{index}]", uncorrelated)
+            where = f"{path}.{RULES}[{index}]"
+            yield from _compile(said, scope, where, uncorrelated, budget, place)
     items = schema.get("items")
     for inner, below in _below(schema, path):
         here = uncorrelated
         if inner is items and schema.get("x-kubernetes-list-type") != "map":
             here = here or path
-        yield from compile_errors(inner, below, is_root=False, uncorrelated=here)
+        under = place.below(inner)
+        yield from _compile_below(inner, below, budget, under, is_root=False, uncorrelated=here)
 
 
 _UNTYPED = (
@@ -409,15 +425,23 @@ _UNTYPED = (
 
 
 def _compile(
-    said: Mapping[str, Any], scope: TypedScope, path: str, uncorrelated: str
+    said: Mapping[str, Any],
+    scope: TypedScope,
+    path: str,
+    uncorrelated: str,
+    budget: Budget,
+    place: PlaceOfRules,
 ) -> Iterator[FieldError]:
     rule, optional = said["rule"], bool(said.get("optionalOldSelf"))
     shown = _in_go(said)
     try:
-        if scope.check(rule, optional_old=optional) != "bool":
+        typed = scope.check(rule, optional_old=optional)
+        if typed.returns != "bool":
             yield invalid_value(f"{path}.rule", shown, "cel expression must evaluate to a bool")
-        elif said.get("messageExpression"):
-            yield from _compile_message(said, scope, path)
+        else:
+            yield from budget.rule_errors(f"{path}.rule", typed, place)
+            if said.get("messageExpression"):
+                yield from _compile_message(said, scope, path, budget, place)
         compiles = True
     except CelError as error:
         yield invalid_value(f"{path}.rule", shown, str(error))
@@ -433,11 +457,16 @@ def _compile(
         yield invalid_value(f"{path}.optionalOldSelf", said["optionalOldSelf"], problem)
 
 
-def _compile_message(said: Mapping[str, Any], scope: TypedScope, path: str) -> Iterator[FieldError]:
+def _compile_message(
+    said: Mapping[str, Any], scope: TypedScope, path: str, budget: Budget, place: PlaceOfRules
+) -> Iterator[FieldError]:
     where = f"{path}.messageExpression"
     try:
-        if scope.check(said["messageExpression"], optional_old=bool(said.get("optionalOldSelf"))) != "string":
+        typed = scope.check(said["messageExpression"], optional_old=bool(said.get("optionalOldSelf")))
+        if typed.returns != "string":
             yield invalid_value(where, _in_go(said), "messageExpression must evaluate to a string")
+        else:
+            yield from budget.message_errors(where, typed, place)
     except CelError as error:
         yield invalid_value(where, _in_go(said), f"messageExpression {error}")
 
