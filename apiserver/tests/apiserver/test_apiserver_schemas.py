@@ -1,5 +1,6 @@
 """Whatever a definition says and an object contains, the response is an object or a rejection."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -202,8 +203,8 @@ def test_any_object_is_taken_or_refused(schema, specs):
     refused = write(server.create, Target(definitions), definition(schema))
     assert refused_well(refused)
     if refused is not None:
-        # Old values cannot be found in every place.
-        assert "uncorrelatable" in refused.message, refused.message
+        # Old values cannot be found in every place, and what a rule may cost depends on where it is.
+        assert re.search("uncorrelatable|exceeds budget", refused.message), refused.message
         return
     things = server.registry.find("example.com", "v1", "things")
     for spec in specs:
@@ -289,16 +290,17 @@ server.create(definitions, own.definition({"type": "object"}))
     assert "pip install './kubeshard[apiserver]'" in done.stdout
 
 
-@pytest.mark.parametrize("depth", [2, 3, 4])
-def test_a_rule_that_would_never_end_is_stopped(depth):
+@pytest.mark.parametrize(("depth", "most"), [(2, 1000), (3, 100), (4, 30)])
+def test_a_rule_that_takes_too_long_is_stopped_though_it_could_be_defined(depth, most):
     text = "true"
     for level in range(depth):
         text = f"self.all(x{level}, {text})"
-    items = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": [{"rule": text}]}
+    items = {"type": "array", "items": {"type": "integer"}, "maxItems": most}
+    items |= {"x-kubernetes-validations": [{"rule": text}]}
     server = ApiServer()
     definitions = server.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     server.create(Target(definitions), definition(items))
     things = server.registry.find("example.com", "v1", "things")
-    body = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": [1] * 1000}
+    body = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": [1] * most}
     with pytest.raises(ApiError, match="actual cost limit exceeded"):
         server.create(Target(things), body)
