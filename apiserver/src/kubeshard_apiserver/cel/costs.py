@@ -96,7 +96,7 @@ def _length(schema: Schema, bytes_each: int) -> int:
     if schema.get("maxLength") is not None:
         return int(max(0, schema["maxLength"])) * bytes_each
     if bytes_each > 1 and schema.get("enum") and schema.get("type") == "string":
-        return max(len(choice.encode()) for choice in schema["enum"] if isinstance(choice, str))
+        return max((len(choice.encode()) for choice in schema["enum"] if isinstance(choice, str)), default=0)
     return _TEXT.most
 
 
