@@ -47,7 +47,7 @@ from kubeshard.controller.run import Run, from_cache
 from kubeshard.core.encoding import encode
 from kubeshard.core.errors import AlreadyExists, Invalid, NotFound
 from kubeshard.core.objects import KubeObject, form_of
-from kubeshard.core.owners import check_stays, with_owner
+from kubeshard.core.owners import check_stays, controller_of, with_owner
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.logs import get_logger
 
@@ -133,8 +133,8 @@ async def _patched(
 
 async def _created_or_found(ctx: Context, desired: T, owner: KubeObject | None) -> tuple[T, bool]:
     """The object, and whether it was created: otherwise it exists, no cache shows it, and this shard may write it. Nor
-    does a cache show one that somebody has taken the labels from that its watch selects. Raises AlreadyExists for one
-    that this shard may not write, or that a cache will show.
+    does a cache show one of the owner's that somebody has taken the labels from which its watch selects. Raises
+    AlreadyExists for one that this shard may not write, that a cache will show, or that is not the owner's.
     """
     run, new = run_of(ctx), _new(desired, owner)
     standing = ctx.client.standing(new)
@@ -156,7 +156,9 @@ async def _created_or_found(ctx: Context, desired: T, owner: KubeObject | None) 
         found = await _read(ctx, desired) if selects or standing is not None else None
         if found is None:
             raise
-        hidden = selects and not scope.may_select(kind, found.metadata)
+        whose = controller_of(found.metadata)
+        own = owner is not None and whose is not None and whose.uid == owner.metadata.uid
+        hidden = own and selects and not scope.may_select(kind, found.metadata)
         match ctx.client.standing(found):
             case Standing.ANOTHERS:
                 raise
