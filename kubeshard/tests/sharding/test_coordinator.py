@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from range_world import VirtualClock
 
-from kubeshard.core.builtin import Lease
+from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.errors import ApiError, Forbidden, PatchTestFailed
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharding.assignment import Assignment, Place, Report
@@ -33,6 +33,7 @@ from kubeshard.sharding.coordinator import (
     Prove,
     ReadLeases,
     RingMember,
+    doubts,
     due,
     member_of,
     used_by,
@@ -604,6 +605,29 @@ def test_what_a_shard_has_that_lives_and_says_that_it_works_on_nothing_goes_to_t
     says_nothing()
     world.tend(1)
     assert world.groups == {"0-7": "a@2"}
+
+
+@pytest.mark.parametrize(("silent", "groups"), [(True, {"0-7": "a@2"}), (False, {"0-7": "@1"})])
+def test_nobody_waits_for_the_end_of_a_shard_by_labels_that_does_not_act_any_more(
+    silent: bool, groups: dict[str, str]
+) -> None:
+    """When most of a ring dies, nobody takes the Leases of the others for minutes."""
+    world = scene("a", _0_7="@1")
+    world.shard("b", "")
+    world.leases["b"] = world.leases["b"]._replace(by_labels=True, silent=silent)
+    world.tend()
+    world.tend(SETTLE)
+    assert world.groups == groups
+
+
+@pytest.mark.parametrize(("shard", "waits"), [("a", True), ("c", False)])
+def test_a_shard_that_nothing_names_does_not_wait_for_shards_by_labels_before_it_begins(
+    shard: str, waits: bool
+) -> None:
+    """It is given nothing before they have ended: the coordinator sees to that."""
+    assignment = Assignment.of(BUCKETS, {bucket: Place("a", "", 1) for bucket in range(8)})
+    held = Lease(metadata=ObjectMeta(name="b"), spec=LeaseSpec(holder_identity="b"))
+    assert bool(doubts(assignment, shard, [held])) == waits
 
 
 def test_a_shard_that_has_said_nothing_yet_keeps_what_it_reclaims() -> None:

@@ -618,7 +618,7 @@ def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
     ]
     if why := contradiction(assignment, members):
         return why
-    by_labels = ", ".join(_by_labels_only(assignment, members))
+    by_labels = ", ".join(_by_labels_only(assignment, members) if shard in assignment.shards else ())
     return f"shards that take objects by labels have to end first: {by_labels}" if by_labels else ""
 
 
@@ -780,7 +780,7 @@ def _by_labels_only(assignment: Assignment, members: Collection[RingMember]) -> 
     owners = {place.owner for _, place in assignment.groups}
     if any(m.available and m.report is not None and m.shard in owners for m in members):
         return []
-    return sorted(m.shard for m in members if m.available and m.by_labels)
+    return sorted(m.shard for m in _acting(members) if m.available and m.by_labels)
 
 
 def _acting(members: Iterable[RingMember]) -> list[RingMember]:
