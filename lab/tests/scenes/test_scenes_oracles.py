@@ -417,10 +417,12 @@ async def test_a_restored_assignment_counts_once_nobody_lives_that_has_asked_for
 
 @pytest.mark.quick
 @pytest.mark.parametrize("ended", ["before", "after", "never"])
+@pytest.mark.parametrize("given_on", [False, True], ids=["taken", "given on"])
 @virtual_time
-async def test_a_shard_may_take_what_an_edit_gives_it_only_if_no_process_lives_that_had_it_before(
-    ended: str,
+async def test_what_an_edit_gives_a_shard_counts_when_it_is_taken_only_if_no_process_lives_that_had_it_before(
+    ended: str, given_on: bool
 ) -> None:
+    """By that shard, or by a coordinator that has begun since and finds it dead."""
     async with SimulatedCluster(ranges=Ranges()) as world:
         await world.install()
         at, name, edited = Scene(world), assignment_name("r"), assigned(Place("s1", "", 3))
@@ -437,11 +439,39 @@ async def test_a_shard_may_take_what_an_edit_gives_it_only_if_no_process_lives_t
         assert set(world.owners().values()) == {"s0"}
         if ended == "after":
             former.kill()
-        reclaim = Assignment.parse(edited.data).reclaim("s1")
-        assert reclaim is not None
-        await begins.client().patch(ConfigMap, name, "ops", reclaim)
-        assert set(world.owners().values()) == {"s1"}
+        said = Assignment.parse(edited.data)
+        bucket = said.buckets.all.buckets
+        act = said.change(dict.fromkeys(bucket, ("s2", ""))) if given_on else said.reclaim("s1")
+        assert act is not None
+        await begins.client().patch(ConfigMap, name, "ops", act)
+        assert set(world.owners().values()) == {"s2" if given_on else "s1"}
         assert at.result.broken == ({"stale write": 1} if ended == "never" else {})
+
+
+@pytest.mark.quick
+@virtual_time
+async def test_a_bucket_is_remembered_by_those_who_began_when_another_one_was_edited_already() -> None:
+    async with SimulatedCluster(ranges=Ranges()) as world:
+        await world.install()
+        await world.make_things(40)
+        first, since = Process(world, "s0~1"), Process(world, "s1~1")
+        half = Assignment.of(
+            Ranges().divided, {each: Place("s0" if each < 512 else "s1", "", 5) for each in range(1024)}
+        )
+
+        def says(left: Place, right: Place) -> ConfigMap:
+            return msgspec.structs.replace(
+                assigned(left), data={**half.data(), "0000-0511": str(left), "0512-1023": str(right)}
+            )
+
+        async with world.admin() as client:
+            await client.create(says(Place("s0", "", 5), Place("s1", "", 5)))
+            await first.client().get(ConfigMap, assignment_name("r"), "ops")
+            await client.apply(says(Place("s2", "", 4), Place("s1", "", 5)), force=True)
+            await since.client().get(ConfigMap, assignment_name("r"), "ops")
+            first.kill()
+            await client.apply(says(Place("s2", "", 4), Place("s2", "", 4)), force=True)
+        assert set(world.owners().values()) == {"s1", "s2"}
 
 
 @pytest.mark.quick

@@ -12,7 +12,8 @@ What a bucket amounts to follows from the protocol (`kubeshard.sharding.assignme
 news, and nothing else is, so while the assignment is deleted, unreadable or an older one, everything stays. That is so
 as long as a process lives that may remember it: one that had asked the API server for it. Those that only follow it,
 until they hold a Lease, remember nothing. A shard that begins asks only the Leases, so it takes what an edit has given
-it, if no process of the former owner lives that had seen it otherwise. It is the user who has moved that.
+it, and a coordinator that begins gives it on, if no process of the former owner lives that had seen it otherwise. It is
+the user who has moved that.
 """
 
 from __future__ import annotations
@@ -117,10 +118,8 @@ class Ranged(Labelled):
         self._cluster_of = cluster_of
         self._told: set[str] = set()
         """The processes that have asked for the assignment."""
-        self._witnesses: frozenset[str] | None = None
-        """Those of them that lived when the assignment ceased to be what they had seen; None while it is that."""
-        self._edited: dict[int, Collection[str]] = {}
-        """Those that lived when the assignment began to give each of these buckets to another shard than its own."""
+        self._witnesses: dict[int, frozenset[str]] = {}
+        """Those of them that lived when the assignment ceased to say what they had seen of each of these buckets."""
         self._store, self._stores = stores[0], stores
         self._key = Key("ops", assignment_name(ring))
         self._path = f"/api/v1/namespaces/{self._key.namespace}/configmaps/{self._key.name}"
@@ -194,27 +193,25 @@ class Ranged(Labelled):
         put it there.
         """
         now, before, alive = self.stored, self._places, self._alive()
-        told = self._told.intersection(alive)
-        if self._witnesses is None:
-            self._witnesses = frozenset(told)
+        told, every = frozenset(self._told.intersection(alive)), range(len(before))
+        witnesses = {bucket: self._witnesses.get(bucket, told) for bucket in every}
         if now is None or now.buckets != self._buckets:
+            self._witnesses = witnesses
             return
-        forgotten, both = self._witnesses.isdisjoint(alive), tuple(zip(before, now.places, strict=True))
-        taken = {bucket for bucket in self._edited if said and self._taken_up(bucket, said, now)}
-        self._places = tuple(
-            new if forgotten or bucket in taken or new.epoch > old.epoch else old
-            for bucket, (old, new) in enumerate(both)
-        )
-        places = tuple(enumerate(self._places))
-        moved = {bucket for bucket, place in places if place.owner != before[bucket].owner}
-        self.drained = {f"bucket {bucket}": place.owner for bucket, place in places if place.target}
-        self.unremembered = bool(moved) and (
-            moved <= taken or (forgotten and before != (Place(),) * len(before))
-        )
-        edited = [bucket for bucket, place in places if place.owner != now.places[bucket].owner]
-        self._edited = {bucket: self._edited.get(bucket, told) for bucket in edited}
-        if now.places == self._places:
-            self._witnesses = None
+        news, forgotten = list[Place](), set[int]()
+        for bucket, (old, new) in enumerate(zip(before, now.places, strict=True)):
+            living = witnesses[bucket].intersection(alive)
+            acted = bucket in self._witnesses and said and new.epoch > said.places[bucket].epoch
+            if not living or (acted and old.owner not in map(name_of, living)):
+                forgotten.add(bucket)
+            news.append(new if bucket in forgotten or new.epoch > old.epoch else old)
+        self._places = tuple(news)
+        moved = {bucket for bucket in every if news[bucket].owner != before[bucket].owner}
+        self.drained = {f"bucket {bucket}": place.owner for bucket, place in enumerate(news) if place.target}
+        self.unremembered = bool(moved) and moved <= forgotten and before != (Place(),) * len(before)
+        self._witnesses = {
+            bucket: witnesses[bucket] for bucket in every if news[bucket] != now.places[bucket]
+        }
 
     def _moved(self, event: Event) -> Iterator[tuple[GroupResource, Event]]:
         before, said = self._places, _read(event.old)
@@ -226,15 +223,6 @@ class Ranged(Labelled):
             for key, obj in store.objects(resource).items()
             if (old := self._shown(obj, before)) != (new := self.shown(obj))
         )
-
-    def _taken_up(self, bucket: int, said: Assignment, now: Assignment) -> bool:
-        """Whether a shard has just taken what an edit or a restore had given it, and of the shard that had it before,
-        no process lives that had asked for the assignment by then: nobody works on it.
-        """
-        then, place = said.places[bucket], now.places[bucket]
-        alive, former = self._alive(), self._places[bucket].owner
-        lives = former in {name_of(each) for each in self._edited[bucket] if each in alive}
-        return place.owner == then.owner and place.epoch > then.epoch and not lives
 
     def _shown(self, obj: Any, places: tuple[Place, ...]) -> Any:
         if obj is None or obj["metadata"]["namespace"] == self._key.namespace:
