@@ -630,6 +630,38 @@ def test_a_shard_that_nothing_names_does_not_wait_for_shards_by_labels_before_it
     assert bool(doubts(assignment, shard, [held])) == waits
 
 
+@pytest.mark.parametrize(("later", "since"), [(0, 0.0), (1, 0.0), (2, 60.0)])
+def test_a_shard_that_is_asked_again_is_not_blamed_for_the_time_in_which_nothing_was_heard(
+    later: int, since: float
+) -> None:
+    """By the next change it is asked to hand the bucket to another shard. Others may have been before a later one."""
+    world = scene("a", "b", _0_3="a to b@2", _4_7="b@1")
+    world.tend()
+    world.heard()
+    world.tend()
+    assert world.machine.asked[0] == ("a", 0.0)
+    assert world.machine.assignment is not None
+    epoch = world.machine.assignment.epoch + later if later else 2
+    world.edit(_0_3=f"a to b@{epoch}")
+    world.shard("a", f"0-3@{epoch}/{epoch}")
+    world.clock.now = 60.0
+    world.heard()
+    world.tend()
+    assert world.machine.asked[0] == ("a", since)
+
+
+@pytest.mark.parametrize("edited", [{"_0_3": "a to b@1"}, {"_0_3": None}])
+def test_no_shard_is_asked_to_hand_over_what_an_edit_or_a_restore_has_put_there(
+    edited: dict[str, str | None],
+) -> None:
+    world = scene("a", "b", _0_3="a to b@2", _4_7="b@1")
+    world.tend()
+    world.edit(**edited)
+    world.heard()
+    world.tend()
+    assert world.machine.asked == {}
+
+
 def test_a_shard_that_has_said_nothing_yet_keeps_what_it_reclaims() -> None:
     world = scene("a", "b", _0_3="a@1", _4_7="b@1")
     for renewal in range(3):

@@ -47,7 +47,7 @@ Whoever drives the machine knows no rule:
 
 It calls `seen` with every answer before it goes on, and tends once at a time.
 
-A ring begins with ranges when no shard that takes objects by labels is left, and one by labels does not begin before
+A ring begins with ranges when no shard acts any more that takes objects by labels, and one by labels does not begin before
 all by ranges have ended (`label_delivery`): the two know nothing of each other.
 
 A process may have the name of a shard, and never work on what is that shard's: it takes objects by labels, divides them
@@ -64,9 +64,9 @@ Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease
 said after that that it works on nothing, by a patch that fails if the shard has begun again since; every other change
 needs the owner. Shards that join within `SETTLE` seconds of each other are one change. Not guaranteed: that an edit at
 a greater epoch is noticed: it looks like a change by the rules; that nobody works on a bucket twice after an edit that
-a shard sees more than a renewal late, or within a renewal after the bucket has changed hands, if the shard that it
-names begins just then; that an edit is undone if the shard that it names begins before anybody looks, and no process
-of the former owner lives that has seen the bucket: nobody works on it.
+its former owner sees more than a renewal late, or within a renewal after the bucket has changed hands, if the shard
+that it names begins just then; that an edit is undone if the shard that it names, or a coordinator, begins before
+anybody looks, and no process of the former owner lives that has seen the bucket: nobody works on it.
 """
 
 from __future__ import annotations
@@ -250,7 +250,9 @@ class Coordinator:
         self._unreadable = ""
         """Why there is no assignment."""
         self.asked: dict[int, tuple[str, float]] = {}
-        """The buckets that are to be handed over: who is asked for each, and since when, as seen here."""
+        """The buckets that are to be handed over: who is asked for each, and since when, as seen here. None while the
+        object is wrong: shards do not hand over what an edit or a restore has put there.
+        """
         self._first = first
         self._outdated = True
         """Whether the object has to be read before anything is decided."""
@@ -313,14 +315,9 @@ class Coordinator:
         self._assignment, self._unreadable = None, "it was deleted, or there has never been one"
         if data is not None:
             try:
-                self._assignment = assignment = Assignment.parse(data)
+                self._assignment = Assignment.parse(data)
             except Unreadable as error:
                 self._unreadable = str(error)
-            else:
-                now, places = self._clock.monotonic(), enumerate(assignment.places)
-                asked = {bucket: place.owner for bucket, place in places if place.target}
-                before = {b: since for b, (owner, since) in self.asked.items() if asked.get(b) == owner}
-                self.asked = {bucket: (owner, before.get(bucket, now)) for bucket, owner in asked.items()}
 
     # What to do
 
@@ -370,11 +367,25 @@ class Coordinator:
                 "its buckets for life: give this one another name"
             )
         elif wrong:
+            self.asked = {}
             yield from self._write_anew(wrong)
         else:
             assert assignment is not None
+            self._note_asked(assignment)
             self.problem, self._renewals, self._sound = "", None, assignment
             yield from self._move(assignment, members)
+
+    def _note_asked(self, assignment: Assignment) -> None:
+        """The same shard may have handed a bucket over and got it back, while nothing was heard of the object. Not if
+        it was in its place before anything else was written, which has a greater epoch.
+        """
+        now, last = self._clock.monotonic(), self._sound.epoch if self._sound else 0
+        self.asked = {
+            bucket: (owner, since if owner == before and epoch <= last + 1 else now)
+            for bucket, (owner, target, epoch) in enumerate(assignment.places)
+            if target
+            for before, since in (self.asked.get(bucket, ("", now)),)
+        }
 
     # Writing it anew
 
