@@ -571,6 +571,21 @@ def test_a_restore_that_shows_somewhere_has_undone_what_was_seen_of_every_lease(
     assert states.may_live("ring", "b", 34.9)
 
 
+def test_a_lease_that_is_there_at_the_version_at_which_it_was_deleted_counts_when_the_time_of_its_shard_is_over() -> (
+    None
+):
+    """Versions come again after a restore. Before that it may be a late echo of what was deleted."""
+    states = ShardStates()
+    states.observe(at_version(1000, renewed=90.0), now=90.0)
+    states.forget(A, now=100.0)
+    taken = at_version(1000, holder="shardlease-controller", uid="new")
+    assert states.observe(taken, now=110.0, asked=109.0) is None
+    assert states.may_live("ring", "a", 110.0)
+    assert states.observe(taken, now=130.0) is None
+    states.observe(taken, now=131.0, asked=130.0)
+    assert not states.may_live("ring", "a", 131.0)
+
+
 def test_a_deleted_lease_that_a_silence_may_have_hidden_is_waited_for_anew() -> None:
     """Its shard may have created it again, and a restore have undone that."""
     states = ShardStates()

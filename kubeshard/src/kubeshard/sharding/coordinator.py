@@ -47,8 +47,8 @@ Whoever drives the machine knows no rule:
 
 It calls `seen` with every answer before it goes on, and tends once at a time.
 
-A ring begins with ranges when no shard acts any more that takes objects by labels, and one by labels does not begin before
-all by ranges have ended (`label_delivery`): the two know nothing of each other.
+A ring begins with ranges when no shard acts any more that takes objects by labels, and one by labels does not begin
+before all by ranges have ended (`label_delivery`): the two know nothing of each other.
 
 A process may have the name of a shard, and never work on what is that shard's: it takes objects by labels, divides them
 differently, or may not read the assignment. While it lives, nobody else gets its Lease. So what it says counts, if it

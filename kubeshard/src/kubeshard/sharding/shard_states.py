@@ -287,6 +287,14 @@ class ShardStates:
         if old is None and asked is None and precedes(version, self._listed):
             return None  # a late echo of an object that was deleted before all were listed
         newer = -1 if old is None else old.compared_to(version)
+        if (
+            old is not None
+            and newer == 0
+            and old.deleted
+            and old.seen_before(asked)
+            and not old.state(now).available
+        ):
+            newer = -1  # versions come again after a restore: it is there, and that time is over
         rewound = old is not None and newer > 0 and old.seen_before(asked)
         if newer >= 0 and not rewound:
             return None  # seen before, or a late echo of the deleted object
