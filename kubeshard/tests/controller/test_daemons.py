@@ -47,7 +47,8 @@ class Listening:
 
     def controller(self, *, restart: bool = False, **options: Any) -> Controller[App]:
         daemon = Daemon(self.listen, restart_on=lambda obj: obj.spec.size) if restart else Daemon(self.listen)
-        return Controller(name="app", reconciler=self.reconcile, primary=App, daemons=[daemon], **options)
+        options = {"primary": App, **options}
+        return Controller(name="app", reconciler=self.reconcile, daemons=[daemon], **options)
 
 
 async def resize(cluster: AppCluster, size: int, name: str = "a") -> None:
@@ -318,6 +319,20 @@ async def test_a_change_of_restart_on_and_the_end_reach_it_whatever_the_watch_le
             await cluster.client.delete(App, "a", "default")
             await asyncio.sleep(5)
             assert listening.log[-1] == "end a 2"
+
+
+@virtual_time
+async def test_a_change_of_restart_on_by_a_run_reaches_it_although_what_runs_write_triggers_nothing() -> None:
+    class Resizing(Listening):
+        async def reconcile(self, ctx: Context, obj: App) -> None:
+            await ctx.client.patch(App, "a", "default", MergePatch({"spec": {"size": 1}}))
+
+    async with app_cluster() as cluster:
+        listening = Resizing()
+        await cluster.client.create(app("a"))
+        async with cluster.running(listening.controller(restart=True, primary=Watch(App, echoes=False))):
+            await asyncio.sleep(5)
+            assert listening.log == ["begin a 0", "end a 0", "begin a 1"]
 
 
 @virtual_time

@@ -80,7 +80,8 @@ async def test_a_time_that_changes_counts_as_soon_as_the_object_says_so(ttl: int
 
 
 @virtual_time
-async def test_what_the_watch_does_not_let_pass_counts_also_what_a_run_writes_itself() -> None:
+@pytest.mark.parametrize("echoes", [True, False])
+async def test_what_the_watch_does_not_let_pass_counts_also_what_a_run_writes_itself(echoes: bool) -> None:
     runs: list[float] = []
 
     async def finish(ctx: Context, obj: App) -> None:
@@ -89,7 +90,7 @@ async def test_what_the_watch_does_not_let_pass_counts_also_what_a_run_writes_it
 
     async with app_cluster() as cluster:
         await create(cluster, 0)
-        watch = Watch(App, when=when.generation_changed)
+        watch = Watch(App, when=when.generation_changed, echoes=echoes)
         async with cluster.running(expiring(after_done, reconciler=finish, primary=watch)):
             await asyncio.sleep(90 - BEFORE)
             assert await cluster.get() is not None

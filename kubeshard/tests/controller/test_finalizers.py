@@ -71,7 +71,8 @@ class Outside(Reconciler[App]):
 
     def controller(self, *keys: str, **options: Any) -> Controller[App]:
         finalizers = [self.cleanup(key) for key in keys or (BUCKET, ENTRY)]
-        return Controller(name="app", reconciler=self, primary=App, finalizers=finalizers, **options)
+        options = {"primary": App, **options}
+        return Controller(name="app", reconciler=self, finalizers=finalizers, **options)
 
 
 async def finalizers(cluster: AppCluster, name: str = "a") -> tuple[str, ...]:
@@ -287,6 +288,21 @@ async def test_a_deletion_triggers_the_cleanup_whatever_the_watch_lets_pass(
             await cluster.client.delete(App, "a", "default")
             await asyncio.sleep(5)
             assert outside.cleaned == ["a bucket", "a entry"]
+            assert await cluster.get() is None
+
+
+@virtual_time
+async def test_a_deletion_by_a_run_triggers_the_cleanup_although_what_runs_write_triggers_nothing() -> None:
+    class Once(Outside):
+        async def reconcile(self, ctx: Context, obj: App) -> None:
+            await ctx.client.delete_object(obj)
+
+    async with app_cluster() as cluster:
+        once = Once()
+        await cluster.client.create(app("a", BUCKET, ENTRY))
+        async with cluster.running(once.controller(primary=Watch(App, echoes=False))):
+            await asyncio.sleep(5)
+            assert once.cleaned[:2] == ["a bucket", "a entry"]
             assert await cluster.get() is None
 
 

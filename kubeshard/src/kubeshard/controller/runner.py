@@ -25,7 +25,8 @@ from kubeshard.controller.finalizers import holding
 from kubeshard.controller.outcomes import ControllerMetrics, NoMetrics
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.syncing import Inputs, SyncProblem, until_answered
-from kubeshard.controller.triggers import Trigger, mapped, mapped_watches
+from kubeshard.controller.triggers import Trigger, lives_of, mapped, mapped_watches
+from kubeshard.controller.when import never
 from kubeshard.controller.workers import Workers
 from kubeshard.core.clusters import HOME_CLUSTER, located
 from kubeshard.core.encoding import UndecodableObject
@@ -131,6 +132,7 @@ class ControllerRunner:
                         renewed=self._renewed if is_primary else _ignore,
                         left=self._left if is_primary else _ignore,
                         unless_own=None if watch.echoes else partial(self._enqueue_unless_own, informer),
+                        lives=lives_of(self.controller) if is_primary else never,
                     )
                     beside.append(tasks.create_task(trigger.run(), name=f"{self.name} trigger"))
                     undecodable = self._undecodable if is_primary else _ignore

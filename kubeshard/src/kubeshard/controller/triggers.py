@@ -25,7 +25,7 @@ waits behind at most that many keys.
 
 A controller with finalizers is triggered when the deletion of an object with one of them begins; one with
 daemons also when `restart_on` changes or the object is gone, and one with `expires` by objects that expire and when
-their time changes, whatever the `when` of its primary watch lets pass.
+their time changes, whatever the `when` of its primary watch lets pass, and also if a run has written that.
 Otherwise every deletion would wait forever. For the same reason, every event of a member triggers while its desired set
 is not complete.
 
@@ -48,7 +48,7 @@ from kubeshard.controller.mapping import KeysOf, Reader, mapped_by, states, to_i
 from kubeshard.controller.outcomes import ControllerMetrics, TriggerStep
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
-from kubeshard.controller.when import Predicate, always
+from kubeshard.controller.when import Predicate, always, never
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.objects import Key, KubeObject
@@ -94,7 +94,8 @@ class Unmapped(NamedTuple):
 class Trigger:
     """`handle` is an informer's handler; `run` does the deferred work. `has_time` returns whether the controller has
     little to do. `renewed` is called with keys whose own spec changed, `left` with those that left the cache.
-    `unless_own`, if given, is called in place of `enqueue` with the metadata that a watch event shows.
+    `unless_own`, if given, is called in place of `enqueue` with the metadata that a watch event shows, except for what
+    `lives` passes.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Trigger:
         renewed: Callable[[Key], None] = lambda _: None,
         left: Callable[[Key], None] = lambda _: None,
         unless_own: Callable[..., None] | None = None,
+        lives: Predicate[Any] = never,
         metrics: ControllerMetrics,
         log: Logger,
         clock: Clock,
@@ -124,6 +126,7 @@ class Trigger:
         self._renewed = renewed
         self._left = left
         self._unless_own = unless_own
+        self._lives = lives.test
         self._metrics = metrics
         self._log = log.bind(source=self._source)
         self._clock = clock
@@ -154,7 +157,7 @@ class Trigger:
         if renewed:
             self._renewed(about)
         enqueue = self._enqueue
-        if self._unless_own is not None and what in (ADDED, CHANGED) and not _is_listed(delta):
+        if self._unless_own is not None and what in (ADDED, CHANGED) and self._may_be_own(delta, about):
             enqueue = partial(self._unless_own, obj.metadata)
         if self._keys_of is to_itself:  # both states have the same key, which needs no function of an author
             enqueue(about, self._own(what), priority=priority)
@@ -173,9 +176,14 @@ class Trigger:
 
     # Deltas
 
-    def _passes(self, delta: Delta[Any], about: Key) -> bool:
+    def _may_be_own(self, delta: Delta[Any], about: Key) -> bool:
+        """Not what a full list shows, which may hide what others wrote before."""
+        listed = isinstance(delta, Updated) and delta.relisted
+        return not listed and not self._passes(delta, about, self._lives)
+
+    def _passes(self, delta: Delta[Any], about: Key, test: Callable[[Delta[Any]], bool] | None = None) -> bool:
         try:
-            return self._test(delta)
+            return (test or self._test)(delta)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -313,21 +321,15 @@ def _what(delta: Delta[Any]) -> tuple[str, int, bool]:
             return LEFT, NORMAL, False
 
 
-def _is_listed(delta: Delta[Any]) -> bool:
-    """Whether a full list showed it, which may hide what others wrote before."""
-    return isinstance(delta, Updated) and delta.relisted
-
-
 def mapped_watches(
     controller: Controller[Any], reader: Reader, unfinished: UnfinishedSets
 ) -> Iterator[tuple[Watch[Any], KeysOf]]:
     """The watches in the cluster of the primary objects, in the order of `Controller.all_watches`."""
     of_members = Predicate(unfinished.concerns, "of an unfinished set")
     primary = controller.primary_watch
-    if controller.finalizers or controller.daemons or controller.expires:
-        yield replace(primary, when=primary.when | _lives(controller)), to_itself
-    else:
-        yield primary, to_itself
+    if (lives := lives_of(controller)) is not never:
+        primary = replace(primary, when=primary.when | lives)
+    yield primary, to_itself
     for watch in controller.owned_watches:
         if watch.when is not always:
             watch = replace(watch, when=watch.when | of_members)
@@ -344,10 +346,12 @@ def mapped(watch: Watch[Any], reader: Reader) -> KeysOf:
     return mapped_by(watch.to, reader)
 
 
-def _lives(controller: Controller[Any]) -> Predicate[Any]:
+def lives_of(controller: Controller[Any]) -> Predicate[Any]:
     """Passes what finalizers, daemons and `expires` must not miss. Other changes of an object that is being deleted are
     left to the watch: a cleanup may write to its object, and would trigger itself.
     """
+    if not (controller.finalizers or controller.daemons or controller.expires):
+        return never
     keys = {finalizer.key for finalizer in controller.finalizers}
     daemons, expires = controller.daemons, controller.expires
     depends = [*(daemon.restart_on for daemon in daemons), *([expires] if expires else [])]
