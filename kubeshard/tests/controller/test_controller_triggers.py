@@ -14,7 +14,7 @@ from kubeshard import when
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.controller import Context, Controller, Reconciler, Watch
 from kubeshard.controller.mapping import Reader
-from kubeshard.core import ConfigMap, Key, KubeObject, ObjectMeta
+from kubeshard.core import ConfigMap, Key, KubeObject, MergePatch, ObjectMeta
 from kubeshard.runtime.pace import STEPS
 from kubeshard.runtime.transport import HttpResponse
 from kubeshard_lab.virtual_time import virtual_time
@@ -524,6 +524,45 @@ async def test_an_event_that_comes_before_the_answer_of_its_write_is_an_echo_too
     async with bench.running(site()):
         await asyncio.sleep(2)
     assert runs == [A]
+
+
+async def answered_with_what_others_wrote(
+    obj: KubeObject, *before: KubeObject, early: bool, **options: Any
+) -> list[Key]:
+    """The runs, of which the first one sends a patch that changes nothing. The event of what somebody else wrote comes
+    before that (`early`), or after it.
+    """
+    runs, form = list[Key](), type(obj)
+
+    async def reconcile(ctx: Context, _: Any) -> None:
+        runs.append(ctx.key)
+        if len(runs) > 1:
+            return
+        if early:
+            await bench.put(obj)
+        await ctx.client.patch(form, obj.metadata.name, "ns", MergePatch({}))
+
+    bench = Bench(reconcile, answer=lambda _: json_answer(obj), **options)
+    async with bench.running(*before):
+        if not early:
+            await bench.put(obj)
+        await asyncio.sleep(1)
+    return runs
+
+
+@virtual_time
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_write_that_changes_nothing_takes_no_new_spec_of_its_object_for_an_echo(early: bool) -> None:
+    """Its answer has the version that somebody else has written."""
+    primary = Watch(Site, echoes=False)
+    assert await answered_with_what_others_wrote(site("a", 2), site(), early=early, primary=primary) == [A, A]
+
+
+@virtual_time
+async def test_what_came_before_a_write_was_sent_is_no_echo_of_it() -> None:
+    owns = [Watch(ConfigMap, echoes=False)]
+    theirs, before = child("c", "a", version=5), [site(), child("c", "a", version=3)]
+    assert await answered_with_what_others_wrote(theirs, *before, early=True, owns=owns) == [A, A]
 
 
 @virtual_time

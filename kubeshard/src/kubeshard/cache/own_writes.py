@@ -54,7 +54,7 @@ MOST_WRITTEN = 64
 """Objects that `OwnWrites.written` names."""
 
 MOST_UNEXPLAINED = 64
-"""Events during one reconcile of which it is decided at its end whether they show its writes."""
+"""Events during writes of one reconcile of which it is decided at its end whether they show them."""
 
 
 class _Answered(NamedTuple):
@@ -235,27 +235,37 @@ class WriteBook(Generic[K]):
     def __len__(self) -> int:
         return len(self._books)
 
-    def recording(self, key: K, written: set[tuple[str, str, str]] | None = None) -> _Recording[K]:
+    def recording(
+        self,
+        key: K,
+        written: set[tuple[str, str, str]] | None = None,
+        is_writing: Callable[[], bool] = lambda: False,
+    ) -> _Recording[K]:
         """Writes of this task, and of tasks started inside, are recorded for the key until the block ends. `written`
-        gets kind, namespace and name of what is written, of some of it if it is much.
+        gets kind, namespace and name of what is written, of some of it if it is much. `is_writing`: whether a write of
+        them has no answer yet.
         """
         if (writes := self._books.pop(key, None)) is None:
             writes = OwnWrites(self._clock)
         else:
             writes.prune(self._cache)
         writes.written = written
-        return _Recording(self, key, writes)
+        return _Recording(self, key, writes, is_writing)
 
     def unless_own(
         self, key: K, informer: Informer[Any], meta: ObjectMeta, act: Callable[[], object]
     ) -> None:
         """Calls `act` unless a reconcile of the key wrote this version of an object, which the informer got by its
-        watch. If one is under way, at its end: the answer may come after the event.
+        watch. If one of its writes has no answer yet, which may come after the event, at its end. Not later than that:
+        an answer to what changed nothing has the version that somebody else wrote.
         """
         recording, writes = self._present.get(key), self._books.get(key)
-        if recording is not None and len(recording.unexplained) < MOST_UNEXPLAINED:
-            recording.unexplained.append((informer, meta, act))
-        elif writes is None or not writes.shows(informer, meta):
+        if recording is not None:
+            if recording.is_writing() and len(recording.unexplained) < MOST_UNEXPLAINED:
+                recording.unexplained.append((informer, meta, act))
+                return
+            writes = recording.writes
+        if writes is None or not writes.shows(informer, meta):
             act()
 
     def keep(self, key: K, writes: OwnWrites) -> None:
@@ -274,26 +284,27 @@ class WriteBook(Generic[K]):
 class _Recording(Generic[K]):
     """The block of `WriteBook.recording`."""
 
-    __slots__ = ("_book", "_key", "_reset", "_writes", "unexplained")
+    __slots__ = ("_book", "_key", "_reset", "is_writing", "unexplained", "writes")
 
-    def __init__(self, book: WriteBook[K], key: K, writes: OwnWrites) -> None:
+    def __init__(self, book: WriteBook[K], key: K, writes: OwnWrites, is_writing: Callable[[], bool]) -> None:
         self._book = book
         self._key = key
-        self._writes = writes
+        self.writes = writes
+        self.is_writing = is_writing
         self.unexplained: list[tuple[Informer[Any], ObjectMeta, Callable[[], object]]] = []
 
     def __enter__(self) -> OwnWrites:
-        self._reset = _current.set(self._writes)
+        self._reset = _current.set(self.writes)
         self._book._present[self._key] = self
-        return self._writes
+        return self.writes
 
     def __exit__(self, *_: object) -> None:
         _current.reset(self._reset)
         del self._book._present[self._key]
         for informer, meta, act in self.unexplained:
-            if not self._writes.shows(informer, meta):
+            if not self.writes.shows(informer, meta):
                 act()
-        self._book.keep(self._key, self._writes)
+        self._book.keep(self._key, self.writes)
 
 
 _current: ContextVar[OwnWrites | None] = ContextVar("kubeshard.cache.own_writes", default=None)

@@ -160,6 +160,8 @@ class Activities:
     """The coroutines that it has created so far and not awaited (`forgotten_awaits`)."""
     timeout = 0.0
     """Seconds until its deadline."""
+    _writes = 0
+    """Those under way."""
     _threads_ended: asyncio.Future[None] | None = None
     _seals = False
 
@@ -213,14 +215,19 @@ class Activities:
         if problem is not None:
             raise NotOurs(f"{self.object[0]} {self.object[1]}: {problem}: not written for it")
         activity = Activity(self.in_flight, self.owner, self.object, seals=self._seals)
+        self._writes += 1
 
         def done(known: bool) -> None:
+            self._writes -= 1
             if known:
                 activity.end()
             else:
                 self._loop.call_later(late, activity.end)
 
         return done
+
+    def is_writing(self) -> bool:
+        return self._writes > 0
 
     def follow(self, thread: Call[Any]) -> None:
         """Registers a thread that the run started, which acts until the future is done."""

@@ -7,7 +7,8 @@
 * The map function raises: the states of the object that it did not map are kept and mapped again, with backoff, and
   before the object's next change.
 * The event shows what a run for the object that it concerns wrote: it does not trigger this object if the watch says so
-  (`Watch.echoes`). While a run is under way, that is decided at its end, since the event may come before the answer.
+  (`Watch.echoes`), except with a new spec. While a run writes, that is decided at its end, since the event may come
+  before the answer.
 * Time passes: in a resync every cached object triggers as if it had just been added.
 * The object is from the initial list or a resync, or counts only as if it had been added: recent changes have
   priority (`kubeshard.workqueue.LOW`).
@@ -157,7 +158,11 @@ class Trigger:
         if renewed:
             self._renewed(about)
         enqueue = self._enqueue
-        if self._unless_own is not None and what in (ADDED, CHANGED) and self._may_be_own(delta, about):
+        if (
+            self._unless_own is not None
+            and what in (ADDED, CHANGED)
+            and self._may_be_own(delta, about, renewed)
+        ):
             enqueue = partial(self._unless_own, obj.metadata)
         if self._keys_of is to_itself:  # both states have the same key, which needs no function of an author
             enqueue(about, self._own(what), priority=priority)
@@ -176,12 +181,17 @@ class Trigger:
 
     # Deltas
 
-    def _may_be_own(self, delta: Delta[Any], about: Key) -> bool:
-        """Not what a full list shows, which may hide what others wrote before."""
-        listed = isinstance(delta, Updated) and delta.relisted
-        return not listed and not self._passes(delta, about, self._lives)
+    def _may_be_own(self, delta: Delta[Any], about: Key, renewed: bool) -> bool:
+        """Not what a full list shows, which may hide what others wrote before; nor a new spec, which is for another
+        run, whoever wrote it.
+        """
+        if (isinstance(delta, Updated) and delta.relisted) or (renewed and self._keys_of is to_itself):
+            return False
+        return not self._passes(delta, about, self._lives)
 
-    def _passes(self, delta: Delta[Any], about: Key, test: Callable[[Delta[Any]], bool] | None = None) -> bool:
+    def _passes(
+        self, delta: Delta[Any], about: Key, test: Callable[[Delta[Any]], bool] | None = None
+    ) -> bool:
         try:
             return (test or self._test)(delta)
         except (KeyboardInterrupt, GeneratorExit):

@@ -70,7 +70,8 @@ class Watch(AnyWatch, Generic[T]):
 
     `echoes`: whether an event triggers an object although it only shows what a run for this object has written. False
     saves the run that finds nothing to do after most of those that write. It is for reconcilers that go on with what
-    their writes return, and do not return in order to be called again by the event.
+    their writes return, and do not return in order to be called again by the event. A new spec of the reconciled object
+    triggers it in any case, and so does what its finalizers, daemons or `expires` wait for.
 
     `sharded`: in a manager that is a shard, objects of the kind are distributed over the shards: objects of the primary
     kind by their own name; in `owns`, `watches` and `reads` together with the object that controls them, and only those

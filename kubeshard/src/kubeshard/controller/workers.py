@@ -316,7 +316,7 @@ class Workers:
     ) -> Outcome:
         listen()
         try:
-            with timed, self.writes.recording(key, written) as writes:
+            with timed, self.writes.recording(key, written, timed.is_writing) as writes:
                 left = self._left  # it may be while the run waits
                 run = Run(
                     key=key,
