@@ -70,11 +70,47 @@ SPECS = {
     "made lists": parts(
         "self.l.distinct().size() > 2 || self.l.sort().size() > 1", l=items(WHOLE, maxItems=3000)
     ),
+    "sums": parts(
+        "self.l.sum() == self.l.max() && self.l.min() + self.l.sum() < self.l.max() && "
+        "self.m.map(x, x.sum()).sum() == self.m.map(x, x.max()).min()",
+        l=items(WHOLE, maxItems=40),
+        m=items(items(WHOLE, maxItems=5), maxItems=6),
+    ),
+    "shown sums": parts("string(self.l.sum()) == string(self.l.max())", l=items(WHOLE, maxItems=40)),
+    "numbers of two types": parts(
+        "self.n * 2.0 == self.n * self.n && self.?n.orValue(1.0) == self.?n.orValue(2.0) && self.n > self.i",
+        n=NUMBER,
+        i=WHOLE,
+    ),
+    "optional numbers": parts("optional.of(self.n) == optional.none() && self.?n == self.?n", n=WHOLE),
+    "quoted": parts("strings.quote(self.s) == strings.quote(self.s + 'a')", s=short(100)),
+    "same values": parts(
+        "[self.s].map(x, quantity(x)).all(q, q == q) && [ip(self.s)][0] == [ip(self.s)][0] && "
+        "(self.b ? semver(self.s) : semver('1.0.0')) == (self.b ? semver('1.0.0') : semver(self.s))",
+        s=short(100),
+        b={"type": "boolean"},
+    ),
+    "other values": parts("quantity(self.s) != quantity('1')", s=short(100)),
+    "same addresses": items(parts("url(self.s) == url(self.t)", s=short(100), t=TEXT), maxItems=39),
+    "formats": items(
+        parts("!format.named('uuid').value().validate(self.s).hasValue()", s=short(100)), maxItems=9330
+    ),
+    "sorted by": items(
+        parts(
+            "self.l.sort().size() > 2 && self.m.sortBy(x, x.k).size() > 1",
+            l=items(short(9), maxItems=30),
+            m=items(fields(k=short(9)), maxItems=12),
+        ),
+        maxItems=6000,
+    ),
     "cheap": parts("self.a == self.b || has(self.a)", a=short(10), b=short(10)),
 }
 
 
-CHEAP = ("cheap", "map", "in some items", "one by another", "int or string")
+CHEAP = (
+    *("cheap", "map", "in some items", "one by another", "int or string"),
+    *("sums", "numbers of two types", "optional numbers", "quoted", "same values"),
+)
 
 
 def definition(name, spec):

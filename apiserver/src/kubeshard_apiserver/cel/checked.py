@@ -61,6 +61,8 @@ def type_name(type_: Any) -> str:
             return f"map({type_name(type_.map.key)}, {type_name(type_.map.value)})"
         case "message":
             return str(type_.message)
+        case "abstract":
+            return f"{type_.abstract.name}({', '.join(map(type_name, type_.abstract.parameters))})"
     return ANY
 
 
@@ -83,7 +85,9 @@ _FILE = {
     "Source": "4* positions Position",
     "Position": "1 key int64, 2 value int32",
     "TypeEntry": "1 key int64, 2 value Type",
-    "Type": "| 2 null int32, 3 primitive int32, 5 known int32, 6 list ListType, 7 map MapType, 9 message string",
+    "Type": "| 2 null int32, 3 primitive int32, 5 known int32, 6 list ListType, 7 map MapType, 9 message string, "
+    "14 abstract Abstract",
+    "Abstract": "1 name string, 2* parameters Type",
     "ListType": "1 item Type",
     "MapType": "1 key Type, 2 value Type",
 }

@@ -2,8 +2,9 @@
 
 The estimate decides which definitions are refused, so it follows the original to the unit: the sizes that a schema
 allows, how often a step of a loop runs, and what each function costs. Where nothing bounds a value, it is as large as
-a request may be. Not guaranteed: that of a comparison of Kubernetes' own types in the variable of a macro, because
-these are maps here.
+a request may be. The library knows less about types, which must not make anything dearer: what `sum`, `min` and `max`
+return is as their items, all that is a map of anything is one of Kubernetes' own types, and where numbers of several
+types are compared, what may be anything is a number.
 
 Source: cel-go `checker/cost.go`; k8s.io/apiserver `pkg/cel/library/cost.go`, `pkg/cel/common/schemas.go`;
 k8s.io/apiextensions-apiserver `pkg/apiserver/schema/cel`.
@@ -13,11 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
-from kubeshard_apiserver.cel.checked import Checked, Node, type_name
-from kubeshard_apiserver.cel.library import functions
+from kubeshard_apiserver.cel.checked import ANY, Checked, Node, type_name
+from kubeshard_apiserver.cel.library import OPTIONAL_MARK
 from kubeshard_apiserver.cel.schema_types import names_in_expressions
 
 Schema = Mapping[str, Any]
@@ -173,14 +173,17 @@ class _Call(NamedTuple):
     size: _Size | None = None
 
 
-def cost_of(checked: Checked, root: Bound, node: Node) -> int:
-    """The cost of the node, a part of the checked expression, whose variables have this bound."""
-    return min(_Costs(checked, root).cost(node), MOST)
+def cost_of(checked: Checked, root: Bound, node: Node, *, is_loose: bool = False) -> int:
+    """The cost of the node, a part of the checked expression, whose variables have this bound. `is_loose` says that the
+    types of numbers are left open: they are `dyn`.
+    """
+    return min(_Costs(checked, root, is_loose).cost(node), MOST)
 
 
 class _Costs:
-    def __init__(self, checked: Checked, root: Bound) -> None:
+    def __init__(self, checked: Checked, root: Bound, is_loose: bool) -> None:
         self._checked = checked
+        self._is_loose = is_loose
         self._root = root
         self._paths: dict[int, _Path] = {}
         self._sizes: dict[int, _Size] = {}
@@ -295,6 +298,8 @@ class _Costs:
             cost = 1 + self.cost(call.args[0])
             self._copy_sizes(node, call.args[0])
             return cost
+        if call.function == "_[?_]" and call.args[1].const.text == OPTIONAL_MARK:
+            return self.cost(call.args[0])  # a function that is declared to return an optional value
         costs = [self.cost(argument) for argument in call.args]
         overloads = self._checked.overloads.get(node.id) or ()
         if not overloads:
@@ -329,6 +334,8 @@ class _Costs:
 
     def _standard(self, node: Node, overload: str, target: Node | None) -> _Call:
         args, size = node.call.args, self._size_or_unknown
+        if overload in _OF_TEXTS and any(map(self._is_scalar, args)):
+            return _Call(1)  # this overload is possible only because the library knows less about types
         match overload:
             case "string_format" if target is not None:
                 return _Call(_scaled(size(target).most, _TRAVERSED))
@@ -352,9 +359,12 @@ class _Costs:
                 made = size(args[0]).plus(size(args[1]))
                 self._set_entry(node, _Entry.union(self._entry(args[0]), self._entry(args[1])))
                 return _Call(1 if overload == "add_list" else _scaled(made.most, _TRAVERSED), made)
-            case "equals" | "not_equals":
-                if any(map(self._is_kubernetes, args)):
-                    return _Call(1)
+            case "quote" | "strings_quote":
+                given = size(args[0])
+                made = _Size(min(given.least + 2, MOST), min(2 * given.most + 2, MOST))
+                return _Call(_scaled(given.most, _TRAVERSED), made)
+            case "equals" if any(map(self._is_kubernetes, args)):
+                return _Call(_scaled(size(args[1]).most, _TRAVERSED) if args[1].call.function == "url" else 1)
         if overload in _COMPARING:
             return _Call(_scaled(min(size(args[0]).most, size(args[1]).most), _TRAVERSED))
         if (factor := _SETS.get(node.call.function)) is not None:
@@ -375,7 +385,12 @@ class _Costs:
         if name == "url":
             return _Call(_scaled(size(args[0]).most, _TRAVERSED), size(args[0]))
         if name in _MAKING:
-            return self._made_list(name, args, size(target) if target is not None else _UNKNOWN)
+            texts = target is not None and self._item_kind(target) in ("string", "bytes")
+            return self._made_list(name, args, size(target) if target is not None else _UNKNOWN, texts=texts)
+        if name == _SORTING_BY:
+            return self._made_list(
+                "sort", (), size(args[0]), texts=self._item_kind(args[0]) in ("string", "bytes")
+            )
         if target is None:
             return None
         given = size(target)
@@ -408,8 +423,8 @@ class _Costs:
                 return _Call(_scaled(_scaled(size(args[0]).most, _TRAVERSED), _LONGEST_FORMAT * _REGEX))
         return None
 
-    def _made_list(self, name: str, args: Sequence[Node], given: _Size) -> _Call:
-        """Functions that make a list of another one."""
+    def _made_list(self, name: str, args: Sequence[Node], given: _Size, *, texts: bool) -> _Call:
+        """Functions that make a list of another one; `texts` says whether what is compared for that is texts."""
         whole = [argument.const.whole if _is_whole(argument) else None for argument in args]
         factor, made = 1.0, given
         match name:
@@ -422,6 +437,8 @@ class _Costs:
                 factor = float(1 if not whole else MOST if whole[0] is None else whole[0])
             case "distinct" | "sort":
                 factor, made = 2.0, given.times(given)
+                if name == "sort" and texts:
+                    factor += _TRAVERSED
         return _Call(min(_scaled(made.most, factor) + 1 + _LIST, MOST), made)
 
     def _matched(self, text: Node, pattern: _Size) -> int:
@@ -450,9 +467,30 @@ class _Costs:
         bound = self._bound((*path, "@items")) if path else None
         return _UNKNOWN if bound is None else _Size(0, bound.most)
 
+    def _is_scalar(self, node: Node) -> bool:
+        """Whether all values of the type are of one size."""
+        bound = self._bound(self._path(node))
+        name, kind = self._type_name(node), bound.kind if bound else ""
+        if name in _SCALARS or kind in _SCALARS or (self._is_loose and name == ANY != kind):
+            return True
+        if node.WhichOneof("kind") != "call":
+            return False
+        match node.call.function:
+            case "sum" | "min" | "max":  # the types of what they return are those of the items
+                entry, kind = self._entry(node.call.target), self._item_kind(node.call.target)
+                return kind in _SCALARS or (kind == ANY and entry is not None and entry.value.most <= 1)
+            case "_+_" | "_-_" | "_*_" | "_/_" | "_%_" | "-_":
+                return any(map(self._is_scalar, node.call.args))
+        return False
+
     def _is_kubernetes(self, node: Node) -> bool:
         """Whether the value is of one of Kubernetes' own types, which are maps here."""
-        return node.WhichOneof("kind") == "call" and node.call.function in _making_kubernetes()
+        is_map = node.WhichOneof("kind") == "map" or node.call.function == "getQuery"
+        return self._type_name(node) == _KUBERNETES and not is_map
+
+    def _type_name(self, node: Node) -> str:
+        type_ = self._checked.types.get(node.id)
+        return ANY if type_ is None else type_name(type_)
 
     def _local(self, node: Node) -> _Local | None:
         found = self._locals.get(node.ident.name) if node.WhichOneof("kind") == "ident" else None
@@ -482,9 +520,7 @@ class _Costs:
             return bound.kind
         type_ = self._checked.types.get(node.id)
         kind = None if type_ is None else type_.WhichOneof("kind")
-        return (
-            kind if kind in ("list", "map", "message") else type_name(type_) if type_ is not None else "dyn"
-        )
+        return kind if kind in ("list", "map", "message") else self._type_name(node)
 
     def _size_or_unknown(self, node: Node) -> _Size:
         size = self._size(node)
@@ -505,8 +541,7 @@ class _Costs:
         if (bound := self._bound(self._path(node))) is not None:
             size = self._sizes[node.id] = _Size(0, bound.most)
             return size
-        type_ = self._checked.types.get(node.id)
-        if type_ is not None and type_name(type_) in _SCALARS:
+        if self._is_scalar(node):
             return _ONE
         local = self._local(node)
         return local.size if local else None
@@ -551,23 +586,20 @@ def _is_whole(node: Node) -> bool:
     return bool(node.WhichOneof("kind") == "const" and node.const.WhichOneof("kind") == "whole")
 
 
-@cache
-def _making_kubernetes() -> frozenset[str]:
-    """The functions whose results are of Kubernetes' own types."""
-    return frozenset(
-        name for name, overloads in functions().items() if any(one.returns == "MAP" for one in overloads)
-    ) - {"getQuery"}
-
-
 _ACCUMULATORS = ("__result__", "@result")
 _SCALARS = frozenset(("bool", "double", "duration", "int", "timestamp", "uint"))
+_SCALARS |= frozenset(f"optional_type({scalar})" for scalar in _SCALARS)
 _INDEXED = {"index_list": "@items", "index_map": "@values"}
-_COMPARING = frozenset(
+_ORDERING = frozenset(
     f"{how}_{what}"
     for how in ("less", "greater", "less_equals", "greater_equals")
     for what in ("string", "bytes")
-) | {"equals", "not_equals"}
+)
+_OF_TEXTS = _ORDERING | {"add_string", "add_bytes", "add_list", "bytes_to_string", "string_to_bytes"}
+_COMPARING = _ORDERING | {"equals", "not_equals"}
+_KUBERNETES = "map(dyn, dyn)"
 _SETS = {"sets.contains": 1, "sets.intersects": 1, "sets.equivalent": 2}
+_SORTING_BY = "@sortByAssociatedKeys"
 _MAKING = frozenset(("slice", "lists.range", "flatten", "distinct", "sort", "reverse"))
 _NOMINAL = frozenset(
     (

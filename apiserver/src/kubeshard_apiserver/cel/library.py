@@ -30,7 +30,7 @@ from kubeshard_apiserver.schema.formats import string_format
 _LATEST = ("sets", "lists", "optional", "two-var-comprehensions")
 EXTENSIONS = ({"name": "strings", "version": 2}, *({"name": name} for name in _LATEST))
 _QUANTITY, _VERSION, _URL, _IP, _CIDR = "$quantity", "$semver", "$url", "$ip", "$cidr"
-_FORMAT, _OPTIONAL = "$format", "$optional"
+_FORMAT, OPTIONAL_MARK = "$format", "$optional"
 
 
 @dataclass(frozen=True)
@@ -387,12 +387,12 @@ _FORMATS: Mapping[str, name_formats.Rule] = {
 
 
 def _named_format(name: str) -> dict[str, Any]:
-    return {_OPTIONAL: {_FORMAT: name}} if name in _FORMATS else {}
+    return {OPTIONAL_MARK: {_FORMAT: name}} if name in _FORMATS else {}
 
 
 def _validate(value: dict[str, Any], text: str) -> dict[str, Any]:
     problems = _FORMATS[_tagged(value, _FORMAT)](text)
-    return {_OPTIONAL: problems} if problems else {}
+    return {OPTIONAL_MARK: problems} if problems else {}
 
 
 _LITERAL = r"""[rR]?(?:\"\"\"(?s:.*?)\"\"\"|'''(?s:.*?)'''|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
@@ -412,5 +412,5 @@ def with_optionals(expression: str) -> str:
         if token["opens"] or token[0] == "(":
             open_calls.append(bool(token["opens"]))
         elif token[0] == ")" and open_calls and open_calls.pop():
-            pieces.append(f'[?"{_OPTIONAL}"]')
+            pieces.append(f'[?"{OPTIONAL_MARK}"]')
     return "".join((*pieces, expression[at:]))

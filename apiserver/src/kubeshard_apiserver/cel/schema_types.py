@@ -80,11 +80,14 @@ class Untyped(ValueError):
 
 
 class Typed(NamedTuple):
-    """An expression whose types are known: that of its result, and its tree, of which `node` is the expression."""
+    """An expression whose types are known: that of its result, and its tree, of which `node` is the expression.
+    `is_loose`: but for those of numbers, which are `dyn`.
+    """
 
     returns: str
     tree: Checked
     node: Node
+    is_loose: bool
 
 
 class TypedScope:
@@ -97,19 +100,20 @@ class TypedScope:
     def check(self, expression: str, *, optional_old: bool = False) -> Typed:
         """Raises CelError."""
         before, after = OPTIONAL if optional_old else ("", "")
-        text = f"{before}{expression}{after}"
+        text, is_loose = f"{before}{expression}{after}", False
         try:
             _, returns, tree = checked(self._typed, text)
         except CelError as error:
             # The library's compiler only compares numbers of one type; its evaluator and the real server compare any.
             if not _MIXED.search(str(error)):
                 raise CelError(_own_words(str(error), optional_old)) from None
+            is_loose = True
             _, returns, tree = checked(self._loose(), text)
         if not optional_old:
-            return Typed(returns, tree, tree.root)
+            return Typed(returns, tree, tree.root, is_loose)
         inner = tree.root.loop.step.call.args[1].list.elements[0]
         returns = returns.removeprefix("list(").removesuffix(")") if returns.startswith("list(") else "dyn"
-        return Typed(returns, tree, inner)
+        return Typed(returns, tree, inner, is_loose)
 
 
 _MIXED = re.compile(r"overload for '_[<>]=?_' applied to '\((?:double|int|uint), (?:double|int|uint)\)'")

@@ -78,7 +78,7 @@ class PlaceOfRules:
         return self._bound.cardinality if self._most is None else self._most
 
     def cost(self, typed: Typed) -> int:
-        return cost_of(typed.tree, self._bound, typed.node)
+        return cost_of(typed.tree, self._bound, typed.node, is_loose=typed.is_loose)
 
     @property
     def _bound(self) -> Bound:
