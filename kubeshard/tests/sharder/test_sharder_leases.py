@@ -801,6 +801,20 @@ async def test_while_leases_are_left_out_all_are_listed_every_five_seconds() -> 
     assert await shard.lives(10 * MINUTE) >= 10 * MINUTE / PROBE_INTERVAL - 1
 
 
+@virtual_time
+async def test_a_ring_that_is_made_anew_has_the_shards_that_the_watch_showed_meanwhile() -> None:
+    shard = OwnShard()
+    await shard.lives(1.5 * MINUTE)
+    shard.observer.leave("ring")
+    shard.world.shard("c")
+    appeared = decoder(Lease).decode(json.dumps(shard.world.api.objects[f"{LEASES}/c"]))
+    shard.observer._heard(Added(appeared))
+    assert await shard.lives(4.0) == 0
+    shard.informer.store.list = lambda: [appeared]
+    shard.observer.follow("ring")
+    assert {each.name for each in shard.observer.shards("ring")} == {"a", "b", "c"}
+
+
 @pytest.mark.parametrize("readable", [True, False])
 @virtual_time
 async def test_what_was_refused_for_an_old_version_is_not_sent_again_before_a_newer_one_was_read(

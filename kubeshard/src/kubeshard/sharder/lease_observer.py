@@ -277,7 +277,7 @@ class LeaseObserver:
         self._followed: set[str] = set()
         """The rings that exist."""
         self._left: set[str] = set()
-        """Those that have gone since all Leases were listed."""
+        """Those that have gone since all Leases were listed, or as if they had been."""
         self._kept = KeptLeases(self._followed, clock)
         self._own = own
         self._history: tuple[int, int] | None = None
@@ -448,6 +448,7 @@ class LeaseObserver:
         if self._history != self._seen_history() or self._kept.left_out or not self.states.fresh(now):
             return
         asked = now - (self._clock.boottime() - own.sent)
+        self._left.clear()
         self.states.confirm(asked, now, meta.resource_version)
         self._due = min(asked + PROBE_INTERVAL, self._probed + PROBED_ANYWAY)
         self._prolong(max(min(self._due - now, PROBE_INTERVAL_SILENT), _SHORTEST_WAIT))
