@@ -187,6 +187,34 @@ async def test_another_authority_of_clients_counts_without_a_restart(tmp_path: P
         kept.close()
 
 
+def test_a_client_of_a_former_authority_cannot_go_on_with_its_session(tmp_path: Path) -> None:
+    """Who resumes a session shows no certificate."""
+    now, file = SystemClock().wall(), tmp_path / "ca.crt"
+    authorities = [new_authority(name, now, DAY) for name in ("former", "next")]
+    context, serving = trusting(IDENTITY), ServingCertificate(NAME, clock=SystemClock())
+    load_pair(context, new_client_leaf(authorities[0], "apiserver", (), now, DAY))
+    serving.install(IDENTITY.serving)
+
+    def connect(session: ssl.SSLSession | None) -> ssl.SSLObject:
+        up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(down, up, server_hostname=NAME, session=session)
+        accepted = serving.context.wrap_bio(up, down, server_side=True)
+        for step in (client, accepted) * 2:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                step.do_handshake()
+        accepted.write(b"x")
+        assert client.read(1) == b"x"
+        return client
+
+    file.write_bytes(authorities[0].certificate)
+    serving.require_clients_of(file)
+    session = connect(None).session
+    file.write_bytes(authorities[1].certificate)
+    serving.require_clients_of(file)
+    with pytest.raises(ssl.SSLError, match="VERIFY_FAILED"):
+        connect(session)
+
+
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
 async def test_an_authority_of_clients_that_cannot_be_read_is_a_configuration_error(
     tmp_path: Path, content: bytes | None

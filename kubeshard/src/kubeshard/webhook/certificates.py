@@ -89,7 +89,7 @@ class ServingCertificate:
         self._clock = clock
         self._pair: CertificatePair | None = None
         self._not_after = 0.0
-        self.context = server_context(self._minimum)
+        self.context = _context(self._minimum)
         """The live context. Give it to the server once; it is changed in place."""
         self._verifying: ssl.SSLContext | None = None
         """Has what clients are verified with: nothing can be taken away from a context."""
@@ -109,7 +109,7 @@ class ServingCertificate:
         """
         if pair == self._pair:
             return False
-        fresh = server_context(self._minimum)
+        fresh = _context(self._minimum)
         try:
             load_pair(fresh, pair)
             not_after = _try_handshake(fresh, pair.certificate, self._server_name)
@@ -127,7 +127,7 @@ class ServingCertificate:
         """From now on, a client needs a certificate of an authority in this file, as it is now. If it raises OSError or
         UnusableCertificate, the former ones still count.
         """
-        fresh = server_context(self._minimum)
+        fresh = _context(self._minimum)
         try:
             fresh.load_verify_locations(authority)
         except ssl.SSLError as error:
@@ -242,6 +242,16 @@ def _identity_of(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+
+
+def _context(minimum: ssl.TLSVersion) -> ssl.SSLContext:
+    """Without tickets: a client that resumes a session is not verified again, whatever authority counts by then. In TLS
+    1.2, OpenSSL also remembers sessions itself, for two hours, which Python cannot turn off.
+    """
+    context = server_context(minimum)
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    return context
 
 
 def _try_handshake(server_context: ssl.SSLContext, certificate: bytes, server_name: str) -> float:
