@@ -363,6 +363,21 @@ async def test_a_cluster_under_two_names_is_not_worked_on_twice() -> None:
 
 
 @virtual_time
+async def test_a_cluster_is_refused_under_a_second_name_until_the_runs_under_the_first_have_ended() -> None:
+    seen = Seen(10.0)
+    async with Places("eu") as places:
+        await places["eu"].put("one")
+        async with places.manager(controller(seen)) as process:
+            await asyncio.sleep(5)
+            removal = asyncio.create_task(process.manager.remove_cluster("eu"))
+            await asyncio.sleep(1)
+            with pytest.raises(errors.ConfigurationError, match="clusters eu and too are one"):
+                process.manager.add_cluster("too", places["eu"].config)
+            await removal
+            process.manager.add_cluster("too", places["eu"].config)
+
+
+@virtual_time
 async def test_a_controller_that_comes_and_goes_does_so_in_every_cluster() -> None:
     seen = Seen()
     async with Places("eu") as places:

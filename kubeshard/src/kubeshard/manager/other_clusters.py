@@ -156,7 +156,6 @@ class OtherClusters(Collector):
             raise KeyError(name)
         self._controllers.refuse_own_run(self._controllers.runners_in(name))
         self._sources.pop(name, None)
-        self._places.pop(name, None)
         self._changed()
         if name in self._clusters:
             await self.release(name)
@@ -283,13 +282,14 @@ class OtherClusters(Collector):
 
     def _forget(self, name: str) -> None:
         self._sources.pop(name, None)
-        self._places.pop(name, None)
         self._disconnected(name)
 
     def _disconnected(self, name: str) -> None:
         self._clusters.pop(name, None)
         self.clients.pop(name, None)
         self._own.discard(name)
+        if name not in self._sources:
+            self._places.pop(name, None)
 
     async def _run(self, cluster: _OtherCluster) -> None:
         try:
