@@ -73,7 +73,9 @@ class Shard:
         """The assignment gives it the buckets of these clusters."""
         ours = {BUCKETS.of_key(name) for name in clusters}
         places = {bucket: Place("a" if bucket in ours else "b", "", epoch) for bucket in range(64)}
-        self.ownership.seen(Assignment.of(BUCKETS, places))
+        assignment = Assignment.of(BUCKETS, places)
+        self.ownership.seen(assignment)
+        self.ownership.confirm(self.ownership.unconfirmed, assignment)
         await self._engagement.take_over(self.ownership.terms, self._tasks)
         await asyncio.sleep(0.1)
 

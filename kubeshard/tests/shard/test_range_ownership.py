@@ -45,6 +45,13 @@ def ownership(*steps: str) -> RangeOwnership:
     return made
 
 
+def hear(made: RangeOwnership, assignment: Assignment) -> list[Command]:
+    """The assignment says this, and a read confirms it."""
+    commands = made.seen(assignment)
+    made.confirm(made.unconfirmed, assignment)
+    return commands
+
+
 def take(made: RangeOwnership, step: str) -> list[Command]:
     if step == "listed":
         made.listed(made.terms)
@@ -53,7 +60,7 @@ def take(made: RangeOwnership, step: str) -> list[Command]:
         return made.idle({0})
     if step == "gone":
         return made.unreadable("it is gone")
-    return made.seen(says(step, "z@1"))
+    return hear(made, says(step, "z@1"))
 
 
 F, A, W, D, L = State.FOREIGN, State.ACQUIRING, State.OWNED, State.DRAINING, State.LEAVING
@@ -166,13 +173,13 @@ def test_a_run_begins_when_the_kinds_that_it_reads_have_been_listed_in_its_term(
 def test_nothing_writes_to_what_is_idle_and_waits_for_other_buckets_to_be_acknowledged() -> None:
     buckets = Buckets(2, "uid")
     made = RangeOwnership("a", buckets)
-    made.seen(Assignment.of(buckets, {bucket: Place("a", "", 1) for bucket in range(2)}))
+    hear(made, Assignment.of(buckets, {bucket: Place("a", "", 1) for bucket in range(2)}))
     made.listed(made.terms)
-    made.seen(Assignment.of(buckets, {bucket: Place("a", "b", 2) for bucket in range(2)}))
+    hear(made, Assignment.of(buckets, {bucket: Place("a", "b", 2) for bucket in range(2)}))
     assert made.idle({0}) == []
     assert made.state(0) is D
     assert [made.may_write(bucket) for bucket in range(2)] == [False, True]
-    made.seen(Assignment.of(buckets, {bucket: Place("a", "", 3) for bucket in range(2)}))
+    hear(made, Assignment.of(buckets, {bucket: Place("a", "", 3) for bucket in range(2)}))
     made.listed(made.terms)
     assert made.may_write(0)
 
@@ -190,7 +197,7 @@ def test_a_run_of_an_earlier_term_writes_no_more() -> None:
 
 def test_all_buckets_of_a_drain_are_acknowledged_together_and_what_is_overdue_without_the_others() -> None:
     made = RangeOwnership("a", BUCKETS)
-    made.seen(says("a@1"))
+    hear(made, says("a@1"))
     made.listed(made.terms)
     assert made.seen(says("a to b@2", "a to b@2", "a to b@2", "a@1")) == [Drain(frozenset({0, 1, 2}))]
     assert made.idle({0}) == []
@@ -199,6 +206,48 @@ def test_all_buckets_of_a_drain_are_acknowledged_together_and_what_is_overdue_wi
     assert made.idle({2}) == [Acknowledge(frozenset({2}))]
     assert made.leaving == {0, 1, 2}
     assert str(made.report) == "0-2@2,3-3@1/2"
+
+
+def heard(place: str) -> RangeOwnership:
+    """Nothing has confirmed this yet."""
+    made = RangeOwnership("a", BUCKETS)
+    made.seen(says(place, "z@1"))
+    return made
+
+
+def test_no_run_begins_with_what_no_read_has_confirmed() -> None:
+    made = heard("a@5")
+    made.listed(made.terms)
+    assert (made.state(0), made.term(0)) == (A, None)
+    made.confirm(made.unconfirmed, says("a@5", "z@1"))
+    made.listed(made.terms)
+    assert (made.state(0), made.unconfirmed) == (W, {})
+
+
+def test_what_a_read_gives_to_others_is_forgotten_until_it_is_given_again() -> None:
+    """A watch that is late shows what an edit gave, and what was undone; whoever undid it may do it again."""
+    made = heard("a@5")
+    made.confirm(made.unconfirmed, says("b@4", "z@1"))
+    assert (made.state(0), made.report.epochs) == (F, {})
+    made.seen(says("b@4", "z@1"))
+    assert made.state(0) is F
+    made.seen(says("a@5", "z@1"))
+    assert made.unconfirmed == made.terms != {}
+
+
+def test_a_read_says_nothing_of_what_was_given_after_it_was_sent() -> None:
+    made = heard("a@5")
+    sent = made.unconfirmed
+    for place in ("b@6", "a@7"):
+        made.seen(says(place, "z@1"))
+    made.confirm(sent, says("a@5", "z@1"))
+    assert made.unconfirmed == made.terms != {}
+
+
+def test_an_assignment_of_other_buckets_neither_confirms_nor_denies() -> None:
+    made = heard("a@5")
+    made.confirm(made.unconfirmed, Assignment.of(Buckets(2), dict.fromkeys(range(2), Place("b", "", 9))))
+    assert made.unconfirmed == made.terms != {}
 
 
 def test_an_assignment_of_other_buckets_is_not_acted_on() -> None:
@@ -263,6 +312,7 @@ class World:
     def see(self, shard: Shard, up_to: int) -> None:
         for version in self.versions[shard.seen : up_to] if shard.seen else [self.versions[up_to - 1]]:
             self.do(shard, shard.machine.seen(version))
+        self.do(shard, shard.machine.confirm(shard.machine.unconfirmed, self.now))
         shard.seen = up_to
 
     def do(self, shard: Shard, commands: list[Command]) -> None:

@@ -62,7 +62,9 @@ class Shard:
         elif step == "idle":
             self.ownership.idle({0})
         else:
-            self.ownership.seen(Assignment.of(self.buckets, {0: Place.parse(step)}))
+            assignment = Assignment.of(self.buckets, {0: Place.parse(step)})
+            self.ownership.seen(assignment)
+            self.ownership.confirm(self.ownership.unconfirmed, assignment)
 
     async def run(self, obj: KubeObject | None = SITE) -> Result | None:
         form = form_of(Site)

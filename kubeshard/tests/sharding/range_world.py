@@ -316,12 +316,21 @@ class Shard:
         else:
             self._do(self.ownership.seen(self._assignment))
 
+    def _take_over(self, terms: Mapping[int, int]) -> None:
+        try:
+            assignment = Assignment.parse(self.world.data)
+        except Unreadable:
+            self.world.after(1.0, lambda: self._take_over(terms))
+        else:
+            self._do(self.ownership.confirm(self.ownership.unconfirmed, assignment))
+            self.ownership.listed(terms)
+
     def _do(self, commands: Iterable[Command]) -> None:
         world, rng = self.world, self.world.rng
         for command in commands:
             match command:
                 case Read(terms):
-                    world.after(rng.uniform(0.01, 0.5), lambda terms=terms: self.ownership.listed(terms))
+                    world.after(rng.uniform(0.01, 0.5), lambda terms=terms: self._take_over(terms))
                 case Drain(buckets):
                     world.after(
                         rng.uniform(0.01, 1.0), lambda buckets=buckets: self._do(self.ownership.idle(buckets))

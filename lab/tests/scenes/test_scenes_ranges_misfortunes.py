@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Literal
 
 import msgspec
 import pytest
@@ -16,14 +17,17 @@ from test_scenes_ranges import working as coordinated
 
 from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core.builtin import Lease
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.settings import Ranges, SharderSettings
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharding.coordinator import REWRITE
+from kubeshard.sharding.names import WEIGHT_ANNOTATION
 from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, definition, simulate
+from kubeshard_lab.simulation.faults.injection import Conditions
 from kubeshard_lab.simulation.processes import Process
 
 
@@ -118,6 +122,46 @@ def test_an_immutable_assignment_costs_few_requests(caplog: pytest.LogCaptureFix
             await fleet.until_settled("s0", "s1")
 
     simulate(scene)
+
+
+def test_a_shard_does_not_begin_with_what_it_was_given_and_has_lost_before_it_heard_of_either() -> None:
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            conditions, heard = Conditions(fleet.world, seed=1), Once()
+            conditions.quiet.append(("late", follows_as_s2, heard))
+            fleet.start("s2")
+            await fleet.world.until(
+                lambda: fleet.assignment is not None and fleet.assignment.owned_by("s2"), 10
+            )
+            async with fleet.world.admin("home") as client:
+                light = MergePatch({"metadata": {"annotations": {WEIGHT_ANNOTATION: "0"}}})
+                await client.patch(Lease, "s2", "ops", light)
+            heard.set()
+            await asyncio.sleep(1)
+            assert fleet.assignment is not None
+            epoch = fleet.assignment.epoch + 1
+            groups = [group for group in fleet.assignment.groups if group.place.owner == "s2"]
+            await fleet.write({fleet.assignment.buckets.key(run): f"s1@{epoch}" for run, _ in groups})
+            await asyncio.sleep(2)
+            fleet.ran.clear()
+            heard.set()
+            await asyncio.sleep(5)
+            assert "s2" not in fleet.ran.values()
+
+    simulate(scene)
+
+
+class Once(asyncio.Event):
+    """Lets one through each time that it is set."""
+
+    async def wait(self) -> Literal[True]:
+        await super().wait()
+        self.clear()
+        return True
+
+
+def follows_as_s2(process: Process, request: HttpRequest) -> bool:
+    return process.name == "s2" and "/namespaces/ops/configmaps?" in request.target
 
 
 def test_a_shard_that_begins_again_does_not_believe_a_restored_assignment_that_names_it(

@@ -3,6 +3,7 @@
     compare the assignment with what all shards of the ring say   before anything else, by live reads of both
     reclaim what names this shard                                 if it can be true (`coordinator.doubts`)
     follow it                                                     each change goes to the machine, in order
+    confirm what it gives                                         by a live read
     take over what it gives                                       `TakeOver`
     wait for drained buckets, acknowledge them                    one compare-and-swap for all of them
     report what this shard works on                               on its Lease, with the renewals
@@ -124,6 +125,8 @@ class RangeDriver:
         async with asyncio.TaskGroup() as self._tasks, Cache(self._home).running() as cache:
             if found is not None:
                 self._see(found)
+                if self._assignment is not None:
+                    self._do(self._ownership.confirm(self._ownership.unconfirmed, self._assignment))
             self._report()  # from now on it is given something
             held.objects_reclaimed()
             scope = Scope(frozenset({namespace}), fields=FieldSelector.equals("metadata.name", name))
@@ -228,7 +231,29 @@ class RangeDriver:
         while True:
             await self._to_read.wait()
             self._to_read.clear()
+            await self._confirm()
             await self._take_over(self._ownership.terms, self._tasks)
+
+    async def _confirm(self) -> None:
+        """Returns when a read has told of all that this shard was heard to have been given whether that is so."""
+        name, namespace = self._place
+        while terms := self._ownership.unconfirmed:
+            before = self._version
+            try:
+                found = await self._client.get(ConfigMap, name, namespace)
+                assignment = Assignment.parse(found.data)
+            except (ApiError, Unreadable) as error:
+                self._tell_failure("Cannot read what this shard owns, so it waits", error)
+                await asyncio.sleep(RETRY)
+                continue
+            if self._version and precedes(found.metadata.resource_version, self._version):
+                if self._version != before:
+                    continue  # what is newer was heard meanwhile
+                self._version = ""  # etcd was restored
+            self._do(self._ownership.confirm(terms, assignment))
+            self._see(found)
+            if terms == self._ownership.unconfirmed:
+                await asyncio.sleep(RETRY)
 
     # Handing over
 

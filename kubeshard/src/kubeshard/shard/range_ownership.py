@@ -25,11 +25,14 @@ since it was owned before. So each acquisition is a term, and counts as listed o
 that term have arrived; what the cache still has from a former term has to leave it first. Not all kinds need to have
 been listed: a kind whose conversion webhook fails, say, holds up the runs that read it, and no others.
 
+The third trap is a watch that is late. It shows what an edit or a restore gave to this shard and what has been undone
+since, so that others work on it. So nothing that is new is taken over before a read has confirmed it (`confirm`).
+
 Guaranteed, while the assignment is changed as it says (`kubeshard.sharding.assignment`) and seen in order: of all
-shards that hold their Leases, at most one runs objects of a bucket; a run starts only after all kinds that it reads
-have been listed in its term; whatever is asked for is acknowledged once nothing acts for it. Not guaranteed: anything
-before `seen` is called with what was read after the Lease was acquired, agrees with what other shards say
-(`coordinator.doubts`), and was written to reclaim what names this shard.
+shards that hold their Leases, at most one runs objects of a bucket; a run starts only after a read has confirmed its
+term, and all kinds that it reads have been listed in it; whatever is asked for is acknowledged once nothing acts for
+it. Not guaranteed: anything before `seen` is called with what was read after the Lease was acquired, agrees with what
+other shards say (`coordinator.doubts`), and was written to reclaim what names this shard.
 """
 
 from __future__ import annotations
@@ -97,6 +100,8 @@ class _Held:
     idle: bool = False
     listed: frozenset[GroupKind] | None = None
     """The kinds that have been listed in this term, while it is ACQUIRING; None until it is known what caches have."""
+    confirmed: bool = False
+    """Whether it was ours at some time since it was heard of."""
 
 
 class RangeOwnership:
@@ -162,6 +167,19 @@ class RangeOwnership:
             )
         return [*commands, *self._changed(before, drain)]
 
+    def confirm(self, terms: Mapping[int, int], assignment: Assignment) -> list[Command]:
+        """A read that was sent after these terms began says this. What it gives to others has not been ours: it is
+        forgotten, and is news if it is given to us again.
+        """
+        before = self.terms
+        for bucket, term in terms.items() if assignment.buckets == self.buckets else ():
+            if (held := self._held.get(bucket)) is not None and held.term == term:
+                held.confirmed = assignment.places[bucket].owner == self._shard
+                if not held.confirmed:
+                    del self._held[bucket]
+                    self._epochs[bucket] = held.epoch - 1
+        return self._changed(before, ())
+
     def unreadable(self, why: str) -> list[Command]:
         """The object is deleted, or does not say where all buckets are."""
         before = self.terms
@@ -172,11 +190,11 @@ class RangeOwnership:
 
     def listed(self, terms: Mapping[int, int], kinds: frozenset[GroupKind] | None = None) -> None:
         """These kinds of these buckets, or all of them, have been listed; the requests for that were made in these
-        terms. No cache has anything of an earlier term.
+        terms. No cache has anything of an earlier term. Of what is not confirmed yet that says nothing.
         """
         for bucket, term in terms.items():
             held = self._held.get(bucket)
-            if held is not None and held.term == term and held.state is State.ACQUIRING:
+            if held is not None and held.term == term and held.state is State.ACQUIRING and held.confirmed:
                 if kinds is None:
                     held.state = State.OWNED
                 else:
@@ -231,6 +249,11 @@ class RangeOwnership:
     def terms(self) -> dict[int, int]:
         """The present terms of all buckets that the caches should have."""
         return {bucket: held.term for bucket, held in self._held.items()}
+
+    @property
+    def unconfirmed(self) -> dict[int, int]:
+        """The terms of what the assignment was heard to give us, and nothing has confirmed yet."""
+        return {bucket: held.term for bucket, held in self._held.items() if not held.confirmed}
 
     @property
     def states(self) -> Counter[State]:
