@@ -450,6 +450,23 @@ async def test_what_an_edit_gives_a_shard_counts_when_it_is_taken_only_if_no_pro
 
 @pytest.mark.quick
 @virtual_time
+async def test_a_second_edit_is_not_taken_for_somebody_who_acts_on_the_first() -> None:
+    async with SimulatedCluster(ranges=Ranges()) as world:
+        await world.install()
+        await world.make_things(1)
+        former, coordinator = Process(world, "s0~1"), Process(world, "x0~1")
+        async with world.admin() as client:
+            await client.create(assigned(Place("s0", "", 5)))
+            for each in former, coordinator:
+                await each.client().get(ConfigMap, assignment_name("r"), "ops")
+            former.kill()
+            for epoch in 3, 4:
+                await client.apply(assigned(Place("s1", "", epoch)), force=True)
+        assert set(world.owners().values()) == {"s0"}
+
+
+@pytest.mark.quick
+@virtual_time
 async def test_a_bucket_is_remembered_by_those_who_began_when_another_one_was_edited_already() -> None:
     async with SimulatedCluster(ranges=Ranges()) as world:
         await world.install()

@@ -245,7 +245,7 @@ class SimulatedCluster(Environment):
         self.delivery = Labelled()
         if ranges:
             self.delivery = ranged = Ranged(
-                self.stores, ring, ranges.divided, self._alive, self.shared, self.cluster_of
+                self.stores, ring, ranges.divided, self._alive, self.sender.get, self.shared, self.cluster_of
             )
             self.observers.append(ranged.answered)
 

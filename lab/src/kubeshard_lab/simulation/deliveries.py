@@ -110,10 +110,11 @@ class Ranged(Labelled):
         ring: str,
         buckets: Buckets,
         alive: Callable[[], Collection[str]],
+        sender: Callable[[], object],
         clusters: Collection[str],
         cluster_of: Callable[[str], str],
     ) -> None:
-        self._alive = alive
+        self._alive, self._sender = alive, sender
         self._clusters = clusters
         self._cluster_of = cluster_of
         self._told: set[str] = set()
@@ -189,8 +190,8 @@ class Ranged(Labelled):
             self._changes = ((resource, event),)
 
     def take_note(self, said: Assignment | None = None) -> None:
-        """What the assignment says, and `said` before, is news as far as nobody remembers anything later, whoever has
-        put it there.
+        """What the assignment says is news as far as nobody remembers anything later, whoever has put it there. `said`:
+        what it said before, if a process has changed it, not a user.
         """
         now, before, alive = self.stored, self._places, self._alive()
         told, every = frozenset(self._told.intersection(alive)), range(len(before))
@@ -215,7 +216,7 @@ class Ranged(Labelled):
 
     def _moved(self, event: Event) -> Iterator[tuple[GroupResource, Event]]:
         before, said = self._places, _read(event.old)
-        self.take_note(said if said and said.buckets == self._buckets else None)
+        self.take_note(said if said and said.buckets == self._buckets and self._sender() else None)
         return (
             (resource, Event(event.revision, key, old, new))
             for store, resource in itertools.product(self._stores, (THINGS, CHILDREN))
