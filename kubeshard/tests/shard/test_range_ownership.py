@@ -244,6 +244,14 @@ def test_a_read_says_nothing_of_what_was_given_after_it_was_sent() -> None:
     assert made.unconfirmed == made.terms != {}
 
 
+def test_a_read_that_is_older_than_what_was_heard_since_confirms_and_denies_nothing() -> None:
+    made = heard("a@5")
+    made.confirm(made.unconfirmed, says("b@4", "z@1"), late=True)
+    assert made.unconfirmed == made.terms != {}
+    made.confirm(made.unconfirmed, says("a@5", "z@1"), late=True)
+    assert (made.unconfirmed, bool(made.terms)) == ({}, True)
+
+
 def test_an_assignment_of_other_buckets_neither_confirms_nor_denies() -> None:
     made = heard("a@5")
     made.confirm(made.unconfirmed, Assignment.of(Buckets(2), dict.fromkeys(range(2), Place("b", "", 9))))

@@ -228,32 +228,36 @@ class RangeDriver:
     # Taking over
 
     async def _take_over_on(self) -> NoReturn:
+        """What is confirmed does not wait for what is not."""
+        taken: Mapping[int, int] | None = None
         while True:
             await self._to_read.wait()
             self._to_read.clear()
             await self._confirm()
-            await self._take_over(self._ownership.terms, self._tasks)
+            if waiting := self._ownership.unconfirmed:
+                asyncio.get_running_loop().call_later(RETRY, self._to_read.set)
+            terms = {bucket: term for bucket, term in self._ownership.terms.items() if bucket not in waiting}
+            if terms != taken:
+                taken = terms
+                await self._take_over(terms, self._tasks)
 
     async def _confirm(self) -> None:
-        """Returns when a read has told of all that this shard was heard to have been given whether that is so."""
-        name, namespace = self._place
-        while terms := self._ownership.unconfirmed:
-            before = self._version
-            try:
-                found = await self._client.get(ConfigMap, name, namespace)
-                assignment = Assignment.parse(found.data)
-            except (ApiError, Unreadable) as error:
-                self._tell_failure("Cannot read what this shard owns, so it waits", error)
-                await asyncio.sleep(RETRY)
-                continue
-            if self._version and precedes(found.metadata.resource_version, self._version):
-                if self._version != before:
-                    continue  # what is newer was heard meanwhile
-                self._version = ""  # etcd was restored
-            self._do(self._ownership.confirm(terms, assignment))
+        """Asks whether this shard has been given what it was heard to have been given."""
+        terms, before = self._ownership.unconfirmed, self._version
+        if not terms:
+            return
+        try:
+            found = await self._client.get(ConfigMap, *self._place)
+            assignment = Assignment.parse(found.data)
+        except (ApiError, Unreadable) as error:
+            self._tell_failure("Cannot read what this shard owns, so it waits", error)
+            return
+        late = bool(self._version) and precedes(found.metadata.resource_version, self._version)
+        if late and self._version == before:  # nothing newer was heard meanwhile: etcd was restored
+            self._version, late = "", False
+        self._do(self._ownership.confirm(terms, assignment, late=late))
+        if not late:
             self._see(found)
-            if terms == self._ownership.unconfirmed:
-                await asyncio.sleep(RETRY)
 
     # Handing over
 

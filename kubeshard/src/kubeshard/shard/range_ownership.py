@@ -167,15 +167,18 @@ class RangeOwnership:
             )
         return [*commands, *self._changed(before, drain)]
 
-    def confirm(self, terms: Mapping[int, int], assignment: Assignment) -> list[Command]:
+    def confirm(
+        self, terms: Mapping[int, int], assignment: Assignment, *, late: bool = False
+    ) -> list[Command]:
         """A read that was sent after these terms began says this. What it gives to others has not been ours: it is
-        forgotten, and is news if it is given to us again.
+        forgotten, and is news if it is given to us again. `late`: something newer was heard since, so it may be what
+        had not been given to us yet.
         """
         before = self.terms
         for bucket, term in terms.items() if assignment.buckets == self.buckets else ():
             if (held := self._held.get(bucket)) is not None and held.term == term:
-                held.confirmed = assignment.places[bucket].owner == self._shard
-                if not held.confirmed:
+                held.confirmed = held.confirmed or assignment.places[bucket].owner == self._shard
+                if not (held.confirmed or late):
                     del self._held[bucket]
                     self._epochs[bucket] = held.epoch - 1
         return self._changed(before, ())
