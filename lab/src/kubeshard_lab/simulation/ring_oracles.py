@@ -80,6 +80,8 @@ class RingOracles(Oracles):
         self._last_owner: dict[str, str] = {}
         self._came: dict[str, float] = {}
         """When each object came to its shard."""
+        self._gained: dict[str, float] = {}
+        """When another shard than the one before got it."""
         self._drained: Mapping[str, str] = {}
         """What the delivery told last."""
         self._drains: dict[str, tuple[str, float, float]] = {}
@@ -301,6 +303,7 @@ class RingOracles(Oracles):
         if event.new is None:
             self._assigned = {job: version for job, version in self._assigned.items() if job.of != name}
         elif after and after != self._last_owner.get(name):
+            self._gained[name] = self._now
             meta = event.new["metadata"]
             self._assigned[Job(name, meta["uid"])] = int(meta["resourceVersion"])
         if after:
@@ -341,8 +344,9 @@ class RingOracles(Oracles):
             elif hasty:
                 self.broken(HASTY, f"{who} gives {name}, which a user took from {shard}, to {after}")
             return
-        worker, _ = self._worked.get(name, ("", 0.0))
-        acts = worker and name_of(worker) == before and self._acting(before) == worker
+        worker, began = self._worked.get(name, ("", 0.0))
+        known = began >= self._gained.get(name, 0.0)  # else it worked when the object was its own before
+        acts = worker and known and name_of(worker) == before and self._acting(before) == worker
         if not acts or self._excused(name, before):
             return
         if resource == THINGS:
