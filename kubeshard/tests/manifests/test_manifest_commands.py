@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from kubeshard.cli.program import cli
 from kubeshard.cli.yaml_files import read_documents
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.namespaces import NAMESPACE_NAME_LABEL
 from kubeshard.manifests.ring import ring_objects
-from kubeshard.sharding.names import NAMESPACE_NAME_LABEL
 
 RESOURCES = [{"group": "", "resource": "configmaps"}]
 

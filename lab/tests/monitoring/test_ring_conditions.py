@@ -12,10 +12,11 @@ from test_scenes_reference_role import grant
 
 from kubeshard.core import MergePatch, ObjectMeta
 from kubeshard.core.conditions import Condition
+from kubeshard.core.namespaces import NAMESPACE_NAME_LABEL
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharding.api import READY, ControllerRing, RingResource
 from kubeshard.sharding.conditions import OWN_CONDITIONS, needed
-from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, SYSTEM_NAMESPACES_ANNOTATION
+from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard_lab.virtual_time import virtual_time
 from scenes import CHILDREN, PATCH_THINGS, READ_THINGS, SHARDERS, Keeping, begin, create_things, grant_rights

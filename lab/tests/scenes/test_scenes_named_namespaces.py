@@ -15,12 +15,13 @@ from tiers import further
 from kubeshard.core import Lease, Namespace, ObjectMeta
 from kubeshard.core.builtin import LeaseSpec
 from kubeshard.core.conditions import Condition
+from kubeshard.core.namespaces import NAMESPACE_NAME_LABEL
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.unassigned import APART
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL
+from kubeshard.sharding.names import RING_LABEL
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard_lab.simulation.processes import Process
 from kubeshard_lab.virtual_time import virtual_time

@@ -132,8 +132,8 @@ async def _patched(
 
 
 async def _created_or_found(ctx: Context, desired: T, owner: KubeObject | None) -> tuple[T, bool]:
-    """The object, and whether it was created: otherwise it exists, no cache shows it, and this shard may write it. Nor
-    does a cache show one of the owner's that somebody has taken the labels from which its watch selects. Raises
+    """The object, and whether it was created: otherwise it exists, no cache shows it, and this shard may write it. One
+    of the owner's that has lost the labels by which its watch selects is not shown by a cache, either. Raises
     AlreadyExists for one that this shard may not write, that a cache will show, or that is not the owner's.
     """
     run, new = run_of(ctx), _new(desired, owner)
@@ -159,11 +159,9 @@ async def _created_or_found(ctx: Context, desired: T, owner: KubeObject | None) 
         whose = controller_of(found.metadata)
         own = owner is not None and whose is not None and whose.uid == owner.metadata.uid
         hidden = own and selects and not scope.may_select(kind, found.metadata)
-        match ctx.client.standing(found):
-            case Standing.ANOTHERS:
-                raise
-            case None | Standing.OURS if not hidden:
-                raise
+        standing = ctx.client.standing(found)
+        if standing is Standing.ANOTHERS or (standing in (None, Standing.OURS) and not hidden):
+            raise
         return found, False
 
 

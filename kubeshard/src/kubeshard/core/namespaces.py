@@ -33,6 +33,12 @@ class AllNamespaces(Enum):
 ALL: Final = AllNamespaces.ALL
 """All namespaces, requested explicitly."""
 
+KUBE_SYSTEM = "kube-system"
+"""The namespace of Kubernetes itself."""
+
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+"""The label of every Namespace with its own name."""
+
 
 class WrongNamespace(Terminal, ValueError):
     """A missing namespace, or one for a cluster-scoped kind."""

@@ -22,7 +22,7 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError, Forbidden, Gone
 from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_label_value
-from kubeshard.core.namespaces import ALL, AllNamespaces
+from kubeshard.core.namespaces import ALL, NAMESPACE_NAME_LABEL, AllNamespaces
 from kubeshard.core.objects import (
     Form,
     Key,
@@ -44,7 +44,7 @@ from kubeshard.sharder.kinds_and_rights import ResourceKinds
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import KeyRefused, point_of
-from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LABEL
+from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 from kubeshard.sharding.planner import RingView, hash_key
 from kubeshard.sharding.ring_resources import ControllerUnknown, RingEntry
 from kubeshard.sharding.shard_states import ShardState, written_state

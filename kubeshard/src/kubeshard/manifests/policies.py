@@ -27,6 +27,7 @@ from typing import Any
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.namespaces import NAMESPACE_NAME_LABEL
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
 from kubeshard.manifests.template import Chosen, When
@@ -35,7 +36,6 @@ from kubeshard.sharding.names import (
     APP_LABEL,
     APP_NAME,
     CLEAN_UP_FINALIZER,
-    NAMESPACE_NAME_LABEL,
     RING_LABEL,
     SHARD_LABEL_PREFIX,
     webhook_config_name,

@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.namespaces import KUBE_SYSTEM, NAMESPACE_NAME_LABEL
 from kubeshard.core.objects import Struct, field
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard.manager.config_file import ComponentConfig, Duration, load_component
@@ -34,7 +35,6 @@ from kubeshard.runtime.http_server import parse_bind_address
 from kubeshard.sharding.names import (
     CONCURRENT_MOVES,
     MASS_FAILURE_GRACE,
-    NAMESPACE_NAME_LABEL,
     SHORTEST_DRAIN_TIMEOUT,
     SYNC_PERIOD,
     SYSTEM_NAMESPACE,
@@ -113,7 +113,7 @@ class WebhookClientConfig(Struct):
 
 def _all_but_system_namespaces(namespace: str) -> LabelSelector:
     names = LabelSelectorRequirement(
-        key=NAMESPACE_NAME_LABEL, operator="NotIn", values=("kube-system", namespace)
+        key=NAMESPACE_NAME_LABEL, operator="NotIn", values=(KUBE_SYSTEM, namespace)
     )
     return LabelSelector(match_expressions=(names,))
 
@@ -154,7 +154,7 @@ class SharderConfig(ComponentConfig):
     @property
     def system_namespaces(self) -> tuple[str, ...]:
         """Namespaces that a ring has to select twice: in its selector and by an annotation."""
-        return tuple(dict.fromkeys(("kube-system", self.election_namespace)))
+        return tuple(dict.fromkeys((KUBE_SYSTEM, self.election_namespace)))
 
     @property
     def election_name(self) -> str:

@@ -35,6 +35,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.namespaces import NAMESPACE_NAME_LABEL
 from kubeshard.core.objects import Key
 from kubeshard.core.owners import controller_reference
 from kubeshard.core.partial_kinds import MutatingWebhookConfiguration
@@ -50,7 +51,6 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import (
     APP_LABEL,
     APP_NAME,
-    NAMESPACE_NAME_LABEL,
     RING_LABEL,
     SELECTOR_ANNOTATION,
     SHARDER_ANNOTATION,

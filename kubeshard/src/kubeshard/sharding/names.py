@@ -12,9 +12,6 @@ SYSTEM_NAMESPACE = "sharding-system"
 APP_LABEL = "app.kubernetes.io/name"
 APP_NAME = "controller-sharding"
 
-NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
-"""The label of every Namespace with its own name."""
-
 RING_LABEL = "alpha.sharding.timebertt.dev/controllerring"
 """The label of Leases with the ring that the shard belongs to, and of MutatingWebhookConfigurations with the ring that
 they serve.

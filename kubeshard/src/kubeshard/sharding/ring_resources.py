@@ -57,12 +57,13 @@ from typing import NamedTuple
 from kubeshard.core.hash_ranges import HashRanges, LabelledHash
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.names import is_dns_subdomain
+from kubeshard.core.namespaces import NAMESPACE_NAME_LABEL
 from kubeshard.core.objects import Key, ObjectMeta, OwnerReference
 from kubeshard.core.owners import controller_of, group_kind_of, noted
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, bucket_label
+from kubeshard.sharding.names import bucket_label
 
 FORBIDDEN = frozenset(
     {

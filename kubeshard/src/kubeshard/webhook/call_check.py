@@ -25,6 +25,7 @@ from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.errors import Forbidden, KubeshardError, NotFound
 from kubeshard.core.managed_fields import ManagedMeta
+from kubeshard.core.namespaces import KUBE_SYSTEM
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.partial_kinds import ValidatingWebhookConfiguration, WebhookConfiguration
 from kubeshard.runtime.logs import get_logger
@@ -180,7 +181,7 @@ _UID = "00000000-0000-0000-0000-000000000000"
 _OBJECT: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
-    "metadata": {"name": "kubeshard-probe", "namespace": "kube-system"},
+    "metadata": {"name": "kubeshard-probe", "namespace": KUBE_SYSTEM},
 }
 _REVIEW = {
     "apiVersion": "admission.k8s.io/v1",
@@ -190,7 +191,7 @@ _REVIEW = {
         "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
         "resource": {"group": "", "version": "v1", "resource": "configmaps"},
         "name": "kubeshard-probe",
-        "namespace": "kube-system",
+        "namespace": KUBE_SYSTEM,
         "operation": "CREATE",
         "userInfo": {"username": "kubeshard-probe"},
         "object": _OBJECT,

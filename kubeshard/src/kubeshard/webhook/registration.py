@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kubeshard.core.kinds import Kind
+from kubeshard.core.namespaces import KUBE_SYSTEM, NAMESPACE_NAME_LABEL
 from kubeshard.webhook.conversion import Conversion
 from kubeshard.webhook.typed import Admits, name_of, says_of
 
@@ -18,8 +19,6 @@ CONFIGURATIONS = {"validate": "ValidatingWebhookConfiguration", "default": "Muta
 """The kind of configuration by what a function does."""
 
 _TIMEOUT = 10
-
-SYSTEM_NAMESPACE, NAMESPACE_NAME = "kube-system", "kubernetes.io/metadata.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +94,8 @@ def _webhook(function: Any, address: Address, ca_bundle: str) -> Manifest:
     if "namespaces" in when:
         found["namespaceSelector"] = msgspec.to_builtins(when["namespaces"])
     elif found["failurePolicy"] == "Fail" and _is_kubernetes_own(kind):
-        without = sorted({SYSTEM_NAMESPACE, address.namespace} - {""})
-        expression = {"key": NAMESPACE_NAME, "operator": "NotIn", "values": without}
+        without = sorted({KUBE_SYSTEM, address.namespace} - {""})
+        expression = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": without}
         found["namespaceSelector"] = {"matchExpressions": [expression]}
     if "objects" in when:
         found["objectSelector"] = msgspec.to_builtins(when["objects"])
