@@ -7,8 +7,9 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ from kubeshard.sharding.assignment import Assignment
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard_apiserver.testing.child import Child
-from kubeshard_apiserver.testing.kube_api import EmbeddedApi
+from kubeshard_apiserver.testing.control_plane import ControlPlane
+from kubeshard_apiserver.testing.kube_api import EmbeddedApi, KubeApi, RealApi
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "existing-controllers.md").read_text()
@@ -71,14 +74,33 @@ def test_the_argument_of_a_kubeshard_operator_is_that_of_the_readme() -> None:
     assert blocks("python")[0] in (ROOT / "README.md").read_text()
 
 
-@asynccontextmanager
-async def embedded(gates: Collection[str] = ()) -> AsyncIterator[tuple[EmbeddedApi, Client]]:
-    api = await asyncio.to_thread(EmbeddedApi, feature_gates=gates)
+@contextmanager
+def embedded(gates: Collection[str] = ()) -> Iterator[KubeApi]:
+    api = EmbeddedApi(feature_gates=gates)
     try:
-        async with await Client.connect(api.kubeconfig) as client:
-            yield api, client
+        yield api
     finally:
-        await asyncio.to_thread(api.stop)
+        api.stop()
+
+
+@contextmanager
+def real() -> Iterator[KubeApi]:
+    with ControlPlane(feature_gates=[f"{SHARDED_LIST_AND_WATCH}=true"]) as kube:
+        api = RealApi(kube)
+        try:
+            yield api
+        finally:
+            api.stop()
+
+
+Server = Callable[[], AbstractContextManager[KubeApi]]
+
+
+@asynccontextmanager
+async def served(server: Server) -> AsyncIterator[tuple[KubeApi, Client]]:
+    with server() as api:
+        async with api.client() as client:
+            yield api, client
 
 
 @pytest.mark.system
@@ -86,7 +108,7 @@ async def test_the_kopf_operator_works_on_its_own_objects_and_lets_go_of_them(tm
     """The test acts as the sharder."""
     program = tmp_path / "sharded_pages.py"
     program.write_text(blocks("python")[2])
-    async with embedded() as (api, client):
+    async with served(embedded) as (api, client):
         await client.apply_manifest(definition(Page))
         await wait_for_pages(client)
         for name, shard in (("mine", "kopf-0"), ("other", "kopf-1")):
@@ -140,7 +162,7 @@ class Shows(Reconciler[Page]):
 
 
 @asynccontextmanager
-async def ours(api: EmbeddedApi, name: str, **more: Any) -> AsyncIterator[None]:
+async def ours(api: KubeApi, name: str, **more: Any) -> AsyncIterator[None]:
     """An instance of a kubeshard operator that does what the kopf operator does."""
     primary = Watch(Page, when=when.generation_changed, sharded=True)
     manager = Manager(
@@ -175,12 +197,16 @@ async def settled(client: Client, *shards: str) -> None:
             await asyncio.sleep(0.1)
 
 
-GATES = pytest.mark.parametrize("gates", [["ShardedListAndWatch"], []], ids=["selects", "ignores"])
+SERVERS = pytest.mark.parametrize(
+    "server",
+    [partial(embedded, [SHARDED_LIST_AND_WATCH]), embedded, pytest.param(real, marks=pytest.mark.kube)],
+    ids=["selects", "ignores", "real"],
+)
 
 
 @asynccontextmanager
-async def pages(gates: Collection[str]) -> AsyncIterator[tuple[EmbeddedApi, Client]]:
-    async with embedded(gates) as (api, client):
+async def pages(server: Server) -> AsyncIterator[tuple[KubeApi, Client]]:
+    async with served(server) as (api, client):
         await client.apply_manifest(definition(Page))
         await wait_for_pages(client)
         await create(client, "page", 16)
@@ -192,12 +218,12 @@ async def create(client: Client, name: str, count: int) -> None:
         await client.create(Page(metadata=ObjectMeta(name=f"{name}-{number}", namespace="default")))
 
 
-def foreign(api: EmbeddedApi, name: str, log: Path, *command: str) -> Child:
+def foreign(api: KubeApi, name: str, log: Path, *command: str) -> Child:
     environment = {"KUBECONFIG": str(api.kubeconfig), "POD_NAME": name, "NAMESPACE": "default"}
     return Child(name, command, log, {**os.environ, **environment})
 
 
-async def come_and_go(api: EmbeddedApi, client: Client, start: Callable[[], Child]) -> str:
+async def come_and_go(api: KubeApi, client: Client, start: Callable[[], Child]) -> str:
     """Two of our instances and one foreign one join and leave. Returns what that logged."""
     async with ours(api, "ours-0", mode="both"):
         await settled(client, "ours-0")
@@ -222,24 +248,24 @@ async def come_and_go(api: EmbeddedApi, client: Client, start: Callable[[], Chil
 
 
 @pytest.mark.system
-@GATES
+@SERVERS
 async def test_the_kopf_operator_shares_ranges_with_a_kubeshard_operator(
-    tmp_path: Path, gates: list[str]
+    tmp_path: Path, server: Server
 ) -> None:
     program = tmp_path / "kopf_by_ranges.py"
     program.write_text(blocks("python")[1])
-    async with pages(gates) as (api, client):
+    async with pages(server) as (api, client):
         log = tmp_path / "log"
         await come_and_go(api, client, lambda: foreign(api, "kopf-0", log, sys.executable, str(program)))
 
 
 @pytest.mark.go
-@GATES
+@SERVERS
 async def test_the_go_controller_shares_ranges_and_hands_over_when_it_is_idle(
-    tmp_path: Path, gates: list[str], built_go: Callable[[Path], Path]
+    tmp_path: Path, server: Server, built_go: Callable[[Path], Path]
 ) -> None:
     program = str(await asyncio.to_thread(built_go, ROOT / "examples" / "go_by_ranges"))
-    async with pages(gates) as (api, client):
+    async with pages(server) as (api, client):
         log = tmp_path / "log"
         said = await come_and_go(api, client, lambda: foreign(api, "go-0", log, program, "--takes", "1s"))
     running, busy = set[str](), False
