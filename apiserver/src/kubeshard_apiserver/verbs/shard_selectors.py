@@ -15,8 +15,7 @@ What kube-apiserver 1.37 does, and so this does, though a client would not expec
 * A receiver is ignored: `x.shardRange(...)` is a call of `shardRange`.
 
 Not guaranteed: the words about an expression that is no chain of calls.
-Source: KEP-5866, and the answers of kube-apiserver 1.37.2 (`test_conformance_shard_selectors.py`);
-of 1.38, the modules of v0.38.0-beta.0.
+Source: KEP-5866, and the answers of kube-apiserver 1.37.2 and 1.38.0-beta.0 (`test_conformance_shard_selectors.py`).
 """
 
 from __future__ import annotations
