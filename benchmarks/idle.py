@@ -9,12 +9,14 @@
 | labels | a shard whose objects are delivered by labels |
 | ranges | a shard whose objects are delivered by ranges, and which is not the elected one |
 | assigning | the elected one, which assigns them |
-| sharder | `kubeshard sharder`, for the shard by labels |
+| sharder | `kubeshard sharder`: by labels for the shard above, and one by ranges for three shards of its own |
+| served | one of these three |
 
 All run at the same time, each as a whole program (`kubeshard.run`), next to the embedded API server in this process;
-nothing changes. Counted is what the kernel says of their threads: "wake-ups" are voluntary context switches, one for
-each time that a thread had waited and went on. "Moments" is how often the process began to run after all its threads
-had slept for some 20 ms: what keeps a processor awake is the moment, not the number of threads that share it.
+nothing changes. The sharder by ranges and its shards have an API server of their own. Counted is what the kernel says
+of their threads: "wake-ups" are voluntary context switches, one for each time that a thread had waited and went on.
+"Moments" is how often the process began to run after all its threads had slept for some 20 ms: what keeps a processor
+awake is the moment, not the number of threads that share it.
 
 The Go reference's sharder, elected as ours is, has an API server and a shard by labels of its own.
 
@@ -50,17 +52,21 @@ from kubeshard.sharder.app import run_sharder
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import SYSTEM_NAMESPACE
+from kubeshard.sharding.names import DELIVERY_ANNOTATION, SHARD_NAMESPACES_ANNOTATION, SYSTEM_NAMESPACE
 from kubeshard_apiserver.testing import EmbeddedApi
 from kubeshard_apiserver.testing.child import Child
 from kubeshard_apiserver.testing.control_plane import free_port
 
-SUBJECTS = ("manager", "elected", "sharder", "labels", "assigning", "ranges")
-RING = "by-labels"
+TOGETHER = ("manager", "elected", "sharder", "labels", "assigning", "ranges")
+APART = ("sharder", "served", "served-2", "served-3")
+"""A ring by ranges, with a sharder that has no other one."""
+SUBJECTS = (*TOGETHER, "served")
+RING = "idle"
+BY_RANGES = ("assigning", "ranges")
 SETTLED = 30.0
 """Seconds after which what a start leaves to be done is over."""
 STEP = 0.01
-OURS = Program("kubeshard")
+OURS, RANGES = Program("kubeshard"), Program("ranges")
 
 
 def main() -> None:
@@ -83,7 +89,11 @@ def main() -> None:
             stack.callback(api.stop)
             return started(api, folder, subjects, program, who=given.who)
 
-        children = [(OURS, each) for each in begin(given.subjects).values()]
+        together = begin([subject for subject in given.subjects if subject in TOGETHER])
+        children = [(RANGES if name in BY_RANGES else OURS, each) for name, each in together.items()]
+        if {*APART} & {*given.subjects}:
+            apart = begin(APART, RANGES)
+            children += [(RANGES, each) for name, each in apart.items() if name in given.subjects]
         if given.go_sharder:
             go = Program("go", given.go_sharder)
             children.append((go, begin(("sharder", "labels"), go)["sharder"]))
@@ -95,7 +105,11 @@ def started(
 ) -> dict[str, Child]:
     api.install(controller_ring_crd())
     maps = RingResource(group="", resource="configmaps")
-    ring = ControllerRing(metadata=ObjectMeta(name=RING), spec=ControllerRingSpec(resources=(maps,)))
+    metadata = ObjectMeta(name=RING)
+    if program is RANGES:
+        by_ranges = {DELIVERY_ANNOTATION: "Ranges", SHARD_NAMESPACES_ANNOTATION: SYSTEM_NAMESPACE}
+        metadata = ObjectMeta(name=RING, annotations=by_ranges)
+    ring = ControllerRing(metadata=metadata, spec=ControllerRingSpec(resources=(maps,)))
     api.call(lambda client: client.create(Namespace(metadata=ObjectMeta(name=SYSTEM_NAMESPACE))))
     api.call(lambda client: client.create(ring))
     environment = {**os.environ, "KUBECONFIG": str(api.kubeconfig), "POD_NAMESPACE": SYSTEM_NAMESPACE}
@@ -195,9 +209,11 @@ def manager_of(subject: str) -> Manager:
             return Manager([controller], leader_election=LeaderElection(name="idle"))
         case "labels":
             return Manager([controller], sharding=Sharding(RING, subject))
-        case "ranges" | "assigning":
+        case _ if subject in BY_RANGES:
             member = Sharding("by-ranges", subject, mode="both", delivery="ranges")
             return Manager([controller], sharding=member)
+        case _ if subject in APART:
+            return Manager([controller], sharding=Sharding(RING, subject, delivery="ranges"))
     return Manager([Controller(name=subject, reconciler=nothing, primary=ConfigMap)])
 
 

@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from fleet import hand_over
+
 from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
 from kubeshard.core.kinds import GroupResource
@@ -129,6 +131,7 @@ async def rolled(objects: int, latency: float, pause: float, ranges: Ranges | No
             print(f"the ring demands, change by change: {demanded(rings, world.owners())}")
         for what, times in sorted(moves.times.items()):
             print(f"{what}: {spread(times)}")
+            hand_over(what, "labels" if ranges is None else "ranges", most=max(times))
 
 
 def demanded(rings: Sequence[tuple[str, ...]], names: dict[str, str]) -> int:

@@ -37,6 +37,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 from urllib.parse import parse_qs
 
+from fleet import hand_over
+
 from kubeshard import Context, Manager, Reconciler, Result, Sharding
 from kubeshard.core import ConfigMap
 from kubeshard.core.builtin import Lease, LeaseSpec
@@ -74,6 +76,7 @@ PER_INSTANCE = 0.4
 docs/project/performance.md.
 """
 RING_READY = 8.0
+LABELS, RANGES = "labels", "ranges"
 GATES = (SHARDED_LIST_AND_WATCH,)
 
 
@@ -172,8 +175,13 @@ def instances(costs: Costs, count: int, seconds: float, load_scale: float, by_ra
                 f"| {busiest:.0%} | {time.process_time():.0f} s |",
                 flush=True,
             )
+            hand_over(f"{count} instances", _delivery(by_ranges), ready=ready)
 
     run_virtual(scene(), limit=86_400)
+
+
+def _delivery(by_ranges: bool) -> str:
+    return RANGES if by_ranges else LABELS
 
 
 class Count(Reconciler[Thing]):
@@ -220,7 +228,7 @@ def changes(costs: Costs, count: int, each: int, by_ranges: bool, with_children:
                 for now, then in zip((charged.requests.total(), charged.events.total()), before, strict=True)
             ]
             row = [f"{rest[0]:.0f}/s", f"{rest[1]:.0f}/s"]
-            for now in ([*shards, "more"], [*shards[1:], "more"]):
+            for change, now in (("join", [*shards, "more"]), ("death", [*shards[1:], "more"])):
                 owners, sent, started = _owners(world), charged.requests.total(), world.loop.time()
                 runs = work.runs
                 if "more" in owners.values():
@@ -235,6 +243,7 @@ def changes(costs: Costs, count: int, each: int, by_ranges: bool, with_children:
                 seconds = world.loop.time() - started
                 extra = charged.requests.total() - sent - rest[0] * seconds
                 row += [f"{seconds:.1f} s", str(moved), f"{extra:.0f}"]
+                hand_over(change, _delivery(by_ranges), seconds=seconds)
                 await asyncio.sleep(20)
             cells = " | ".join(row)
             print(f"| {count} | {each * count} | {cells} | {time.process_time() - began:.0f} s |", flush=True)
@@ -407,9 +416,12 @@ def ring(shards: int) -> None:
             shares[owner] += token - before
             before = token
         largest += max(shares.values()) / 2**64 / SETS
+    by_ranges = shards * _largest_by_ranges(shards)
+    for delivery, share in ((LABELS, shards * largest), (RANGES, by_ranges)):
+        hand_over(f"{shards} shards", delivery, largest=share)
     print(
         f"| {shards} | {largest:.2%} | {1 / largest:.1f} | {seconds / SETS * 1000:.1f} ms "
-        f"| {shards * _largest_by_ranges(shards):.3f} |",
+        f"| {by_ranges:.3f} |",
         flush=True,
     )
 
@@ -439,7 +451,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, nargs="+", default=[1, 3, 5])
     parser.add_argument("--objects", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--shards", type=int, nargs="+", default=[10])
-    parser.add_argument("--delivery", choices=("labels", "ranges"), default="labels")
+    parser.add_argument("--delivery", choices=(LABELS, RANGES), default=LABELS)
     parser.add_argument("--without-children", action="store_true", help="of objects in changes by ranges")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--load", type=float, default=1.0, help="factor of the experiment's load")
@@ -449,7 +461,7 @@ def main() -> None:
     parser.add_argument("--request-cpu", type=float, default=0.0)
     parser.add_argument("--event-cpu", type=float, default=0.0)
     given = parser.parse_args()
-    by_ranges = given.delivery == "ranges"
+    by_ranges = given.delivery == RANGES
     logging.disable(logging.CRITICAL)
     costs = Costs(
         latency=given.latency,

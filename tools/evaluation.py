@@ -14,14 +14,15 @@ KUBESHARD_GO_OPERATOR name them.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kubeshard_lab.experiment.recording import read_run
 from kubeshard_lab.experiment.report.figures import CONTROLLERS, SHARES, processes, waiting
@@ -34,6 +35,8 @@ RUNS = ROOT / "build" / "evaluation"
 PAGE = ROOT / "docs" / "project" / "performance.md"
 BEGIN, END = "<!-- begin: {} -->\n", "<!-- end: {} -->"
 GO = ("KUBESHARD_GO_SHARDER", "KUBESHARD_GO_OPERATOR")
+FIGURES = "BENCHMARK_FIGURES"
+"""As in `benchmarks/fleet.py`: who asks for figures gets them, and the page stays as it is."""
 INVALID, MISSED = 3, 1
 _P99 = SHARES.index(0.99)
 
@@ -122,6 +125,10 @@ def main() -> None:
             continue
         runs = [Run(Recorded.load(folder)) for folder in folders]
         print(*map(_server, runs), sep="\n")
+        if path := os.environ.get(FIGURES):
+            with Path(path).open("a", encoding="utf-8") as file:
+                print(*(json.dumps(_figures(part, run, runs)) for run in runs), sep="\n", file=file)
+            continue
         _write(part.name, [*_table(runs), *(_capacities(runs) if part.name == "scale-out" else ())])
 
 
@@ -175,6 +182,13 @@ def _cells(each: Run, alone: float) -> Sequence[str]:
         size(max((one.memory_at_most for one in each.operators), default=math.nan)),
         "yes" if not each.run.invalid else f"no: {' '.join(each.run.invalid)}",
     )
+
+
+def _figures(part: Part, each: Run, runs: Sequence[Run]) -> Mapping[str, Any]:
+    sharders = math.fsum(one.cpu for one in each.sharders)
+    figures = {"ratio": each.cpu / each.baseline(runs), "sharders": sharders, "valid": not each.run.invalid}
+    program = "go" if each.run.program == "go" else {"external": "labels"}.get(each.run.setup, each.run.setup)
+    return {"what": part.name, "program": program, "figures": figures}
 
 
 def _server(each: Run) -> str:
