@@ -218,8 +218,10 @@ async def test_a_load_balancer_without_servers_is_unavailable(server, client):
         await client.get(ConfigMap, "a", "n")
 
 
-async def test_a_path_that_is_not_served_is_not_found(server, client):
-    server.answer(web.Response(status=404, text="404 page not found\n"))
+@pytest.mark.parametrize("release", ["1.37", "1.38"])
+async def test_a_path_that_is_not_served_is_not_found(server, client, status, release):
+    page = web.Response(status=404, text="404 page not found\n")
+    server.answer(page if release == "1.37" else status(404, "NotFound", message="404 page not found"))
     with pytest.raises(NotFound, match="does not serve this path"):
         await client.get(Gadget, "a", "n")
 

@@ -57,17 +57,10 @@ def failure_of(where: str, status: int, headers: Mapping[str, str], body: bytes)
 
 def error_of(where: str, code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     """The error of a response that is not 2xx."""
-    status = _status(headers, body)
+    status = _status(code, headers, body)
     retry_after = retry_after_of(headers)
     if status is not None:
         return from_status(where, status, code, retry_after)
-    if (
-        code == 404
-        and headers.get("content-type", "").startswith("text/plain")
-        and body.startswith(b"404 page")
-    ):
-        # The API server's own response for a group or version that it does not serve.
-        return NotFound(f"{where}: the server does not serve this path", code=code, reason="NotFound")
     by_code = _TRANSIENT.get(code) or (Unavailable if code >= 500 else None)
     if by_code is None:
         return unexpected(where, code, headers, body)
@@ -87,6 +80,8 @@ def from_status(where: str, status: Status, code: int = 0, retry_after: float | 
     if code == 503 and retry_after is not None:
         cause = Throttled
     message = status.message or status.reason or str(code)
+    if cause is NotFound and message == _NO_PATH:
+        message = "the server does not serve this path"
     if cause is Conflict and (owned := _owned_fields(details)):
         cause, message = FieldConflict, f"{owned}: leave these fields to them, or apply with force"
     # It has no details, but says so. Webhooks that refuse with 422, or with 400 as most do, say nothing of details.
@@ -120,6 +115,8 @@ def _owned_fields(details: Mapping[str, Any]) -> str:
     )
 
 
+_NO_PATH = "404 page not found"
+"""About a group, version or resource that it does not serve: a page before 1.38, then the message of a Status."""
 _MISMATCH = "failed to create typed patch object ("
 """The API server has neither code nor reason for such an apply: it answers as if it had failed itself."""
 _UNCONVERTED = "failed to convert new object ("
@@ -195,7 +192,10 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
 }
 
 
-def _status(headers: Mapping[str, str], body: bytes) -> Status | None:
+def _status(code: int, headers: Mapping[str, str], body: bytes) -> Status | None:
+    text = headers.get("content-type", "").startswith("text/plain")
+    if code == 404 and text and body.strip() == _NO_PATH.encode():
+        return Status(message=_NO_PATH, reason="NotFound")
     if not is_json(headers):
         return None
     try:
