@@ -135,6 +135,7 @@ class FakeMembership:
     """
 
     objects_in = ""
+    unready = ""
 
     def __init__(self, order: list[str], wait: float = 0.0, *, shares_clusters: bool = False) -> None:
         self.order = order

@@ -359,6 +359,32 @@ async def test_no_write_starts_once_the_lease_of_the_replaced_election_is_over_e
             await client.create(new)
 
 
+@virtual_time
+async def test_a_shard_that_waits_for_what_its_ring_replaces_is_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rolling update, which ends that, goes on only then."""
+
+    @asynccontextmanager
+    async def never(*_: object) -> AsyncIterator[HeldLease]:
+        await asyncio.sleep(1000)
+        yield cast(HeldLease, None)
+
+    monkeypatch.setattr(LeaderElection, "held_by_group", never)
+    sharding = Sharding(
+        "ring", "shard-0", "ns", delivery="ranges", replaces=LeaderElection("former"), mode="both"
+    )
+    await sharding.prepare(Api(MISSING).client(), [ranged()])
+    assert sharding.unready
+    holding = asyncio.create_task(
+        sharding.held(lambda: None, {}, lambda why: None, cast(SharedClusters, None)).__aenter__()
+    )
+    await asyncio.sleep(1)
+    assert not sharding.unready
+    holding.cancel()
+    await asyncio.wait([holding])
+
+
 class Wide(KubeObject, group="example.com", version="v1", namespaced=False):
     pass
 

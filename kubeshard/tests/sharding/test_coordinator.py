@@ -54,6 +54,7 @@ class Scene:
     fresh: bool = True
     kinds: frozenset[str] = frozenset()
     first: bool = True
+    labelled: bool = True
     ended: set[str] = field(default_factory=set)
     """Those of whom a read shows that they hold no Lease."""
     meanwhile: Callable[[Command], None] = lambda _: None
@@ -117,7 +118,7 @@ class Scene:
                 before = {"data": self.data, "metadata": {"resourceVersion": str(self.version)}}
                 self.data, self.version = apply_json_patch(before, patch.ops)["data"], self.version + 1
         if isinstance(command, Look | Create | Change):
-            self.machine.seen(str(self.version), self.data, read=True)
+            self.machine.seen(str(self.version), self.data, read=True, labelled=self.labelled)
         return None
 
 
@@ -181,6 +182,28 @@ def test_the_first_coordinator_takes_an_unreadable_object_for_one_that_shards_ma
     world = Scene({**HEAD, "0-3": "a@5"})
     world.shard("a")
     assert Change not in map(type, world.tend())
+
+
+def test_an_object_of_somebody_else_that_has_the_name_is_told_and_left_alone() -> None:
+    world = Scene({"theirs": "yes"}, labelled=False)
+    world.shard("a")
+    for _ in range(5):
+        renew_all(world)
+        assert {Create, Change}.isdisjoint(map(type, world.tend(REWRITE)))
+    assert "somebody else's" in world.machine.problem
+    world.data = None
+    world.heard()
+    world.tend()
+    assert world.data is not None
+
+
+def test_an_assignment_that_shards_have_seen_is_mended_although_it_has_lost_its_label_too() -> None:
+    world = Scene({**HEAD, "0-3": "a@5"}, labelled=False, first=False)
+    world.shard("a", "0-7@5/5")
+    for _ in range(4):
+        renew_all(world)
+        world.tend(1)
+    assert world.groups == {"0-7": "a@6"}
 
 
 def test_the_first_coordinator_waits_for_what_shards_say_if_what_it_has_written_itself_is_deleted() -> None:

@@ -310,19 +310,28 @@ def test_the_last_shard_keeps_everything_while_it_stops() -> None:
     simulate(scene)
 
 
-def test_a_program_that_divides_objects_differently_gets_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def unready(process: Process) -> str:
+    """The readiness check of its share; "" if it passes."""
+    assert process.manager is not None
+    return process.manager._process.pages._readyz._checks["sharding"]() or ""
+
+
+def test_a_program_that_divides_objects_differently_gets_nothing_and_its_rollout_stops(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scene() -> None:
         async with working("s0", "s1") as fleet:
             sharding = {"mode": "both", "delivery": Ranges(buckets=32)}
             fleet.world.shard("s2", Work(fleet, "s2", 0), workers=20, owns=(), sharding=sharding)
             await asyncio.sleep(20)
             assert fleet.settled("s0", "s1")
+            assert "divides objects by uid/32" in unready(fleet.world.processes["s2"])
 
     simulate(scene)
     assert "s2 gets nothing: its program divides objects by uid/32, and the ring by uid/64" in caplog.text
 
 
-def test_a_shard_that_may_not_read_the_assignment_gets_nothing_and_tells_it(
+def test_a_shard_that_may_not_read_the_assignment_gets_nothing_and_tells_it_and_its_rollout_stops(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def refuse(request: HttpRequest) -> HttpResponse | None:
@@ -339,12 +348,47 @@ def test_a_shard_that_may_not_read_the_assignment_gets_nothing_and_tells_it(
                 network.before = refuse
             await asyncio.sleep(30)
             assert fleet.writes[NAME] == before
+            assert "cannot read the ConfigMap" in unready(process)
             for network in process.networks:
                 network.before = None
             await fleet.until_settled("s0", "s1", "s2")
+            assert not unready(process)
 
     simulate(scene)
     assert "Cannot read what this shard owns" in caplog.text
+
+
+def test_a_shard_that_may_not_hand_over_gets_nothing_and_its_rollout_stops(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What it got would be nobody else's while it lives."""
+
+    async def refuse(request: HttpRequest) -> HttpResponse | None:
+        if "selfsubjectaccessreviews" not in request.target:
+            return None
+        attributes = msgspec.json.decode(request.body or b"")["spec"]["resourceAttributes"]
+        asked = attributes["verb"], attributes["resource"], attributes["namespace"], attributes["name"]
+        assert asked == ("patch", "configmaps", "ops", NAME)
+        denied = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "status": {}}
+        return HttpResponse(201, {"content-type": "application/json"}, msgspec.json.encode(denied))
+
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            before = fleet.writes[NAME]
+            process = fleet.start("s2")
+            for network in process.networks:
+                network.before = refuse
+            await asyncio.sleep(30)
+            assert fleet.settled("s0", "s1")
+            assert fleet.writes[NAME] == before
+            assert "could never hand over" in unready(process)
+            for network in process.networks:
+                network.before = None
+            await fleet.until_settled("s0", "s1", "s2")
+            assert not unready(process)
+
+    simulate(scene)
+    assert "This shard gets nothing of the ring, and is not ready" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["/things?", "/api/v1/configmaps?"], ids=["main", "controlled"])
@@ -534,6 +578,7 @@ def test_a_program_with_other_kinds_that_has_the_ring_of_another_one_gets_nothin
             assert (fleet.writes[NAME], parts.ran) == (before, set())
             for name in "s0", "s1":  # the stranger is elected in between
                 await fleet.world.processes[name].stop()
+                await fleet.world.until(lambda name=name: not fleet.shares.get(name), 10)
                 fleet.start(name)
                 await fleet.until_settled("s0", "s1")
             for name in "s0", "s1":

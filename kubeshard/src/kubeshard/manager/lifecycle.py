@@ -146,6 +146,7 @@ class Process:
             readiness={
                 "cache-sync": self._kinds.unfilled,
                 "api-server": self._unverified,
+                **({"sharding": lambda: sharding.unready or None} if sharding else {}),
                 **unready_checks(declared.servers),
             },
             notes=lambda: (*filter(None, [self._unverified()]), *self._kinds.notes(), *others.notes()),

@@ -139,6 +139,13 @@ class Membership(Protocol):
         ...
 
     @property
+    def unready(self) -> str:
+        """For readiness: why this process could not take over what others do, so that a rollout had better stop; "" if
+        it could, or only waits for others to end.
+        """
+        ...
+
+    @property
     def state(self) -> str:
         """What this process has of the ring, in one line; "" before that is known."""
         ...

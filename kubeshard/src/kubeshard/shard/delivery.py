@@ -85,6 +85,11 @@ class Share(Protocol):
         """What else is on its Lease, as annotations."""
         ...
 
+    @property
+    def unready(self) -> str:
+        """Why this process could not work on what it would be given; "" once it could."""
+        ...
+
     def scopes(self) -> Mapping[GroupKind, Scope]:
         """The kinds of which this process only caches its own share."""
         ...

@@ -112,6 +112,7 @@ class LabelledShare:
     report = ""
     """The labels say it."""
     says: Mapping[str, str] = MappingProxyType({})
+    unready = ""
 
     def scopes(self) -> Mapping[GroupKind, Scope]:
         shard = self._member.shard

@@ -112,6 +112,7 @@ class BucketShare:
         self._ownership = member.metrics.ranges = RangeOwnership(member.shard.name, ranges.divided)
         self._runs = BucketRuns(self._ownership)
         self._drain_timeout = ranges.drain_timeout
+        self.unready = "it has not read the assignment of the ring yet"
 
     @property
     def report(self) -> str:
@@ -144,7 +145,12 @@ class BucketShare:
             self._drain_timeout,
         )
 
+        def unable(why: str) -> None:
+            self.unready = why
+
         async def run() -> None:
+            await driver.able(unable)
+            self.unready = ""
             await self.readable(caches)
             await driver.run(held)
 

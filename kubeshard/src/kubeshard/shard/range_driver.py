@@ -1,6 +1,7 @@
 """Follows the assignment of a ring that is sharded by ranges, and does what `range_ownership` says.
 
-    compare the assignment with what all shards of the ring say   before anything else, by live reads of both
+    ask whether it may hand over, and how objects are divided     before anything else
+    compare the assignment with what all shards of the ring say   by live reads of both
     reclaim what names this shard                                 if it can be true (`coordinator.doubts`)
     follow it                                                     each change goes to the machine, in order
     confirm what it gives                                         by a live read
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NoReturn, Protocol
 
 from kubeshard.cache.cache import Cache
@@ -119,6 +121,7 @@ class RangeDriver:
         self._to_read, self._to_acknowledge = asyncio.Event(), asyncio.Event()
 
     async def run(self, held: HeldShardLease) -> None:
+        """After `able`."""
         self._held = held
         name, namespace = self._place
         found = await self._reclaimed()
@@ -146,6 +149,38 @@ class RangeDriver:
                     f"shard, {SHARD_NAMESPACES_ANNOTATION}",
                 )
             await asyncio.get_running_loop().create_future()
+
+    async def able(self, unable: Callable[[str], None] = lambda why: None) -> None:
+        """Returns when this shard could work on what it is given, and hand it over. Until then, says why not."""
+        pause = RETRY
+        while why := await self._unable():
+            unable(why)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, PATIENCE)
+
+    async def _unable(self) -> str:
+        name, namespace = self._place
+        ours = divided = self._ownership.buckets
+        try:
+            with suppress(NotFound, Unreadable):  # somebody will write it
+                divided = Assignment.parse((await self._client.get(ConfigMap, name, namespace)).data).buckets
+            if divided != ours:
+                why = f"its program divides objects by {ours}, and the ring by {divided}"
+            elif not await self._may_hand_over():
+                why = f"it may not patch the ConfigMap {name}, so it could never hand over what it is given"
+            else:
+                return ""
+            self._tell_failure("This shard gets nothing of the ring, and is not ready", why)
+        except ApiError as error:
+            why = f"it cannot read the ConfigMap {name}: {error}"
+            self._tell_failure("Cannot read what this shard owns, so it waits", error)
+        return why
+
+    async def _may_hand_over(self) -> bool:
+        name, namespace = self._place
+        with suppress(ApiError):  # it is not known, which is no reason to wait
+            return await self._home.can_i("patch", "", "configmaps", namespace, name=name)
+        return True
 
     async def _reclaimed(self) -> ConfigMap | None:
         """The object, once it can be true, and nothing can take effect on what names this shard that was decided before

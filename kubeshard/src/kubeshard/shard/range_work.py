@@ -101,7 +101,11 @@ async def work_by_ranges(
 async def _until_stopped(
     driver: RangeDriver, calls: _Calls, held: HeldShardLease, stop: asyncio.Event
 ) -> None:
-    driving = asyncio.create_task(driver.run(held), name="ranges")
+    async def drive() -> None:
+        await driver.able()
+        await driver.run(held)
+
+    driving = asyncio.create_task(drive(), name="ranges")
     losing = asyncio.create_task(held.lost(), name="ranges: the Lease")
     stopping = asyncio.create_task(stop.wait(), name="ranges: stop")
     try:

@@ -161,6 +161,8 @@ class Sharding(ArgumentHints):
         self._held: HeldShardLease | None = None
         self._shared: HeldLease | None = None
         """The Lease of the election that the ring replaces."""
+        self._follows = False
+        """Whether it waits for the end of those that have the right that the ring replaces."""
 
     def rename(self, name: str) -> None:
         """Gives the shard this name, before `prepare`. Raises ConfigurationError for one that cannot work."""
@@ -326,6 +328,12 @@ class Sharding(ArgumentHints):
         return f"shard {self.shard.name} of ring {self.ring}, {has}"
 
     @property
+    def unready(self) -> str:
+        """A shard that waits for what the ring replaces is ready: otherwise a rollout would not end that."""
+        share = None if self._prepared is None else self._prepared.share
+        return "" if share is None or self._follows else share.unready
+
+    @property
     def election(self) -> LeaderElection | None:
         """The election for controllers that are not sharded, if this process may be the sharder. Its Lease is
         `leader-<ring>`.
@@ -425,8 +433,9 @@ class Sharding(ArgumentHints):
         A process that is not a shard needs no Lease. What `replaces` names comes first.
         """
         self._read.cache = caches.get(self.objects_in)
+        self._follows = self._replaces is not None
         async with self._after_the_former() as shared:
-            self._shared = shared
+            self._shared, self._follows = shared, False
             if (share := self._ready.share) is None:
                 yield shared or _NothingToLose()
                 return

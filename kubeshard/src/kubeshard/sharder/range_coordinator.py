@@ -237,7 +237,8 @@ class RangeCoordination:
         return None
 
     def _take(self, found: ConfigMap, *, read: bool = False) -> None:
-        self._machine.seen(found.metadata.resource_version, found.data or {}, read=read)
+        labelled = found.metadata.label(RING_LABEL) == self._ring
+        self._machine.seen(found.metadata.resource_version, found.data or {}, read=read, labelled=labelled)
 
     async def _proven(self, shards: frozenset[str]) -> frozenset[str]:
         since, ring = self._clock.monotonic(), self._rings.get(self._ring)

@@ -21,7 +21,7 @@ names it.
 | what is wrong | |
 |---|---|
 | there is no object | |
-| it is unreadable | |
+| it is unreadable | if it is not labelled, and nobody has seen an assignment, it is somebody else's: nothing is done |
 | its greatest epoch is less than one that a shard has seen | it was restored |
 | an owner has seen a greater epoch of a bucket; or another shard has it, at no smaller epoch | it was edited |
 | this process has seen a bucket at a greater epoch, or elsewhere at the same | it was edited or restored |
@@ -249,6 +249,8 @@ class Coordinator:
         self._assignment: Assignment | None = None
         self._unreadable = ""
         """Why there is no assignment."""
+        self._labelled = True
+        """Whether the object has the label of the ring, or can be read."""
         self.asked: dict[int, tuple[str, float]] = {}
         """The buckets that are to be handed over: who is asked for each, and since when, as seen here. None while the
         object is wrong: shards do not hand over what an edit or a restore has put there.
@@ -297,9 +299,11 @@ class Coordinator:
 
     # Events
 
-    def seen(self, version: str, data: Mapping[str, object] | None, *, read: bool = False) -> None:
+    def seen(
+        self, version: str, data: Mapping[str, object] | None, *, read: bool = False, labelled: bool = True
+    ) -> None:
         """What the object is at this version; None: it is not there. `read`: that is the answer to a request, not an
-        event, which may come late.
+        event, which may come late. `labelled`: it has the label of the ring.
         """
         if not read and self._version and precedes(version, self._version):
             self._outdated = True  # or it was restored
@@ -312,12 +316,13 @@ class Coordinator:
             return
         self._version = "" if data is None else version
         self._outdated = False
-        self._assignment, self._unreadable = None, "it was deleted, or there has never been one"
+        self._assignment, self._labelled = None, True
+        self._unreadable = "it was deleted, or there has never been one"
         if data is not None:
             try:
                 self._assignment = Assignment.parse(data)
             except Unreadable as error:
-                self._unreadable = str(error)
+                self._unreadable, self._labelled = str(error), labelled
 
     # What to do
 
@@ -365,6 +370,11 @@ class Coordinator:
                 f"it divides objects into {assignment.buckets.count} buckets by {assignment.buckets.by}, and this "
                 f"program divides them into {self.buckets.count} by {self.buckets.by}: nothing is moved. A ring keeps "
                 "its buckets for life: give this one another name"
+            )
+        elif not (self._labelled or self._sound or any(m.report and m.report.seen for m in members)):
+            self.problem = (
+                f"{self._unreadable}. It may be somebody else's object: it has not the label of the ring, and no shard "
+                "has seen an assignment. So it is left alone: delete it, or give the ring another name"
             )
         elif wrong:
             self.asked = {}
