@@ -244,43 +244,27 @@ class VirtualThread:
         return True
 
 
-class _Callback(asyncio.Handle):
-    __slots__ = ("_thread",)
+class _OfThread:
+    """A handle that runs when its thread does."""
 
-    def __init__(
-        self,
-        thread: VirtualThread,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context,
-    ) -> None:
-        self._thread = thread
-        super().__init__(callback, args, loop, context)
+    __slots__ = ()
+    _thread: VirtualThread
+
+    def __init__(self, thread: VirtualThread, *of: Any) -> None:
+        self._thread = thread  # type: ignore[misc] # a slot of those below
+        super().__init__(*of)
 
     def _run(self) -> None:
-        if self._thread.runs(self):
-            super()._run()
+        if self._thread.runs(self):  # type: ignore[arg-type] # it is a handle
+            super()._run()  # type: ignore[misc]
 
 
-class _Timer(asyncio.TimerHandle):
+class _Callback(_OfThread, asyncio.Handle):
     __slots__ = ("_thread",)
 
-    def __init__(
-        self,
-        thread: VirtualThread,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context,
-    ) -> None:
-        self._thread = thread
-        super().__init__(when, callback, args, loop, context)
 
-    def _run(self) -> None:
-        if self._thread.runs(self):
-            super()._run()
+class _Timer(_OfThread, asyncio.TimerHandle):
+    __slots__ = ("_thread",)
 
 
 class VirtualThreadRunner:

@@ -89,11 +89,7 @@ class VirtualLoopWatch:
 
 
 def virtual_world(
-    *,
-    clock: Clock | None = None,
-    seed: int = 1,
-    connect: Connect | None = None,
-    hostname: str = "virtual",
+    *, clock: Clock | None = None, seed: int = 1, connect: Connect | None = None, hostname: str = "virtual"
 ) -> World:
     """`clock` is the running loop's; without `connect`, no server. Change it by `dataclasses.replace`."""
     return World(

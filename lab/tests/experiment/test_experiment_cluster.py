@@ -271,7 +271,10 @@ def test_all_missing_rights_are_named(cluster: KubeApi, tmp_path: Path) -> None:
         (("cold-start", "--on", "cluster"), "cold-start starts and stops"),
         (("webhook-outage", "--on", "cluster"), "webhook-outage starts and stops"),
         (("flapping", "--on", "cluster"), "flapping starts and stops"),
-        (("basic", "--on", "cluster", "--setup", "external", "--pin"), "leave out --setup, --pin"),
+        (
+            ("basic", "--on", "cluster", "--setup", "external", "--instances", "2"),
+            "leave out --setup, --instances",
+        ),
         (("basic", "--on", "cluster", "--latency", "1s"), "leave out --latency"),
         (("basic", "--context", "test"), "need --on cluster"),
     ],

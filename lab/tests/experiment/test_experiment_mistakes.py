@@ -72,7 +72,7 @@ OWN = ("--operator", "mine.py:one", "--template", "template.yaml")
             "--costs: 'memory' is none of request, event, rate: write",
         ),
         (("--on", "simulation", "--latency", "20s"), "--latency: 2s at most in a simulation"),
-        (("--on", "simulation", "--program", "go", "--pin"), "leave out --program, --pin"),
+        (("--on", "simulation", "--program", "go", "--ring", "r"), "leave out --program, --ring"),
         (("--on", "simulation", *OWN, "--ring", "r"), "leave out --operator, --template, --ring"),
         ((*OWN, "--ready", "spec.x=1"), "write a condition's type, or status.FIELD=VALUE"),
     ],

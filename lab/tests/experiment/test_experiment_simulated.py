@@ -59,7 +59,6 @@ def simulated(
         scale,
         1,
         100,
-        {},
         latency,
     )
 

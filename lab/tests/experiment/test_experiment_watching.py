@@ -1,4 +1,4 @@
-"""What is read off processes: selected metrics, percentiles of histograms, and cores for roles."""
+"""What is read off processes: selected metrics, and percentiles of histograms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kubeshard_lab.experiment.processes import layout
 from kubeshard_lab.experiment.quantiles import Latencies
 from kubeshard_lab.experiment.scrapes import Scrapes
 
@@ -62,15 +61,3 @@ def test_a_process_that_was_restarted_counts_from_zero() -> None:
     found.scraped("one", exposed(500, 500))
     found.scraped("one", exposed(0, 10))
     assert found.quantile(0.5) == pytest.approx(0.55)
-
-
-@pytest.mark.parametrize("cores", range(2, 17))
-def test_controllers_never_share_a_core_with_the_server_or_the_tool(cores: int) -> None:
-    pinned = layout(range(cores))
-    assert pinned["operator"] == pinned["sharder"]
-    assert not set(pinned["operator"]) & {*pinned["server"], *pinned["tool"]}
-    assert all(pinned.values())
-
-
-def test_a_single_core_is_shared_by_all() -> None:
-    assert layout([0]) == {}

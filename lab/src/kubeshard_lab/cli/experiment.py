@@ -173,9 +173,6 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     "--controller", metavar="NAME", help="Whose latencies count (default: the only one of your operator)."
 )
 @click.option(
-    "--pin", is_flag=True, help="Pin server and tool to one half of the cores, the rest to the other."
-)
-@click.option(
     "-o",
     "--output",
     metavar="FOLDER",
@@ -207,7 +204,7 @@ def experiment(output: Path | None, **options: Any) -> None:
         from kubeshard_lab.experiment.servers import ServerFailed
 
         if place.server != "cluster":
-            from kubeshard_lab.experiment.processes import layout
+            from kubeshard_lab.experiment import processes  # noqa: F401 - whether psutil is installed
             from kubeshard_lab.experiment.screen import Terminal  # noqa: F401 - whether it is installed
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0].replace("_", "-")
@@ -221,11 +218,10 @@ def experiment(output: Path | None, **options: Any) -> None:
     )
     if place.server == "cluster":
         check_scenario(load.wanted)
-        conducted = _conducted_on_cluster(settings(setup=asked.installed(), pinning={}), output, asked)
+        conducted = _conducted_on_cluster(settings(setup=asked.installed()), output, asked)
     else:
         setup, subject = asked.setup()
-        pinning = layout(sorted(os.sched_getaffinity(0))) if place.pin else {}
-        whole = settings(setup=setup, pinning=pinning, latency=place.delay, costs=place.all_costs)
+        whole = settings(setup=setup, latency=place.delay, costs=place.all_costs)
         folder = _new_folder(output, load.scenario, setup.kind)
         if place.server == "simulation":
             factory = _virtual_loop

@@ -24,11 +24,7 @@ from kubeshard_lab.experiment.scenarios import SCENARIOS, scaled
 @click.argument(
     "scenario", metavar="[SCENARIO]", default="basic", type=click.Choice([*SCENARIOS]), required=False
 )
-@click.option(
-    "--image",
-    metavar="IMAGE",
-    help="An image with kubeshard (default: that of this version).",
-)
+@click.option("--image", metavar="IMAGE", help="An image with kubeshard (default: that of this version).")
 @click.option(
     "--namespace", metavar="NAME", default="experiment", show_default=True, help="Where the Job runs."
 )

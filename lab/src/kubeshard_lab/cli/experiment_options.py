@@ -108,7 +108,6 @@ class PlaceOptions:
     server: str
     latency: float | None
     costs: str
-    pin: bool
     kubeconfig: str | None
     context: str | None
 
@@ -259,7 +258,7 @@ class Asked:
                     "--setup": programs.setup_kind, "--instances": programs.instances,
                     "--operator-program": programs.operator_program, "--sharder-program": programs.sharder_program,
                     "--latency": self.place.latency, "--operator": own.own, "--template": own.template,
-                    "--apply": own.manifests, "--controller": own.controller, "--pin": self.place.pin,
+                    "--apply": own.manifests, "--controller": own.controller,
                 },
             )  # fmt: skip
         elif server == "simulation":
@@ -269,7 +268,7 @@ class Asked:
                     "--program": programs.program == "go", "--operator-program": programs.operator_program == "go",
                     "--sharder-program": programs.sharder_program == "go", "--operator": own.own,
                     "--template": own.template, "--apply": own.manifests, "--ring": own.ring,
-                    "--controller": own.controller, "--pin": self.place.pin,
+                    "--controller": own.controller,
                 },
             )  # fmt: skip
 

@@ -29,15 +29,9 @@ from kubeshard.version import how_to_install
     ),
 )
 @click.option(
-    "--real",
-    is_flag=True,
-    help="Use a real kube-apiserver and etcd instead of kubeshard's own API server.",
+    "--real", is_flag=True, help="Use a real kube-apiserver and etcd instead of kubeshard's own API server."
 )
-@click.option(
-    "--in-manager",
-    is_flag=True,
-    help="Run without sharders: the elected shard does their work.",
-)
+@click.option("--in-manager", is_flag=True, help="Run without sharders: the elected shard does their work.")
 @click.option(
     "--websites",
     metavar="NUMBER",

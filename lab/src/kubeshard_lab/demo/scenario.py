@@ -41,13 +41,7 @@ class Scenario:
     mode = "shard"
 
     def __init__(
-        self,
-        client: Client,
-        processes: RingProcesses,
-        observer: Observer,
-        *,
-        count: int,
-        patience: float,
+        self, client: Client, processes: RingProcesses, observer: Observer, *, count: int, patience: float
     ) -> None:
         self._client = client
         self._fleet = processes
@@ -161,13 +155,14 @@ class InManager(Scenario):
     async def _stop(self) -> None:
         leader = await self._leader()
         self._fleet.request_stop(leader, signal.SIGTERM)
-        await self._until(
-            lambda view: leader not in live(view) and self._observer.leader in self._fleet.names
-        )
+        await self._succeeded(leader)
 
     async def _fail_over(self) -> None:
         leader = await self._leader()
         self._fleet.kill(leader)
+        await self._succeeded(leader)
+
+    async def _succeeded(self, leader: str) -> None:
         await self._until(
             lambda view: leader not in live(view) and self._observer.leader in self._fleet.names
         )

@@ -23,18 +23,8 @@ import msgspec
 
 from kubeshard.client.client import Client
 from kubeshard.client.discovery import KindNotServed
+from kubeshard.core import errors
 from kubeshard.core.builtin import Lease, Namespace
-from kubeshard.core.errors import (
-    AlreadyExists,
-    ApiError,
-    ConfigurationError,
-    KubeshardError,
-    NotFound,
-    Throttled,
-    Timeout,
-    Unavailable,
-    Unprepared,
-)
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL
@@ -60,14 +50,14 @@ _DEPLOYMENTS = metadata_only(Kind("apps", "v1", "Deployment", "deployments", Tru
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
-class LeftBehind(KubeshardError):
+class LeftBehind(errors.KubeshardError):
     """What the run created could not be deleted."""
 
 
 def check_scenario(scenario: Scenario) -> None:
     """Raises ConfigurationError if it needs the programs' processes."""
     if scenario.cold or scenario.disturbance not in ("none", "kill", "roll"):
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"{scenario.name} starts and stops the operator's or the sharder's processes, which cannot be done in a "
             "cluster: choose another scenario, or --on embedded"
         )
@@ -95,21 +85,21 @@ async def found(client: Client, scenario: Scenario, ring: str) -> tuple[SetupKin
         try:
             await client.discovery.kind(cls.KIND.group, kind=cls.KIND.kind, version=cls.KIND.version)
         except KindNotServed:
-            raise Unprepared(
+            raise errors.Unprepared(
                 f"the cluster does not serve {cls.KIND.group_resource}: install the webhosting operator, "
                 "python -m kubeshard_lab.examples.webhosting samples show --crds"
             ) from None
     there = True
     try:
         await client.get(ControllerRing, ring)
-    except NotFound:
+    except errors.NotFound:
         there = False
     shards = await ready_shards(client, ring)
     if not shards:
         lacks = (
             "has no ready shard" if there else "does not exist: there is neither a ControllerRing nor a shard"
         )
-        raise Unprepared(
+        raise errors.Unprepared(
             f"the ring {ring} {lacks}; install the webhosting operator with sharding and start it, or name its ring "
             "with --ring"
         )
@@ -126,7 +116,7 @@ async def _check_rights(client: Client, scenario: Scenario, ring: str) -> None:
             if not await client.can_i(verb, group, resource_, where, name=grant.name):
                 missing.append(f"{verb} {grant.resource}{f' {grant.name}' if grant.name else ''}")
     if missing:
-        raise Unprepared(
+        raise errors.Unprepared(
             f"the rights do not suffice: {', '.join(missing)}: bind the ClusterRole that `kubeshard manifests "
             f"experiment {scenario.name}` prints, or use another --context"
         )
@@ -139,16 +129,16 @@ async def _check_disturbed(client: Client, scenario: Scenario, shards: Mapping[s
                 if namespace == NAMESPACE:
                     await client.get(_PODS, name, namespace)
                     continue
-            except NotFound:
+            except errors.NotFound:
                 pass
-            raise Unprepared(
+            raise errors.Unprepared(
                 f"{scenario.name} deletes pods in {NAMESPACE}, and the shard {name} is none of them"
             )
     if scenario.disturbance == "roll":
         try:
             await client.get(_DEPLOYMENTS, OPERATOR, NAMESPACE)
-        except NotFound:
-            raise Unprepared(
+        except errors.NotFound:
+            raise errors.Unprepared(
                 f"{scenario.name} restarts the Deployment {OPERATOR} in {NAMESPACE}, which does not exist"
             ) from None
 
@@ -187,8 +177,8 @@ class OnCluster(Experiment):
             obj = msgspec.convert(manifest, cls)
             try:
                 await self._client.create(obj)
-            except AlreadyExists:
-                raise Unprepared(
+            except errors.AlreadyExists:
+                raise errors.Unprepared(
                     f"{manifest['kind']} {obj.metadata.name} exists already, perhaps from another run with the same "
                     "--seed: choose another --seed"
                 ) from None
@@ -200,7 +190,7 @@ class OnCluster(Experiment):
                 for cls in (Namespace, Theme):
                     while await self._left(cls):  # noqa: ASYNC110 - the cluster removes them, step by step
                         await asyncio.sleep(_POLL)
-        except (ApiError, TimeoutError) as error:
+        except (errors.ApiError, TimeoutError) as error:
             why = str(error) or f"it took more than {REMOVED_WITHIN:g} s"
             raise LeftBehind(
                 f"not all that was created could be removed ({why}): remove it with {self.removal}"
@@ -212,9 +202,9 @@ class OnCluster(Experiment):
             left = await self._client.list_all(metadata_only(cls), label_selector=self._subject.selector)
             for obj in left:
                 if not obj.metadata.deleting:
-                    with suppress(NotFound):
+                    with suppress(errors.NotFound):
                         await self._client.delete(cls, obj.metadata.name, uid=obj.metadata.uid)
-        except (Unavailable, Throttled, Timeout):
+        except (errors.Unavailable, errors.Throttled, errors.Timeout):
             return True
         return bool(left)
 
@@ -225,7 +215,7 @@ class OnCluster(Experiment):
         async def act() -> None:
             try:
                 await acts[disturbance]()
-            except ApiError as error:
+            except errors.ApiError as error:
                 self._note(Event(self._clock.wall(), "failed", "", f"{disturbance}: {error}"))
 
         await self._disturbed(act if disturbance in acts else None)

@@ -21,7 +21,6 @@ from kubeshard.kinds import SelfSubjectReview
 from kubeshard.runtime.rng import Rng, one_of
 from kubeshard.runtime.world import World
 from kubeshard.sharding.names import RING_LABEL
-from kubeshard_lab.experiment.launches import Launch
 from kubeshard_lab.experiment.plan import LoadPlan
 from kubeshard_lab.experiment.processes import Processes
 from kubeshard_lab.experiment.recording import Event, Usage
@@ -37,7 +36,7 @@ from kubeshard_lab.experiment.running import (
 from kubeshard_lab.experiment.scenarios import Scenario
 from kubeshard_lab.experiment.scrapes import Scraper, Scrapes
 from kubeshard_lab.experiment.servers import RunningServer
-from kubeshard_lab.experiment.setups import Programs
+from kubeshard_lab.experiment.setups import Launch, Programs
 
 LEASE_SECONDS = 15.0
 SCRAPE_EVERY = 5.0
@@ -92,7 +91,7 @@ class OnThisMachine(Experiment):
     # What a derived class may replace
 
     def _make_processes(self) -> Processes:
-        return Processes(self._logs, self._environment, self._clock, self._note, self._settings.pinning)
+        return Processes(self._logs, self._environment, self._clock, self._note)
 
     def _make_programs(self, server: RunningServer, user: str) -> Programs:
         setup = self._settings.setup

@@ -17,8 +17,8 @@ import psutil
 
 from kubeshard.runtime.clock import Clock
 from kubeshard_apiserver.testing.child import Child
-from kubeshard_lab.experiment.launches import Launch, Watched
 from kubeshard_lab.experiment.recording import Event, Usage
+from kubeshard_lab.experiment.setups import Launch, Watched
 
 GRACE = 30.0
 """Seconds from SIGTERM to SIGKILL, as for a pod."""
@@ -63,15 +63,10 @@ class _Running:
 
 
 class Processes:
-    """`record` takes what happens. Call `tick` several times a second. `pinning` has cores for roles."""
+    """`record` takes what happens. Call `tick` several times a second."""
 
     def __init__(
-        self,
-        folder: Path,
-        environment: Mapping[str, str],
-        clock: Clock,
-        record: Callable[[Event], None],
-        pinning: Mapping[str, Sequence[int]],
+        self, folder: Path, environment: Mapping[str, str], clock: Clock, record: Callable[[Event], None]
     ) -> None:
         self._folder = folder
         # Like an installed program, it must not compile its modules at every start.
@@ -80,7 +75,6 @@ class Processes:
         }
         self._clock = clock
         self._record = record
-        self._pinning = pinning
         self._running: dict[str, _Running] = {}
         self._watched: list[Watched] = []
         self._known: dict[int, psutil.Process] = {}
@@ -89,7 +83,6 @@ class Processes:
         self.ends = Counter[str]()
         self.restarts = 0
         folder.mkdir(parents=True, exist_ok=True)
-        self._pin(os.getpid(), "tool")
         self._watched.append(Watched("experiment", "tool", os.getpid()))
 
     def start(self, launch: Launch, kind: str = "started") -> Started:
@@ -100,7 +93,6 @@ class Processes:
 
     def watch(self, watched: Watched) -> None:
         self._watched.append(watched)
-        self._pin(watched.pid, watched.role)
 
     def stop(self, name: str, kind: str = "stopped", detail: str = "") -> None:
         """Asks it to end, and returns at once; it is killed after `GRACE`."""
@@ -182,18 +174,12 @@ class Processes:
         self._running.clear()
 
     def _child(self, launch: Launch) -> Started:
-        child = Child(
+        return Child(
             launch.name,
             launch.command,
             self._folder / f"{launch.name}.log",
             {**self._environment, **launch.environment},
         )
-        self._pin(child.pid, launch.role)
-        return child
-
-    def _pin(self, pid: int, role: str) -> None:
-        if cores := self._pinning.get(role):
-            psutil.Process(pid).cpu_affinity(list(cores))
 
     def _ended(self, running: _Running, now: float) -> None:
         code = running.child.exit_code
@@ -208,16 +194,6 @@ class Processes:
 
     def _happened(self, kind: str, name: str, detail: str) -> None:
         self._record(Event(self._clock.wall(), kind, name, detail))
-
-
-def layout(cores: Sequence[int]) -> Mapping[str, Sequence[int]]:
-    """Cores by role: half for API server and tool (apart from eight cores on), half for controllers."""
-    if len(cores) < 2:
-        return {}
-    half = len(cores) // 2
-    tool = cores[:1] if len(cores) >= 8 else cores[:half]
-    server = cores[1:half] if len(cores) >= 8 else cores[:half]
-    return {"tool": tool, "server": server, "sharder": cores[half:], "operator": cores[half:]}
 
 
 class BackOff:

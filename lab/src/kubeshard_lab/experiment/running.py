@@ -57,7 +57,6 @@ class Settings(NamedTuple):
     scale: float
     seed: int
     parallel: int
-    pinning: Mapping[str, Sequence[int]]
     latency: float = 0.0
     """Seconds that the embedded server adds to each answer, or the simulated one."""
     costs: str = ""

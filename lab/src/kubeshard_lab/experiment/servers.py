@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kubeshard.core.errors import KubeshardError
 from kubeshard_apiserver.testing.child import Child
 from kubeshard_apiserver.testing.control_plane import ControlPlane
-from kubeshard_lab.experiment.launches import Watched
+from kubeshard_lab.experiment.setups import Watched
 
 _READY_WITHIN = 120.0
 _POLL = 0.05
@@ -46,11 +46,7 @@ async def embedded(
                 if not child.running:
                     raise ServerFailed(f"the API server did not start: {child.tail(3)}")
                 await asyncio.sleep(_POLL)
-        yield RunningServer(
-            kubeconfig,
-            [Watched("apiserver", "server", child.pid)],
-            lambda: _lost([child]),
-        )
+        yield RunningServer(kubeconfig, [Watched("apiserver", "server", child.pid)], lambda: _lost([child]))
     except TimeoutError:
         raise ServerFailed(
             f"the API server was not ready within {_READY_WITHIN:g} s: {child.tail(3)}"

@@ -33,7 +33,6 @@ from kubeshard_apiserver.testing.control_plane import free_port
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.examples.webhosting import config as operator_config
 from kubeshard_lab.examples.webhosting.api import NAMESPACE
-from kubeshard_lab.experiment.launches import Launch
 
 Kind = Literal["singleton", "in-manager", "ranges", "external"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -49,6 +48,24 @@ MODES: Mapping[Kind, Literal["off", "both", "shard"]] = {
     "external": "shard",
 }
 """What an operator is in each set-up."""
+
+
+class Launch(NamedTuple):
+    name: str
+    role: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    metrics: str = ""
+    """The URL of its metrics; `""` if it has none that can be read directly."""
+    restart: bool = True
+
+
+class Watched(NamedTuple):
+    """A process that somebody else started and is to be watched."""
+
+    name: str
+    role: str
+    pid: int
 
 
 class Setup(NamedTuple):
@@ -98,13 +115,7 @@ class Programs:
     """
 
     def __init__(
-        self,
-        setup: Setup,
-        kubeconfig: Path,
-        folder: Path,
-        lease_seconds: float,
-        clock: Clock,
-        user: str = "",
+        self, setup: Setup, kubeconfig: Path, folder: Path, lease_seconds: float, clock: Clock, user: str = ""
     ) -> None:
         self.setup = setup
         self._user = user

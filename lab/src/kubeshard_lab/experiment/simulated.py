@@ -31,13 +31,12 @@ from kubeshard.sharder.config import SharderConfig
 from kubeshard_lab.examples.webhosting.api import NAMESPACE
 from kubeshard_lab.examples.webhosting.config import OperatorConfig, OperatorSettings
 from kubeshard_lab.examples.webhosting.operator import build_operator
-from kubeshard_lab.experiment.launches import Launch
 from kubeshard_lab.experiment.local import LEASE_SECONDS, OnThisMachine
 from kubeshard_lab.experiment.processes import Processes
 from kubeshard_lab.experiment.recording import Event, Usage
 from kubeshard_lab.experiment.running import Wanted
 from kubeshard_lab.experiment.servers import RunningServer
-from kubeshard_lab.experiment.setups import MODES, SHARDERS, Programs, Setup
+from kubeshard_lab.experiment.setups import MODES, SHARDERS, Launch, Programs, Setup
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.costs import Charged
 from kubeshard_lab.simulation.processes import Process
@@ -127,7 +126,7 @@ class SimulatedProcesses(Processes):
         charged: Charged,
         setup: Setup,
     ) -> None:
-        super().__init__(folder, {}, clock, record, {})
+        super().__init__(folder, {}, clock, record)
         self._cluster = cluster
         self._charged = charged
         self._setup = setup

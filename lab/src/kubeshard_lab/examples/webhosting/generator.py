@@ -31,11 +31,7 @@ class Generated(NamedTuple):
 
 
 async def generate(
-    client: Client,
-    *,
-    count: int | None = None,
-    namespaces: Collection[str] = (),
-    skip_workload: bool = False,
+    client: Client, *, count: int | None = None, namespaces: Collection[str] = (), skip_workload: bool = False
 ) -> AsyncIterator[Generated]:
     """`count` (default: 1 to 50) in each project, or in `namespaces`. Raises ConfigurationError."""
     rng = client.world.rng

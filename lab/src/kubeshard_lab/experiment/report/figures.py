@@ -14,15 +14,7 @@ from dataclasses import dataclass
 from kubeshard_lab.experiment.quantiles import of_samples
 from kubeshard_lab.experiment.recording import Request, Usage
 from kubeshard_lab.experiment.report.recorded import Recorded
-from kubeshard_lab.experiment.report.series import (
-    Step,
-    Windows,
-    by_process,
-    cores,
-    finite,
-    latencies,
-    steps,
-)
+from kubeshard_lab.experiment.report.series import Step, Windows, by_process, cores, finite, latencies, steps
 
 SHARES = (0.5, 0.9, 0.99, 0.999)
 CONTROLLERS = ("operator", "sharder")

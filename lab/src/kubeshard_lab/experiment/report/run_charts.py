@@ -116,15 +116,7 @@ def latency(recorded: Recorded, windows: Windows) -> Chart:
             + (f" In {plural(never, 'window')} more than 1 % were never ready." if never else "")
         ),
         panels=[
-            Course(
-                "",
-                Unit.SECONDS,
-                recorded.seconds,
-                windows.times,
-                lines,
-                limits=limits,
-                logarithmic=True,
-            )
+            Course("", Unit.SECONDS, recorded.seconds, windows.times, lines, limits=limits, logarithmic=True)
         ],
         note=f"From when a write was due until its generation was seen ready, by when it was due, in windows of "
         f"{seconds(windows.width)}. "
@@ -253,10 +245,7 @@ def memory(recorded: Recorded, windows: Windows) -> Chart:
 
 
 def _by_role(
-    recorded: Recorded,
-    windows: Windows,
-    unit: Unit,
-    used: Callable[[Sequence[Usage]], Values],
+    recorded: Recorded, windows: Windows, unit: Unit, used: Callable[[Sequence[Usage]], Values]
 ) -> list[Course]:
     """A panel for the controllers, and one for what is around them and uses much more."""
     inside: list[Line] = []
