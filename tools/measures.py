@@ -32,6 +32,7 @@ from kubeshard.leases import renewer
 from kubeshard.listwatch import reflector, state_machine
 from kubeshard.shard import label_restorer, range_driver, reclaiming, shard_lease, stale_guard
 from kubeshard.shard.cluster_delivery import ClusterShare
+from kubeshard.shard.label_delivery import LabelledShare
 from kubeshard.shard.range_driver import RangeDriver
 from kubeshard.shard.range_ownership import Command, RangeOwnership, State
 from kubeshard.shard.range_runs import BucketRuns
@@ -542,6 +543,28 @@ MEASURES = (
         "assignment_restored",
         "scale",
         off=((coordinator.Coordinator, "_wrong", _unreadable),),
+    ),
+    by_ranges(
+        "label written at creation",
+        "what an object controls is created with the label of its bucket",
+        "unneeded write",
+        "recreate",
+        off=((VersionProof, "created", lambda _, obj: obj),),
+        minutes=3.0,
+    ),
+    by_ranges(
+        "labels first",
+        "nothing is shared out by ranges while a shard takes objects by labels",
+        "overlap",
+        "other_delivery",
+        off=((coordinator, "_by_labels_only", lambda *_: []),),
+    ),
+    by_ranges(
+        "ranges first",
+        "nothing is taken by labels while a shard works by ranges",
+        "overlap",
+        "other_delivery",
+        off=((LabelledShare, "_after_ranges", _nothing),),
     ),
     by_ranges(
         "runs by clusters",

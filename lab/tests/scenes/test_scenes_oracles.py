@@ -43,6 +43,7 @@ from kubeshard_lab.simulation.properties import (
     HUNG,
     LIVE_LEASE,
     MISSED_CHILD,
+    NEGLECTED,
     NOT_OURS,
     NOT_OWNED,
     NOT_RESTORED,
@@ -721,8 +722,8 @@ MISCHIEF = {
     RELEASED_AT_WORK: released_at_work,
     CRASH: crash,
 }
-ELSEWHERE = {OVERLAP, HASTY, NOT_RESTORED, LIVE_LEASE, NOT_OWNED, NOT_SETTLED}
-"""Noticed in the tests above, beside what is excused."""
+ELSEWHERE = {OVERLAP, HASTY, NOT_RESTORED, LIVE_LEASE, NOT_OWNED, NOT_SETTLED, NEGLECTED}
+"""Noticed in the tests above, beside what is excused, and in `test_scenes_swarm.py`."""
 
 
 @pytest.mark.quick

@@ -6,7 +6,8 @@ import pytest
 from tiers import further
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard_lab.simulation.faults.injection import AIMED, KINDS
+from kubeshard_lab.simulation.faults.injection import AIMED, KINDS, ONLY_BY
+from kubeshard_lab.simulation.properties import NEGLECTED
 from kubeshard_lab.simulation.running import drawn, explore, play
 from kubeshard_lab.simulation.script import Script, shrunk
 from measures import MEASURES, SEEDS, Measure, ablated, switched_off
@@ -94,8 +95,27 @@ def test_the_absence_of_a_measure_is_noticed(measure: Measure) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", sorted(AIMED))
 def test_faults_that_are_aimed_at_a_measure_break_nothing_while_it_is_there(kind: str) -> None:
-    result = explore(601, 4, [kind], calm=0.7)
+    delivery, *_ = ONLY_BY.get(kind, ("labels",))
+    result = explore(601, 4, [kind], calm=0.7, delivery=delivery)
     assert result.counts[f"effects: {kind}"]
+    assert result.breaks == []
+
+
+@pytest.mark.parametrize("delivery", ["uid", "labels"])
+def test_without_a_coordinator_objects_are_created_changed_and_deleted_by_ranges_but_not_by_labels(
+    delivery: str,
+) -> None:
+    result = explore(1, 3, ["no_coordinator"], delivery=delivery, sharder="in-manager")
+    assert result.counts["effects: no_coordinator"]
+    assert (NEGLECTED.name in result.broken) == (delivery == "labels")
+
+
+@pytest.mark.parametrize("seed", [1, *further(2, 3)])
+def test_a_ring_goes_from_ranges_to_labels_and_back_under_random_faults(seed: int) -> None:
+    result = explore(
+        seed, 6, ["other_delivery", "kill", "scale", "restart", "late"], sharder="in-manager", delivery="uid"
+    )
+    assert result.counts["effects: other_delivery"] > 3
     assert result.breaks == []
 
 

@@ -24,19 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from kubeshard_lab.simulation.history import (
-    Began,
-    Calm,
-    Changed,
-    Died,
-    Ended,
-    Entry,
-    Finished,
-    LeaseChanged,
-    Restored,
-    Sent,
-    Started,
-)
+from kubeshard_lab.simulation import history as entries
 
 Rule = Literal["stale write", "overlap", "identity", "ownership"]
 
@@ -57,7 +45,7 @@ class Finding(NamedTuple):
     what: str
 
 
-def check(history: Iterable[Entry], *, by_version: bool = False) -> list[Finding]:
+def check(history: Iterable[entries.Entry], *, by_version: bool = False) -> list[Finding]:
     """Everything that was not right. `by_version`: writes only prove that nobody has written since."""
     return _Checker(by_version).run(history)
 
@@ -68,7 +56,7 @@ class _Checker:
         self._written: set[tuple[str, str]] = set()
         """The objects that the shards have written which have them."""
         self.findings: list[Finding] = []
-        self._sent: dict[int, Sent] = {}
+        self._sent: dict[int, entries.Sent] = {}
         self._alive: set[str] = set()
         self._working: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
         """How many reconciles of each object each process has begun and not ended."""
@@ -90,7 +78,7 @@ class _Checker:
         self._left: dict[str, float] = {}
         """The shards that failed at a time when most did, and have not been back since, and when they failed last."""
 
-    def run(self, history: Iterable[Entry]) -> list[Finding]:
+    def run(self, history: Iterable[entries.Entry]) -> list[Finding]:
         for entry in history:
             if self._due is not None:
                 self._note_failing(min(entry.at, self._due))
@@ -100,23 +88,25 @@ class _Checker:
                 self._left.clear()
                 self._ownership(self._last)
             match entry:
-                case Sent():
+                case entries.Sent():
                     self._sent[entry.request] = entry
-                case Changed():
+                case entries.Changed():
                     self._changed(entry)
-                case LeaseChanged():
+                case entries.LeaseChanged():
                     self._lease(entry)
-                case Began():
+                case entries.Began():
                     self._began(entry)
-                case Ended():
+                case entries.Ended():
                     self._working[entry.name, entry.uid][entry.process] -= 1
                     if entry.process in (before := self._from_before.get((entry.name, entry.uid), {})):
                         before[entry.process] -= 1
-                case Started():
+                case entries.Started():
                     self._alive.add(entry.process)
-                case Died():
+                case entries.Switched():
+                    self._by_version = entry.by_version
+                case entries.Died():
                     self._alive.discard(entry.process)
-                case Restored():
+                case entries.Restored():
                     self._grace_of_all = entry.at + GRACE
                     self._owners = dict(entry.owners)
                     self._rights.clear()
@@ -129,9 +119,9 @@ class _Checker:
                         }
                         for (name, uid), working in self._working.items()
                     }
-                case Calm():
+                case entries.Calm():
                     self._due = entry.at + GRACE
-                case Finished() if self._due is not None or self._last is not None:
+                case entries.Finished() if self._due is not None or self._last is not None:
                     self._left.clear()
                     self._ownership(entry.at)
                 case _:
@@ -146,7 +136,7 @@ class _Checker:
             return at < self._grace[name, shard]
         return at < max(self._grace[name, ""], self._grace_of_all)
 
-    def _changed(self, entry: Changed) -> None:
+    def _changed(self, entry: entries.Changed) -> None:
         sent, (before, after) = self._sent.get(entry.request), entry.owner
         if entry.kind == "main":
             if entry.request == 0 and entry.existed and before != after:
@@ -179,7 +169,7 @@ class _Checker:
             whose = owner or "nobody"
             self._found(entry.at, "stale write", f"{sent.process}: the child of {entry.name} of {whose}")
 
-    def _began(self, entry: Began) -> None:
+    def _began(self, entry: entries.Began) -> None:
         which = entry.name, entry.uid
         working = self._working[which]
         others = sorted(
@@ -194,7 +184,7 @@ class _Checker:
             self._found(entry.at, "overlap", f"{entry.process} and {', '.join(others)}: {entry.name}")
         working[entry.process] += 1
 
-    def _lease(self, entry: LeaseChanged) -> None:
+    def _lease(self, entry: entries.LeaseChanged) -> None:
         sent = self._sent.get(entry.request)
         if entry.holder != entry.name and (entry.holder or entry.at >= self._grace_of_all):
             self._renewed.pop(entry.name, None)

@@ -14,10 +14,14 @@ as long as a process lives that may remember it: one that had asked the API serv
 until they hold a Lease, remember nothing. A shard that begins asks only the Leases, so it takes what an edit has given
 it, and a coordinator that begins gives it on, if no process of the former owner lives that had seen it otherwise. It is
 the user who has moved that.
+
+While the shards of the ring are replaced by some that take objects by labels, or back, what counts is what those show
+who work: as soon as nobody holds a Lease, or has died with it just now, who does not wait for the others, these count.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,10 +33,11 @@ from typing import Any
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharding.assignment import Assignment, Place, Unreadable
+from kubeshard.sharding.assignment import BY_LABELS, Assignment, Place, Unreadable
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import (
+    OWNED_RANGES_ANNOTATION,
     UNREACHABLE_ANNOTATION,
     assignment_name,
     bucket_label,
@@ -41,7 +46,8 @@ from kubeshard.sharding.names import (
 )
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
-from kubeshard_lab.simulation.processes import Process, name_of
+from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
+from kubeshard_lab.simulation.properties import STALE
 
 THINGS = GroupResource("sim.example", "things")
 CHILDREN = GroupResource("", "configmaps")
@@ -67,6 +73,10 @@ class Labelled:
 
     unremembered = False
     """Whether what was changed last counts because nobody remembers what was before, whoever changed it."""
+
+    def __init__(self) -> None:
+        self.by_labels: set[str] = set()
+        """The processes that take objects by labels, in a ring whose others take them by ranges."""
 
     @property
     def anew(self) -> bool:
@@ -110,10 +120,11 @@ class Ranged(Labelled):
         ring: str,
         buckets: Buckets,
         alive: Callable[[], Collection[str]],
-        sender: Callable[[], object],
+        sender: Callable[[], tuple[Process, HttpRequest] | None],
         clusters: Collection[str],
         cluster_of: Callable[[str], str],
     ) -> None:
+        super().__init__()
         self._alive, self._sender = alive, sender
         self._clusters = clusters
         self._cluster_of = cluster_of
@@ -127,6 +138,8 @@ class Ranged(Labelled):
         self._labels, self._bucket_label = (shard_label(ring), drain_label(ring)), bucket_label(ring)
         self._buckets = buckets
         self._places = (Place(),) * buckets.count
+        self._holders: dict[str, tuple[str, float]] = {}
+        """Which process has the Lease of each shard, and when it renewed it."""
         self._bucket_of: dict[str, int] = {}
         self._changes: Changes = ()
         for store in stores:
@@ -144,15 +157,17 @@ class Ranged(Labelled):
 
     @property
     def anew(self) -> bool:
-        return len({place.epoch for place in self._places}) == 1
+        return self.by_version and len({place.epoch for place in self._places}) == 1
 
     def shown(self, obj: Any) -> Any:
-        return self._shown(obj, self._places)
+        return self._shown(obj, self._places) if self.by_version else obj
 
     def finds(self, child: Any) -> bool:
         """A user who gives it to another owner does not change its label: the coordinator does, later."""
         label = (child["metadata"].get("labels") or {}).get(self._bucket_label)
-        return self._buckets.by != "uid" or label == str(self._bucket(child["metadata"]))
+        return (
+            not self.by_version or self._buckets.by != "uid" or label == str(self._bucket(child["metadata"]))
+        )
 
     def changes(self, store: Store, resource: GroupResource) -> Changes:
         if store in self._stores:
@@ -160,6 +175,9 @@ class Ranged(Labelled):
         return self._changes if store in self._stores else super().changes(store, resource)
 
     def misplaced(self, owners: Mapping[str, str], shards: Collection[str]) -> Iterator[str]:
+        if not self.by_version:
+            yield from super().misplaced(owners, shards)
+            return
         assignment = self.stored
         if assignment is None or assignment.places != self._places:
             yield "the assignment is not what the shards have seen"
@@ -187,7 +205,7 @@ class Ranged(Labelled):
             old, new = self.shown(event.old), self.shown(event.new)
             self._changes = ((resource, event._replace(old=old, new=new)),)
         else:
-            self._changes = ((resource, event),)
+            self._changes = ((resource, event), *(self._switched(event) if resource == LEASES else ()))
 
     def take_note(self, said: Assignment | None = None) -> None:
         """What the assignment says is news as far as nobody remembers anything later, whoever has put it there. `said`:
@@ -208,21 +226,50 @@ class Ranged(Labelled):
             news.append(new if bucket in forgotten or new.epoch > old.epoch else old)
         self._places = tuple(news)
         moved = {bucket for bucket in every if news[bucket].owner != before[bucket].owner}
-        self.drained = {f"bucket {bucket}": place.owner for bucket, place in enumerate(news) if place.target}
+        self.drained = self._drains()
         self.unremembered = bool(moved) and moved <= forgotten and before != (Place(),) * len(before)
         self._witnesses = {
             bucket: witnesses[bucket] for bucket in every if news[bucket] != now.places[bucket]
         }
 
-    def _moved(self, event: Event) -> Iterator[tuple[GroupResource, Event]]:
+    def _drains(self) -> Mapping[str, str]:
+        places = enumerate(self._places if self.by_version else ())
+        return {f"bucket {bucket}": place.owner for bucket, place in places if place.target}
+
+    def _moved(self, event: Event) -> Changes:
         before, said = self._places, _read(event.old)
         self.take_note(said if said and said.buckets == self._buckets and self._sender() else None)
+        return self._all_changed(event, lambda obj: self._shown(obj, before) if self.by_version else obj)
+
+    def _switched(self, event: Event) -> Changes:
+        """A Lease was written, and with that the other kind of shards may have begun."""
+        name, sender = event.key.name, self._sender()
+        if event.new is not None and event.new["spec"].get("holderIdentity") != name:
+            self._holders.pop(name, None)
+        elif event.new is not None and sender and not is_sharders(*sender):
+            self._holders[name] = sender[0].name, asyncio.get_running_loop().time()
+        alive, leases, kinds = self._alive(), self._store.objects(LEASES), set[bool]()
+        for shard, (holder, since) in self._holders.items():
+            lease = leases.get(Key("ops", shard))
+            said = (lease or {"metadata": {}})["metadata"].get("annotations") or {}
+            held = lease and asyncio.get_running_loop().time() < since + STALE
+            if said.get(OWNED_RANGES_ANNOTATION) != BY_LABELS and (held or holder in alive):
+                kinds.add(holder not in self.by_labels)
+        if kinds != {not self.by_version}:
+            return ()
+        self.by_version, self.unremembered = not self.by_version, True
+        self.drained = self._drains()
+        by_labels, by_ranges = (lambda obj: obj), partial(self._shown, places=self._places)
+        return self._all_changed(event, by_labels if self.by_version else by_ranges)
+
+    def _all_changed(self, event: Event, before: Callable[[Any], Any]) -> Changes:
+        """What is shown of all objects otherwise than before."""
         return (
             (resource, Event(event.revision, key, old, new))
             for store, resource in itertools.product(self._stores, (THINGS, CHILDREN))
             if store.has(resource)
             for key, obj in store.objects(resource).items()
-            if (old := self._shown(obj, before)) != (new := self.shown(obj))
+            if (old := before(obj)) != (new := self.shown(obj))
         )
 
     def _shown(self, obj: Any, places: tuple[Place, ...]) -> Any:
@@ -230,8 +277,9 @@ class Ranged(Labelled):
             return obj
         meta = obj["metadata"]
         owner, target, _ = places[self._bucket(meta)]
+        others = {key: value for key, value in (meta.get("labels") or {}).items() if key not in self._labels}
         labels = {label: value for label, value in zip(self._labels, (owner, target), strict=True) if value}
-        return {**obj, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **labels}}}
+        return {**obj, "metadata": {**meta, "labels": {**others, **labels}}}
 
     def _bucket(self, meta: Any) -> int:
         match self._buckets.by:

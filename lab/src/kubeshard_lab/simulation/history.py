@@ -19,7 +19,7 @@ from kubeshard.sharding.names import INCARNATION_ANNOTATION, drain_label, shard_
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
-from kubeshard_lab.simulation.deliveries import THINGS
+from kubeshard_lab.simulation.deliveries import LEASES, THINGS
 from kubeshard_lab.simulation.processes import Process, is_sharders
 
 _KINDS = {"things": "main", "configmaps": "child", "leases": "lease"}
@@ -132,6 +132,12 @@ class Restored(Entry, frozen=True):
     leases: tuple[str, ...] = ()
 
 
+class Switched(Entry, frozen=True):
+    """The shards of the ring take objects otherwise from now on. `by_version`: by ranges, not by labels."""
+
+    by_version: bool
+
+
 class Calm(Entry, frozen=True):
     """All faults are over."""
 
@@ -152,6 +158,7 @@ class Recorder:
         self._numbers: dict[int, tuple[int, HttpRequest]] = {}
         """The number of each request by its identity, which its presence here keeps unique."""
         self._answered: set[int] = set()
+        self._by_version = world.delivery.by_version
         world.leaving.append(self._leaves)
         world.observers.append(self._observe)
         world.learners.append(self._learn)
@@ -221,11 +228,15 @@ class Recorder:
             self.add(Answered, number, status, why)
 
     def _stored(self, store: Store, resource: GroupResource) -> None:
-        unremembered, sender = self._world.delivery.unremembered, self._world.sender.get()
+        delivery, sender = self._world.delivery, self._world.sender.get()
         number = 0 if sender is None else self._numbers.get(id(sender[1]), (0, None))[0]
-        number = -1 if unremembered else number
-        for which, event in self._world.delivery.changes(store, resource):
-            if entry := self._entry(which, event, number):
+        for which, event in delivery.changes(store, resource):
+            if delivery.by_version != self._by_version and which != LEASES:
+                self._by_version = delivery.by_version
+                self.add(Switched, self._by_version)
+            if entry := self._entry(
+                which, event, -1 if delivery.unremembered and which != LEASES else number
+            ):
                 self.entries.append(entry)
 
     def _entry(self, resource: GroupResource, event: Event, number: int) -> Entry | None:
@@ -254,7 +265,7 @@ class Recorder:
             new is not None,
             (self._owner(old), self._owner(new)),
             (self._draining(old), self._draining(new)),
-            bool(old and new) and _but_labels(old) == _but_labels(new),
+            bool(old and new) and but_labels(old) == but_labels(new),
             self._owner(main),
             "" if main is None else main["metadata"]["uid"],
             references[0]["uid"] if kind == "child" else "",
@@ -267,7 +278,7 @@ class Recorder:
         return obj is not None and self._labels[1] in (obj["metadata"].get("labels") or {})
 
 
-def _but_labels(obj: Any) -> Any:
+def but_labels(obj: Any) -> Any:
     """Returns what a change of labels leaves as it is."""
     metadata = {**obj["metadata"], "labels": None, "resourceVersion": "", "managedFields": None}
     return {**obj, "metadata": metadata}

@@ -15,6 +15,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
+from kubeshard_lab.simulation.deliveries import LEASES
 from kubeshard_lab.simulation.history import Entry
 from kubeshard_lab.simulation.processes import Process
 from kubeshard_lab.simulation.properties import CRASH, OVERLAP, Property
@@ -131,7 +132,8 @@ class Oracles:
     def _changed(self, store: Store, resource: GroupResource) -> None:
         delivery = self._world.delivery
         for which, event in delivery.changes(store, resource):
-            self._stored(which, event, None if delivery.unremembered else self._world.sender.get())
+            forgotten = delivery.unremembered and which != LEASES
+            self._stored(which, event, None if forgotten else self._world.sender.get())
 
     def _died(self, process: Process) -> None:
         if process.dead.startswith("ended") and "RightLost" not in process.dead:

@@ -198,6 +198,19 @@ LATE_TAKE_OVER = Property(
     8.0,
     "seconds since the shard died",
 )
+UNNEEDED_WRITE = Property(
+    "unneeded write",
+    "by ranges, a write to an object that no reconcile of it has decided on; but for the label of a controlled object "
+    "that somebody else left out, or has changed",
+    "writes and reconciles",
+)
+NEGLECTED = Property(
+    "neglected",
+    "with the fault `no_coordinator`: an object that is not worked on after a user has created or changed it",
+    "reconciles",
+    15.0,
+    "seconds",
+)
 ALWAYS = Property("always", "an invariant of yours that a write breaks", "every write")
 EVENTUALLY = Property("eventually", "an invariant of yours that does not hold in the end", "the end")
 FORGOTTEN = Property(
@@ -242,5 +255,7 @@ OF_RINGS = (
     NOT_SETTLED,
     MOVED,
     LATE_TAKE_OVER,
+    UNNEEDED_WRITE,
+    NEGLECTED,
 )
 OF_OPERATORS = (*OF_BOTH, STALE_LEADER, ALWAYS, EVENTUALLY, FORGOTTEN, ENDLESS_WRITES, HOT_LOOP)

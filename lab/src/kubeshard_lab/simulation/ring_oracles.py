@@ -31,40 +31,16 @@ from kubeshard.sharding.take_overs import AT_LEAST
 from kubeshard.sharding.waiting import NEW
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
+from kubeshard_lab.simulation import properties as rules
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.deliveries import CHILDREN, LEASES, THINGS
+from kubeshard_lab.simulation.history import but_labels
 from kubeshard_lab.simulation.oracles import Job, Oracles, Sender, SimulationResult, labels_of
 from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
-from kubeshard_lab.simulation.properties import (
-    AMNESTY,
-    DEAD_TARGET,
-    EXPIRED,
-    FASTEST,
-    FORMER_PROCESS,
-    HASTY,
-    HUNG,
-    LANDS_WITHIN,
-    LIVE_LEASE,
-    MISSED_CHILD,
-    NOT_OURS,
-    NOT_RESTORED,
-    OF_RINGS,
-    OVERDUE,
-    PARTED,
-    RELEASED,
-    RELEASED_AT_WORK,
-    RIGHT,
-    SEEN,
-    STALE,
-    STALE_READ,
-    STALE_WRITE,
-    TAKEN_ALIVE,
-    UNHEARD,
-)
 
 
 class RingOracles(Oracles):
-    properties = OF_RINGS
+    properties = rules.OF_RINGS
 
     def __init__(self, world: SimulatedCluster, result: SimulationResult, until: str = "") -> None:
         super().__init__(world, result, until)
@@ -100,18 +76,20 @@ class RingOracles(Oracles):
         """When the shards were seen to fail last that `left` is about."""
         self._free: dict[str, float] = {}
         """Since when the shard of each name has held no Lease."""
-        self._restored = -AMNESTY
+        self._restored = -rules.AMNESTY
         self._read: dict[tuple[str, str], tuple[float, str]] = {}
         """When a sharder last read each object by itself, and which shard it had then."""
         self._wrote: dict[tuple[GroupResource, str], str] = {}
         """Which process wrote each object last, of those of the shard that has had it since."""
-        self._by_version = world.delivery.by_version
+        self._made: set[str] = set()
+        """The children, by uid, that shards by ranges have created, and that nobody else has changed."""
         self._label, self._drain = shard_label(world.ring), drain_label(world.ring)
 
     def restored(self) -> None:
         self._assigned.clear()
         self._dropped.clear()
         self._free.clear()
+        self._made.clear()
         self._restored = self._now
         for job, at_work in self._at_work.items():
             owner = self._owner(self._main(job.of))
@@ -122,10 +100,41 @@ class RingOracles(Oracles):
         path = request.target.partition("?")[0]
         if request.method == "GET" or not ("/things" in path or "/configmaps" in path):
             return
+        if is_sharders(process, request):
+            return
+        self._judge_decision(process, request, path)
         until = self._right(process.name)
-        if until is not None and self._now > until and not is_sharders(process, request):
+        if until is not None and self._now > until:
             self.broken(
-                EXPIRED, f"{process.name} sends {request.method} {path} {self._now - until:.1f} s late"
+                rules.EXPIRED, f"{process.name} sends {request.method} {path} {self._now - until:.1f} s late"
+            )
+
+    def _by_ranges(self, process: Process) -> bool:
+        return self._world.ranges is not None and process.name not in self._world.delivery.by_labels
+
+    def _judge_decision(self, process: Process, request: HttpRequest, path: str) -> None:
+        """A shard writes an object only in a reconcile of it."""
+        name = path.rpartition("/")[2]
+        if request.method == "POST":
+            name = json.loads(request.body or b"{}")["metadata"]["name"]
+        name = name.removeprefix("c-")
+        busy = any(job.of == name and process.name in at_work for job, at_work in self._at_work.items())
+        if not busy and self._by_ranges(process) and "/namespaces/ops/" not in path:
+            self.broken(
+                rules.UNNEEDED_WRITE, f"{process.name} sends {request.method} {path}, and does not work on it"
+            )
+
+    def _judge_need(
+        self, resource: GroupResource, event: Event, process: Process, request: HttpRequest
+    ) -> None:
+        """A label is written once, with the object."""
+        by_sharder, uid = is_sharders(process, request), _uid(event)
+        labels_only = bool(event.old and event.new) and but_labels(event.old) == but_labels(event.new)
+        if event.old is None:
+            self._made.add(uid)
+        elif (by_sharder and resource == THINGS) or (uid in self._made and (by_sharder or labels_only)):
+            self.broken(
+                rules.UNNEEDED_WRITE, f"{process.name} writes {resource} {event.key.name}: {request.method}"
             )
 
     def begins(self, process: str, meta: ObjectMeta) -> None:
@@ -135,14 +144,15 @@ class RingOracles(Oracles):
         assigned = self._assigned.pop(job := Job(name, meta.uid), 0)
         if int(meta.resource_version) < assigned and not excused:
             self.broken(
-                STALE_READ, f"{process} begins with {name} at {meta.resource_version}, assigned at {assigned}"
+                rules.STALE_READ,
+                f"{process} begins with {name} at {meta.resource_version}, assigned at {assigned}",
             )
         main = self._main(name)
         self._worked[name] = process, now
         if main is not None and main["metadata"]["uid"] == meta.uid and not excused:
             owner = self._owner(main)
             if owner != name_of(process):
-                self.broken(NOT_OURS, f"{process} begins with {name} of {owner or None}")
+                self.broken(rules.NOT_OURS, f"{process} begins with {name} of {owner or None}")
         if not excused:
             self._judge_overlap(process, job, name)
         self._at_work[job].append(process)
@@ -167,12 +177,18 @@ class RingOracles(Oracles):
         if main is None or self._owner(main) == before or not seen or process is None:
             return
         ring = self._world.objects("sharding.timebertt.dev", "controllerrings").get(Key("", self._world.ring))
-        if ring is None or (unheard and _age(ring, self._world.processes[process]) < UNHEARD):
+        if ring is None or (unheard and _age(ring, self._world.processes[process]) < rules.UNHEARD):
             return  # its webhooks know that, or this one does not know yet that it is back
-        if self._now - self._acquired.get(process, -math.inf) < NOT_RESTORED.bound:
+        if self._now - self._acquired.get(process, -math.inf) < rules.NOT_RESTORED.bound:
             return  # they may not have heard that it has its Lease
-        if self._now - self._renewed.get(before, self._now) < RIGHT and not self._since_restore:
-            self.broken(NOT_RESTORED, f"{name} of {before} is {self._owner(main) or None}'s after a PUT")
+        if self._now - self._renewed.get(before, self._now) < rules.RIGHT and not self._since_restore:
+            self.broken(
+                rules.NOT_RESTORED, f"{name} of {before} is {self._owner(main) or None}'s after a PUT"
+            )
+
+    @property
+    def _by_version(self) -> bool:
+        return self._world.delivery.by_version
 
     @property
     def awaited(self) -> Collection[str]:
@@ -190,19 +206,19 @@ class RingOracles(Oracles):
             if (holder := lease["spec"].get("holderIdentity")) == key.name
             or (holder == "" and key.name in released)
         }
-        failing = {name for name, age in ages.items() if age > STALE / FASTEST}
+        failing = {name for name, age in ages.items() if age > rules.STALE / rules.FASTEST}
         together = len(failing) >= AT_LEAST and 2 * len(failing) > len(ages)
         self._left |= {name: self._now for name in failing if together or name in self._left}
         self._left = {
             name: at
             for name, at in self._left.items()
-            if self._now - at < SEEN and (name in failing or name not in ages)
+            if self._now - at < rules.SEEN and (name in failing or name not in ages)
         }
         return {*self._left}
 
     @property
     def _since_restore(self) -> bool:
-        return self._now - self._restored < AMNESTY
+        return self._now - self._restored < rules.AMNESTY
 
     def _acting(self, shard: str) -> str | None:
         """The process that may act under this name."""
@@ -222,8 +238,8 @@ class RingOracles(Oracles):
 
     def _excused(self, name: str, shard: str) -> bool:
         """Whether what the shard does with the object is not judged. By ranges, only of its former owner."""
-        restored, shard = (-AMNESTY, shard) if self._by_version else (self._restored, "")
-        return self._now - max(restored, self._taken.get((name, shard), -AMNESTY)) < AMNESTY
+        restored, shard = (-rules.AMNESTY, shard) if self._by_version else (self._restored, "")
+        return self._now - max(restored, self._taken.get((name, shard), -rules.AMNESTY)) < rules.AMNESTY
 
     def _observed(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         path = request.target.partition("?")[0]
@@ -252,11 +268,13 @@ class RingOracles(Oracles):
         if main is None or child is None or self._owner_uid(child) != main["metadata"]["uid"]:
             return
         shard = name_of(process.name)
-        if _age(main, process) < MISSED_CHILD.bound or not self._world.delivery.finds(child):
+        if _age(main, process) < rules.MISSED_CHILD.bound or not self._world.delivery.finds(child):
             return
         # A shard that made the child itself may not have got the answer.
         if self._owner(main) == shard != child["data"].get("by") and not self._excused(thing, shard):
-            self.broken(MISSED_CHILD, f"{process.name} creates {name}, which {child['data'].get('by')} made")
+            self.broken(
+                rules.MISSED_CHILD, f"{process.name} creates {name}, which {child['data'].get('by')} made"
+            )
 
     def _changed(self, store: Store, resource: GroupResource) -> None:
         super()._changed(store, resource)
@@ -277,6 +295,11 @@ class RingOracles(Oracles):
             if event.key.namespace == "ops":
                 self._judge_lease(event.key.name, event.old, event.new, sender)
             return
+        if not (event.old and event.new) or _version(event.old) != _version(event.new):  # it was written
+            if sender is not None and self._by_ranges(sender[0]):
+                self._judge_need(resource, event, *sender)
+            else:
+                self._made.discard(_uid(event))
         name = event.key.name.removeprefix("c-")
         before, after = self._owner(event.old), self._owner(event.new)
         main = self._main(name)
@@ -311,8 +334,9 @@ class RingOracles(Oracles):
         self._result.counts["changes of owners"] += bool(event.old and event.new)
         if sender is None and event.old is not None:
             self._result.counts["taken by users"] += bool(event.new)
-            if not self._world.delivery.unremembered:
-                self._taken[name, before if self._by_version else ""] = self._now
+            if self._world.delivery.unremembered:
+                return
+            self._taken[name, before if self._by_version else ""] = self._now
             if event.new is not None and not after and not self._by_version:
                 self._dropped[name] = before, self._now
 
@@ -328,8 +352,10 @@ class RingOracles(Oracles):
         who = "a webhook" if sender is None else sender[0].name
         sent = self._sent_at(sender[1]) if sender else self._now
         free = None if self._world.delivery.anew or self._since_restore else self._free.get(after)
-        if after and free is not None and sent - free > DEAD_TARGET.bound:
-            self.broken(DEAD_TARGET, f"{who} gives {event.key.name} to {after}, dead for {sent - free:.1f} s")
+        if after and free is not None and sent - free > rules.DEAD_TARGET.bound:
+            self.broken(
+                rules.DEAD_TARGET, f"{who} gives {event.key.name} to {after}, dead for {sent - free:.1f} s"
+            )
         if (
             event.old is None
             or event.new is None
@@ -337,12 +363,12 @@ class RingOracles(Oracles):
         ):
             return
         if resource == THINGS and not before:
-            shard, dropped = self._dropped.get(name, ("", -HASTY.bound))
-            hasty = after != shard and self._now - dropped < HASTY.bound and self._acting(shard)
+            shard, dropped = self._dropped.get(name, ("", -rules.HASTY.bound))
+            hasty = after != shard and self._now - dropped < rules.HASTY.bound and self._acting(shard)
             if hasty and sender is not None and _age(event.old, sender[0]) < NEW:
                 self._result.counts["new objects that were given away at once"] += 1
             elif hasty:
-                self.broken(HASTY, f"{who} gives {name}, which a user took from {shard}, to {after}")
+                self.broken(rules.HASTY, f"{who} gives {name}, which a user took from {shard}, to {after}")
             return
         worker, began = self._worked.get(name, ("", 0.0))
         known = began >= self._gained.get(name, 0.0)  # else it worked when the object was its own before
@@ -351,7 +377,9 @@ class RingOracles(Oracles):
             return
         if resource == THINGS:
             if not self._asked(event.old):
-                self.broken(TAKEN_ALIVE, f"{who} gives {name}, on which {worker} works, to {after or None}")
+                self.broken(
+                    rules.TAKEN_ALIVE, f"{who} gives {name}, on which {worker} works, to {after or None}"
+                )
         elif (
             main is not None
             and self._owner(main) == before
@@ -359,13 +387,13 @@ class RingOracles(Oracles):
         ):
             came = self._came.get(name, -math.inf)
             read, shard = self._read.get((who, name), (-math.inf, ""))
-            if came > sent or (came >= read > sent - PARTED.bound and shard == after):
+            if came > sent or (came >= read > sent - rules.PARTED.bound and shard == after):
                 self._result.counts["late moves of children"] += 1
                 return
             if worker in self._without_children and sent < self._acquired[worker]:
                 self._result.counts["late moves of children that were not in the ring"] += 1
                 return
-            self.broken(PARTED, f"{who} gives {event.key.name} to {after}, and {worker} has its owner")
+            self.broken(rules.PARTED, f"{who} gives {event.key.name} to {after}, and {worker} has its owner")
 
     def _judge_write(
         self,
@@ -383,7 +411,7 @@ class RingOracles(Oracles):
         owner = before if resource == THINGS or handed_over else self._owner(main)
         self._result.counts["writes"] += 1
         exchanged = resource == THINGS and before != shard == after and event.old is not None
-        if exchanged and not self._by_version and self._but_labels(event.old) == self._but_labels(event.new):
+        if exchanged and not self._by_version and but_labels(event.old) == but_labels(event.new):
             self._result.counts["taken back"] += 1
             return
         if before == after == shard and self._but_drain(event.old) == self._but_drain(event.new):
@@ -402,12 +430,12 @@ class RingOracles(Oracles):
             self._result.counts["children of deleted objects"] += 1
             return
         sent = self._sent_at(request)
-        late = self._now - sent > (request.timeout or 0.0) + LANDS_WITHIN
+        late = self._now - sent > (request.timeout or 0.0) + rules.LANDS_WITHIN
         if resource == CHILDREN and late:
             self._result.counts["late creates" if event.old is None else "late updates of children"] += 1
         elif main is not None:
             self.broken(
-                STALE_WRITE,
+                rules.STALE_WRITE,
                 f"{process.name} wrote {resource} {event.key.name} of {owner or None}: {request.method}",
             )
 
@@ -422,7 +450,7 @@ class RingOracles(Oracles):
         if self._by_version and self._wrote.get((resource, name)) != latest:
             return
         if late and not self._excused(name, name_of(latest)):
-            self.broken(FORMER_PROCESS, f"{process.name} wrote {name} after {latest} began with it")
+            self.broken(rules.FORMER_PROCESS, f"{process.name} wrote {name} after {latest} began with it")
 
     def _judge_lease(self, name: str, old: Any, new: Any, sender: Sender) -> None:
         """Who may write, take and delete a shard's Lease."""
@@ -441,23 +469,27 @@ class RingOracles(Oracles):
         if is_sharders(process, request):
             taken = new is not None and not after and (before or old is None)
             if before and new is None:
-                self.broken(LIVE_LEASE, f"{process.name} deletes the Lease of {name}, which is held")
+                self.broken(rules.LIVE_LEASE, f"{process.name} deletes the Lease of {name}, which is held")
             elif taken and evicted:
                 self._judge_eviction(name, process.name)
-            elif taken and age < LIVE_LEASE.bound and not (self._reported(new) and self._all_dead(name)):
-                self.broken(LIVE_LEASE, f"{process.name} takes the Lease of {name}, renewed {age:.1f} s ago")
+            elif (
+                taken and age < rules.LIVE_LEASE.bound and not (self._reported(new) and self._all_dead(name))
+            ):
+                self.broken(
+                    rules.LIVE_LEASE, f"{process.name} takes the Lease of {name}, renewed {age:.1f} s ago"
+                )
         elif after:
             sent = self._sent_at(request)
             held = process.name in self._rights and process.armed
             self._acquired.setdefault(process.name, self._now)
             self._renewed[name] = self._now
-            self._rights[process.name] = sent + RIGHT - process.frozen_for
-            if held and (blocked := process.blocked_for - (self._now - sent)) > HUNG.bound:
-                self.broken(HUNG, f"{process.name}, blocked for {blocked:.1f} s, renews its Lease")
+            self._rights[process.name] = sent + rules.RIGHT - process.frozen_for
+            if held and (blocked := process.blocked_for - (self._now - sent)) > rules.HUNG.bound:
+                self.broken(rules.HUNG, f"{process.name}, blocked for {blocked:.1f} s, renews its Lease")
         elif before:
             self._rights.pop(process.name, None)
             if busy := [job.of for job, at_work in self._at_work.items() if process.name in at_work]:
-                self.broken(RELEASED_AT_WORK, f"{process.name} works on {', '.join(busy)}")
+                self.broken(rules.RELEASED_AT_WORK, f"{process.name} works on {', '.join(busy)}")
 
     def _all_dead(self, name: str) -> bool:
         """Whether every process of this name has ended."""
@@ -473,16 +505,16 @@ class RingOracles(Oracles):
 
     def _lives_on(self, deleted: bool, evicted: bool) -> float:
         """Seconds for which a shard lives on without its Lease: the next leader counts from when it sees it."""
-        return 4 * STALE if evicted else 2 * STALE if deleted else 0.0
+        return 4 * rules.STALE if evicted else 2 * rules.STALE if deleted else 0.0
 
     def _judge_eviction(self, name: str, by: str) -> None:
         """A shard that is alive loses its Lease only if it has not released an object for long."""
-        seen = self._now - RELEASED
+        seen = self._now - rules.RELEASED
         if not any(
-            shard == name and until >= seen and min(until, self._now) - since >= OVERDUE
+            shard == name and until >= seen and min(until, self._now) - since >= rules.OVERDUE
             for shard, since, until in self._drains.values()
         ):
-            self.broken(LIVE_LEASE, f"{by} evicts {name}, which was not asked to release an object")
+            self.broken(rules.LIVE_LEASE, f"{by} evicts {name}, which was not asked to release an object")
 
     def _owner_uid(self, child: Any) -> str:
         return next((each["uid"] for each in child["metadata"].get("ownerReferences", ())), "")
@@ -493,14 +525,20 @@ class RingOracles(Oracles):
     def _asked(self, obj: Any) -> bool:
         return self._drain in labels_of(obj)
 
-    def _but_labels(self, obj: Any) -> Any:
-        return {**obj["metadata"], "labels": None, "resourceVersion": "", "managedFields": None}, obj["spec"]
-
     def _but_drain(self, obj: Any) -> Any:
         """Returns the object without what a restarting shard changes: it sets a drain label and removes it."""
         labels = {**obj["metadata"]["labels"]}
         labels.pop(self._drain, None)
         return labels, obj["metadata"].get("annotations"), obj.get("data"), obj.get("spec")
+
+
+def _version(obj: Any) -> str:
+    return str(obj["metadata"]["resourceVersion"])
+
+
+def _uid(event: Event) -> str:
+    some: Any = event.new or event.old
+    return str(some["metadata"]["uid"])
 
 
 def _age(obj: Any, process: Process) -> float:

@@ -8,20 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from kubeshard_lab.simulation.history import (
-    Answered,
-    Began,
-    Changed,
-    Died,
-    Ended,
-    Entry,
-    Hit,
-    Inflicted,
-    LeaseChanged,
-    Restored,
-    Sent,
-    Started,
-)
+from kubeshard_lab.simulation import history as entries
 from kubeshard_lab.simulation.oracles import Violation
 
 BEFORE, AFTER = 40.0, 3.0
@@ -29,7 +16,7 @@ BEFORE, AFTER = 40.0, 3.0
 
 
 def timeline(
-    history: Sequence[Entry],
+    history: Sequence[entries.Entry],
     at: float,
     name: str,
     title: str,
@@ -43,7 +30,9 @@ def timeline(
     around the last that happened to it. `others`: the other violations of the run.
     """
     busy = (
-        entry.at for entry in history if isinstance(entry, Changed | Began | Ended) and entry.name == name
+        entry.at
+        for entry in history
+        if isinstance(entry, entries.Changed | entries.Began | entries.Ended) and entry.name == name
     )
     last = max((when for when in busy if when <= at), default=at)
     around = at if at - last < BEFORE else last
@@ -69,7 +58,7 @@ class _Told:
         self._begin, self.end = begin, end
         self._name = name
         self.lines: list[tuple[float, str]] = []
-        self._sent: dict[int, Sent] = {}
+        self._sent: dict[int, entries.Sent] = {}
         self._holders: dict[str, str] = {}
         """Of each Lease."""
         self._busy = Counter[str]()
@@ -81,51 +70,53 @@ class _Told:
         if at >= self._begin:
             self.lines.append((at, text))
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: entries.Entry) -> None:
         at = entry.at
         match entry:
-            case Sent():
+            case entries.Sent():
                 self._sent[entry.request] = entry
-            case Changed(name=name) if name == self._name:
+            case entries.Changed(name=name) if name == self._name:
                 self._changed(entry)
-            case Answered() if (sent := self._sent.get(entry.request)) and self._of_object(sent):
+            case entries.Answered() if (sent := self._sent.get(entry.request)) and self._of_object(sent):
                 if entry.status >= 300 or entry.why:
                     how = "is refused" if entry.status < 500 and not entry.why else "fails"
                     why = entry.why or entry.status
                     self.say(at, f"{sent.process} {how}: {sent.verb} {sent.what}, {why}{_took(sent, at)}")
-            case LeaseChanged():
+            case entries.LeaseChanged():
                 self._lease(entry)
-            case Began(name=name) if name == self._name:
+            case entries.Began(name=name) if name == self._name:
                 self._busy[entry.process] += 1
                 self.say(at, f"{entry.process} begins to work on {name}")
-            case Ended(name=name) if name == self._name:
+            case entries.Ended(name=name) if name == self._name:
                 self._worked(entry.process, at)
-            case Started():
+            case entries.Started():
                 self.say(at, f"{entry.process} starts")
-            case Died():
+            case entries.Died():
                 self.say(at, f"{entry.process} is dead: {entry.why}")
                 while self._busy[entry.process]:
                     self._worked(entry.process, at)
-            case Inflicted(number=number, kind=kind) if not entry.over:
+            case entries.Inflicted(number=number, kind=kind) if not entry.over:
                 self._faults[number] = at, kind
                 self.say(at, f"fault: {kind}")
-            case Hit(number=number, process=victim):
+            case entries.Hit(number=number, process=victim):
                 begin, kind = self._faults[number]
                 self._faults[number] = begin, f"{kind} {victim}"
                 self.say(at, f"{kind} hits {victim}")
-            case Inflicted(number=number):
+            case entries.Inflicted(number=number):
                 begin, kind = self._faults.pop(number)
                 if at - begin > 0.5:
                     self.say(at, f"fault over: {kind}")
-            case Restored():
+            case entries.Restored():
                 self.say(at, "etcd is restored")
+            case entries.Switched():
+                self.say(at, f"shards by {'ranges' if entry.by_version else 'labels'} have begun")
             case _:
                 pass
 
-    def _of_object(self, sent: Sent) -> bool:
+    def _of_object(self, sent: entries.Sent) -> bool:
         return bool(self._name) and sent.name.removeprefix("c-") == self._name
 
-    def _changed(self, entry: Changed) -> None:
+    def _changed(self, entry: entries.Changed) -> None:
         sent = self._sent.get(entry.request)
         outside = "the cluster" if entry.what and entry.kind == "child" else "a user"
         who = sent.process + ("'s sharder" if sent.sharder else "") if sent else outside
@@ -147,7 +138,7 @@ class _Told:
             self._busy[process] -= 1
             self.say(at, f"{process} ends work on {self._name}")
 
-    def _lease(self, entry: LeaseChanged) -> None:
+    def _lease(self, entry: entries.LeaseChanged) -> None:
         sent = self._sent.get(entry.request)
         who = sent.process if sent else "a user"
         before = self._holders.get(entry.name, "")
@@ -165,5 +156,5 @@ class _Told:
             self.say(entry.at, f"the Lease of {entry.name} is held by {now or 'nobody'}")
 
 
-def _took(sent: Sent | None, at: float) -> str:
+def _took(sent: entries.Sent | None, at: float) -> str:
     return f", sent {at - sent.at:.1f} s before" if sent and at - sent.at > 1 else ""

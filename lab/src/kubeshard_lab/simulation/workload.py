@@ -169,6 +169,10 @@ class Things(Workload):
         super().__init__(world, recorder, result, script)
         self.oracles = oracles
         self.mode = "shard" if script.sharder == "service" else "both"
+        self.by_labels = world.ranges is None
+        """Whether the shards' program takes objects by labels."""
+        self.former: set[str] = set()
+        """The shards of the program before, with the other delivery."""
 
     def start(self, name: str, pod: Pod | None = None) -> None:
         process = self.another(name)
@@ -184,6 +188,9 @@ class Things(Workload):
                 clusters=self.world.works_in,
             )
             sharding = {"mode": self.mode, "sharder": SharderSettings(drain_timeout=DRAIN_TIMEOUT)}
+            if self.by_labels != (name in self.former):
+                sharding["delivery"] = "labels"
+                self.world.delivery.by_labels.add(process)
             controllers = [second]
             self.world.shard(
                 name, work, process=process, pod=pod, workers=8, controllers=controllers, sharding=sharding

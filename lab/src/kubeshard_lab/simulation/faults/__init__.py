@@ -5,10 +5,8 @@ A fault draws its victim and its duration from a stream of its own, so a run sta
 fault is left out. It counts its effects: how many processes, requests or objects it really hit.
 """
 
-from kubeshard_lab.simulation.faults import (
+from kubeshard_lab.simulation.faults import (  # noqa: F401 - they register themselves
     assignments,
-    clocks,
-    clusters,
     failovers,
     network,
     processes,
@@ -17,16 +15,3 @@ from kubeshard_lab.simulation.faults import (
     streams,
     users,
 )
-
-__all__ = [
-    "assignments",
-    "clocks",
-    "clusters",
-    "failovers",
-    "network",
-    "processes",
-    "rollouts",
-    "server",
-    "streams",
-    "users",
-]

@@ -16,11 +16,21 @@ from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
-from kubeshard_lab.simulation.faults.injection import Applies, Injection, Rule, aimed, fault, fault_by
+from kubeshard_lab.simulation.faults.injection import (
+    RANGES,
+    Applies,
+    Injection,
+    Rule,
+    aimed,
+    fault,
+    fault_by,
+    one_at_a_time,
+)
 from kubeshard_lab.simulation.faults.server import restored
-from kubeshard_lab.simulation.faults.users import created_again
+from kubeshard_lab.simulation.faults.users import created_again, recreated
 from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
-from kubeshard_lab.simulation.properties import LATE_TAKE_OVER, MOVED
+from kubeshard_lab.simulation.properties import LATE_TAKE_OVER, MOVED, NEGLECTED
+from kubeshard_lab.simulation.workload import Things
 
 
 def _moves(process: Process, request: HttpRequest) -> bool:
@@ -105,6 +115,7 @@ async def failover_late(on: Injection) -> None:
 
 
 @fault
+@one_at_a_time
 async def lease_deleted_late(on: Injection) -> None:
     """A removed shard's Lease becomes garbage, and the sharder deletes it when the shard is back."""
     name, back = "s8", asyncio.Event()
@@ -113,8 +124,6 @@ async def lease_deleted_late(on: Injection) -> None:
         gone = request.method == "DELETE" and request.target.partition("?")[0].endswith(f"/leases/{name}")
         return gone and is_sharders(process, request)
 
-    if any(rule.what == "deletion withheld" for rule in on.conditions.rules):
-        return
     async with on.happening("deletion withheld"), on.ruled(Rule("deletion withheld", deletes, lands=back)):
         on.workload.names.append(name)
         await on.until(lambda: on.holder(name) == name, 60)
@@ -141,11 +150,11 @@ async def lease_of_paused(on: Injection) -> None:
 
 
 @aimed
+@one_at_a_time
 async def renewals_erased(on: Injection) -> None:
     """A shard dies when etcd is restored, which undoes renewals that no sharder has seen. One at a time."""
-    if "renewals_erased" in on.conditions.busy or (process := on.one("s")) is None:
+    if (process := on.one("s")) is None:
         return
-    on.conditions.busy.add("renewals_erased")
     name = name_of(process.name)
     async with AsyncExitStack() as dead:
         async with on.hidden("renewals hidden"):
@@ -157,15 +166,12 @@ async def renewals_erased(on: Injection) -> None:
             restored(on, back)
         await on.until(lambda: on.holder(name) != name, 90)
     await created_again(on)
-    on.conditions.busy.discard("renewals_erased")
 
 
 @aimed
+@one_at_a_time
 async def renewals_refused(on: Injection) -> None:
     """No shard renews for longer than others wait, but less than if all seem dead: nothing may move."""
-    if "renewals_refused" in on.conditions.busy:
-        return
-    on.conditions.busy.add("renewals_refused")
     counts, names = on.workload.result.counts, on.workload.living("s")
 
     def held() -> bool:
@@ -179,16 +185,13 @@ async def renewals_refused(on: Injection) -> None:
     if on.alone and (moved := counts["changes of owners"] - moves):
         on.workload.oracles.broken(MOVED, f"{moved} objects, because shards could not renew their Leases")
     await on.lasts(60, 60)
-    on.conditions.busy.discard("renewals_refused")
 
 
 @fault_by("labels")
 @aimed
+@one_at_a_time
 async def frozen(on: Injection) -> None:
     """Its machine, and all its clocks, stand still for long, in a ring with strict hand-over. One at a time."""
-    if "frozen" in on.conditions.busy:
-        return
-    on.conditions.busy.add("frozen")
     name, asked = "s6", {STRICT_HANDOVER_ANNOTATION: "true"}
     await _annotate(on, asked)
     uid = await _pod(on, name)
@@ -205,7 +208,6 @@ async def frozen(on: Injection) -> None:
         await on.until(lambda: name not in on.world.owners().values(), 60)
     await on.admin.delete(partial_kinds.Pod, name, "ops")
     await _annotate(on, dict.fromkeys(asked))
-    on.conditions.busy.discard("frozen")
 
 
 async def _annotate(on: Injection, annotations: Mapping[str, str | None]) -> None:
@@ -228,11 +230,9 @@ async def _report_end(on: Injection, name: str) -> None:
 
 
 @aimed
+@one_at_a_time
 async def container_ended(on: Injection) -> None:
     """A shard that runs in a pod dies, and the kubelet reports it. Its Lease has to be taken soon. One at a time."""
-    if "container_ended" in on.conditions.busy:
-        return
-    on.conditions.busy.add("container_ended")
     name = "s7"
     on.workload.start(name, Pod(name, await _pod(on, name)))
     if await on.until(lambda: on.holder(name) == name, 60):
@@ -249,4 +249,28 @@ async def container_ended(on: Injection) -> None:
             what = f"{name} was given up {took:.0f} s after its container had ended"
             on.workload.oracles.broken(LATE_TAKE_OVER, what)
     await on.admin.delete(partial_kinds.Pod, name, "ops")
-    on.conditions.busy.discard("container_ended")
+
+
+@fault_by(*RANGES)
+@aimed
+async def no_coordinator(on: Injection) -> None:
+    """No sharder reaches the API server. Users create, change and delete objects, all of which have to be worked on."""
+    away, workload, behind = "coordinator away", on.workload, {*on.world.owners()}
+    assert isinstance(workload, Things)
+
+    def done() -> bool:
+        behind.intersection_update(each.split()[0].removeprefix("c-") for each in workload.unsettled())
+        return not behind
+
+    async with on.quiet(away, is_sharders), on.ruled(Rule(away, is_sharders, refuses_connections=True)):
+        on.cut_streams(on.workload.live("x"))
+        await on.lasts(30, 60)
+        for _ in range(3):
+            on.effects += await recreated(on)
+            await on.patch(on.object(), {"spec": on.other_value()})
+            behind.update(on.world.owners())
+            if not await on.until(done, NEGLECTED.bound) and not on.conditions.over.is_set() and on.alone:
+                workload.oracles.broken(
+                    NEGLECTED, f"{', '.join(sorted(behind))} while there is no coordinator"
+                )
+    await created_again(on)

@@ -18,7 +18,8 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial, wraps
+from typing import Any, Literal, TypeVar
 
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Form, Key
@@ -43,6 +44,8 @@ from kubeshard_lab.simulation.processes import (
 from kubeshard_lab.simulation.properties import UNDER_WAY
 from kubeshard_lab.simulation.script import Delivery, stream
 from kubeshard_lab.simulation.workload import Workload
+
+T = TypeVar("T")
 
 Applies = Callable[[Process, HttpRequest], bool]
 
@@ -382,12 +385,13 @@ def fault(function: Fault) -> Fault:
     return function
 
 
-def fault_by(*deliveries: Delivery) -> Callable[[Fault], Fault]:
-    def of(function: Fault) -> Fault:
-        ONLY_BY[function.__name__] = deliveries
-        return fault(function)
+def _noted(where: dict[str, T], value: T, function: Fault) -> Fault:
+    where[function.__name__] = value
+    return fault(function)
 
-    return of
+
+def fault_by(*deliveries: Delivery) -> Callable[[Fault], Fault]:
+    return partial(_noted, ONLY_BY, deliveries)
 
 
 def apply_to(delivery: Delivery) -> set[str]:
@@ -396,16 +400,25 @@ def apply_to(delivery: Delivery) -> set[str]:
 
 
 def fault_of(target: Literal["any", "several", "service"]) -> Callable[[Fault], Fault]:
-    def of(function: Fault) -> Fault:
-        TARGETS[function.__name__] = target
-        return fault(function)
-
-    return of
+    return partial(_noted, TARGETS, target)
 
 
 def aimed(function: Fault) -> Fault:
     AIMED.add(function.__name__)
     return fault(function)
+
+
+def one_at_a_time(function: Fault) -> Fault:
+    """Of a kind that is under way, another one does nothing."""
+
+    @wraps(function)
+    async def alone(on: Injection) -> None:
+        if (kind := function.__name__) not in on.conditions.busy:
+            on.conditions.busy.add(kind)
+            await function(on)
+            on.conditions.busy.discard(kind)
+
+    return alone
 
 
 def lists(process: Process, request: HttpRequest) -> bool:

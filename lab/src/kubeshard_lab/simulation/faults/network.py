@@ -1,18 +1,18 @@
-"""Faults of the network: what is sent gets lost, is late, or is heard of later."""
+"""Faults of the network: what is sent gets lost, is late, or is heard of later; of one of several clusters, too."""
 
 from __future__ import annotations
 
 from kubeshard.listwatch.reflector import READ_DEADLINE
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard_lab.simulation.faults.injection import Injection, fault, fault_of
-from kubeshard_lab.simulation.processes import Process, is_sharders
+from kubeshard_lab.simulation.faults.injection import Injection, Rule, fault, fault_by, fault_of
+from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
 
 
-async def _cut(on: Injection, process: Process | None) -> None:
+async def _cut(on: Injection, process: Process | None, cluster: str = "", longest: float = 50) -> None:
     if process:
-        process.cut_off()
-        await on.lasts(3, 50)
-        process.cut_off(down=False)
+        process.cut_off(cluster=cluster)
+        await on.lasts(3, longest)
+        process.cut_off(down=False, cluster=cluster)
 
 
 @fault_of("any")
@@ -49,42 +49,29 @@ async def half_open(on: Injection) -> None:
             await on.until(lambda: bool(process.dead), noticed, outlasting=True)
 
 
-async def _befalls(on: Injection, chance: float, *what: str) -> None:
-    """For a while this happens to requests."""
-    on.conditions.chances.update(dict.fromkeys(what, chance))
-    async with on.happening(*what):
-        await on.lasts(5, 40)
-    on.conditions.chances.update(dict.fromkeys(what, 0.0))
+def _befalls(name: str, summary: str, chance: float, *what: str) -> None:
+    """Makes a fault: for a while this happens to requests."""
+
+    async def befall(on: Injection) -> None:
+        on.conditions.chances.update(dict.fromkeys(what, chance))
+        async with on.happening(*what):
+            await on.lasts(5, 40)
+        on.conditions.chances.update(dict.fromkeys(what, 0.0))
+
+    befall.__name__, befall.__doc__ = name, summary
+    fault_of("any")(befall)
 
 
-@fault_of("any")
-async def throttled(on: Injection) -> None:
-    """Half of the requests are answered with 429."""
-    await _befalls(on, 0.5, "429")
-
-
-@fault_of("any")
-async def failing(on: Injection) -> None:
-    """Requests are answered with 500 or 503."""
-    await _befalls(on, 0.2, "500", "503")
-
-
-@fault_of("any")
-async def writes_failing(on: Injection) -> None:
-    """Writes are refused, others fail with an error before or after they took effect; reads work."""
-    await _befalls(on, 0.3, "write 429", "write 500")
-
-
-@fault_of("any")
-async def lost(on: Injection) -> None:
-    """Writes take effect, but their responses are lost."""
-    await _befalls(on, 0.3, "lost")
-
-
-@fault_of("any")
-async def late(on: Injection) -> None:
-    """Writes get no response, and take effect later."""
-    await _befalls(on, 0.2, "late")
+_befalls("throttled", "Half of the requests are answered with 429.", 0.5, "429")
+_befalls("failing", "Requests are answered with 500 or 503.", 0.2, "500", "503")
+_befalls(
+    "writes_failing",
+    "Writes are refused, others fail with an error before or after they took effect; reads work.",
+    0.3,
+    *("write 429", "write 500"),
+)
+_befalls("lost", "Writes take effect, but their responses are lost.", 0.3, "lost")
+_befalls("late", "Writes get no response, and take effect later.", 0.2, "late")
 
 
 @fault_of("any")
@@ -137,3 +124,43 @@ async def leases_unreadable(on: Injection) -> None:
     """Sharders cannot list or watch the Leases of shards."""
     async with on.happening("Leases unreadable"), on.hidden("Leases unreadable"):
         await on.lasts(10, 60)
+
+
+@fault_by("cluster")
+async def cluster_cut(on: Injection) -> None:
+    """A shard cannot reach one of its clusters, and others can; what it sent arrives when it can."""
+    if process := on.one("s"):
+        world, shard = on.world, name_of(process.name)
+        own = {world.cluster_of(name) for name, owner in world.owners().items() if owner == shard}
+        await _cut(on, process, on.rng.choice(sorted(own or world.places)), 200)
+
+
+@fault_by("cluster")
+async def cluster_unreachable(on: Injection) -> None:
+    """Nobody can reach a cluster; what was sent arrives when it can be reached."""
+    cluster, unreachable = on.a_cluster(), on.conditions.unreachable
+    unreachable.add(cluster)
+    for process in on.workload.live(""):
+        process.cut_off(cluster=cluster)
+        on.effects += 1
+    await on.lasts(3, 90)
+    unreachable.discard(cluster)
+    for process in on.workload.live(""):
+        process.cut_off(down=False, cluster=cluster)
+
+
+@fault_by("cluster")
+async def cluster_restarted(on: Injection) -> None:
+    """The API server of a cluster refuses connections for a while, and then its watches cannot go on."""
+    cluster = on.a_cluster()
+    refused = Rule("cluster refused", lambda *_: True, refuses_connections=True, cluster=cluster)
+    async with on.happening("cluster refused"), on.ruled(refused):
+        on.cut_streams(on.workload.live(""), cluster)
+        await on.lasts(1, 60)
+        on.world.store(cluster).compact()
+
+
+@fault_by("cluster")
+async def home_cut(on: Injection) -> None:
+    """A shard cannot reach the cluster with its Lease, and goes on reaching its own."""
+    await _cut(on, on.one("s"), "sim")

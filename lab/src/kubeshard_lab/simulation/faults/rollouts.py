@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kubeshard_lab.simulation.faults.injection import Injection, fault_of
+from functools import partial
+
+from kubeshard_lab.simulation.faults.injection import Injection, fault_by, fault_of, one_at_a_time
+from kubeshard_lab.simulation.workload import Things
 
 
 @fault_of("several")
@@ -49,3 +52,36 @@ async def flapping(on: Injection) -> None:
             on.effects += 1
         await on.lasts(1, 8)
     on.retire(name)
+
+
+@fault_by("uid")
+@one_at_a_time
+async def other_delivery(on: Injection) -> None:
+    """The shards are replaced one after the other, under their names, by some that take objects by labels, and later
+    back, where one of them is the sharder. One at a time.
+    """
+    if on.workload.sharders:
+        return
+    await _rolled(on)
+    await on.lasts(20, 200)
+    if not on.conditions.over.is_set():
+        await _rolled(on)
+
+
+async def _rolled(on: Injection) -> None:
+    """All shards get the program with the other delivery. One that dies before its turn comes back as it was."""
+    workload = on.workload
+    assert isinstance(workload, Things)
+    workload.by_labels, workload.former = not workload.by_labels, set(workload.names)
+    for name in tuple(workload.names):
+        workload.former.discard(name)
+        of_name = partial(workload.live, f"{name}~")
+        for process in of_name():
+            process.terminate()
+        await on.until(lambda of=of_name: not of(), 40, outlasting=True)  # type: ignore[misc]
+        for process in of_name():
+            process.kill()
+        on.effects += 1
+        if name in workload.names:
+            await on.until(lambda of=of_name: any(each.armed for each in of()), 60, outlasting=True)  # type: ignore[misc]
+            await on.lasts(0, 10)

@@ -27,6 +27,7 @@ from kubeshard.manager.leader_election import USER_AGENT as ELECTION
 from kubeshard.runtime.logs import error_line
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard_apiserver.history import Event
+from kubeshard_lab.simulation import properties as rules
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.deliveries import LEASES
 from kubeshard_lab.simulation.history import Began, Ended, Recorder
@@ -36,17 +37,6 @@ from kubeshard_lab.simulation.operators.shape import Shape
 from kubeshard_lab.simulation.operators.snapshot import Invariant, Snapshot
 from kubeshard_lab.simulation.oracles import Job, Oracles, Sender, SimulationResult, labels_of
 from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
-from kubeshard_lab.simulation.properties import (
-    ALWAYS,
-    ENDLESS_WRITES,
-    HOT_LOOP,
-    OF_OPERATORS,
-    QUIET,
-    STALE_LEADER,
-    STALE_READ,
-    STALE_WRITE,
-    Property,
-)
 
 _Counted = Counter[tuple[str, str]]
 
@@ -75,7 +65,7 @@ _RUN: ContextVar[_Run | None] = ContextVar("run", default=None)
 class OperatorOracles(Oracles):
     """`always`: invariants of the author, by name."""
 
-    properties = OF_OPERATORS
+    properties = rules.OF_OPERATORS
 
     def __init__(
         self,
@@ -187,7 +177,7 @@ class OperatorOracles(Oracles):
         wrote = self._wrote.get((process, controller, meta.uid), 0)
         if int(meta.resource_version) < wrote:
             self.broken(
-                STALE_READ,
+                rules.STALE_READ,
                 f"{process} begins with {key} at version {meta.resource_version}, and has itself written "
                 f"version {wrote}",
                 family,
@@ -211,7 +201,7 @@ class OperatorOracles(Oracles):
             leader = " and ".join(sorted(leaders))
             if not any(map(self._dead, leaders)):
                 self.broken(
-                    STALE_LEADER,
+                    rules.STALE_LEADER,
                     f"{process.name} sends {request.method} {requested.resource.resource}, and {leader} leads",
                     run.key.name,
                 )
@@ -227,7 +217,7 @@ class OperatorOracles(Oracles):
             if self._sees(process, requested.resource, child.key) is False:
                 family = self._families.name(requested.resource, {"metadata": requested.metadata})
                 self.broken(
-                    STALE_READ,
+                    rules.STALE_READ,
                     f"{process.name} creates another {requested.body.get('kind', 'child')} for {family}, and its cache "
                     f"lacks {child.key}, which {child.process} has created {self._now - child.at:.2f} s before",
                     family,
@@ -279,7 +269,7 @@ class OperatorOracles(Oracles):
                 self._children[owner, resource].append(_Child(event.key, process.name, run, self._now))
             self._judge_owner(resource, event.old, event.new, process, family)
         for name, invariant in self._always.items():
-            self.judge(ALWAYS, name, invariant, family)
+            self.judge(rules.ALWAYS, name, invariant, family)
 
     def _judge_lease(self, key: Key, new: Any, sender: Sender) -> None:
         if sender is None or not sender[1].headers["User-Agent"].endswith(f"/{ELECTION}"):
@@ -298,9 +288,9 @@ class OperatorOracles(Oracles):
             return
         shard = labels_of(old).get(self._shape.label, name_of(process.name))
         if shard != name_of(process.name) and (new is None or _but_labels(old) != _but_labels(new)):
-            self.broken(STALE_WRITE, f"{process.name} writes {family}, which is {shard}'s", family)
+            self.broken(rules.STALE_WRITE, f"{process.name} writes {family}, which is {shard}'s", family)
 
-    def judge(self, oracle: Property, name: str, invariant: Invariant, family: str = "") -> None:
+    def judge(self, oracle: rules.Property, name: str, invariant: Invariant, family: str = "") -> None:
         """Reports it once: about `family`, which was just written, or the object that the message names."""
         try:
             invariant(self.snapshot)
@@ -347,11 +337,13 @@ class OperatorOracles(Oracles):
 
     def judge_quiet(self) -> None:
         assert self._calm is not None
-        judged = zip((ENDLESS_WRITES, HOT_LOOP), ("writes", "reconciles"), self._calm, strict=True)
+        judged = zip(
+            (rules.ENDLESS_WRITES, rules.HOT_LOOP), ("writes", "reconciles"), self._calm, strict=True
+        )
         for oracle, what, counts in judged:
             for (name, family), count in counts.most_common(1):
                 if count >= oracle.bound:
-                    said = f"{count} {what} of {name} in {QUIET:g} s although nothing changes"
+                    said = f"{count} {what} of {name} in {rules.QUIET:g} s although nothing changes"
                     self.broken(oracle, said, family)
         self._calm = None
 
