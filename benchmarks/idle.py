@@ -56,6 +56,7 @@ from kubeshard.sharding.names import DELIVERY_ANNOTATION, SHARD_NAMESPACES_ANNOT
 from kubeshard_apiserver.testing import EmbeddedApi
 from kubeshard_apiserver.testing.child import Child
 from kubeshard_apiserver.testing.control_plane import free_port
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 
 TOGETHER = ("manager", "elected", "sharder", "labels", "assigning", "ranges")
 APART = ("sharder", "served", "served-2", "served-3")
@@ -85,7 +86,7 @@ def main() -> None:
         results = stack.enter_context(Results({"wake-ups": "/min", "moments": "/min", "CPU": "ms/min"}))
 
         def begin(subjects: Sequence[str], program: Program = OURS) -> dict[str, Child]:
-            api = EmbeddedApi()
+            api = EmbeddedApi(feature_gates=(SHARDED_LIST_AND_WATCH,))
             stack.callback(api.stop)
             return started(api, folder, subjects, program, who=given.who)
 
@@ -213,7 +214,9 @@ def manager_of(subject: str) -> Manager:
             member = Sharding("by-ranges", subject, mode="both", delivery="ranges")
             return Manager([controller], sharding=member)
         case _ if subject in APART:
-            return Manager([controller], sharding=Sharding(RING, subject, delivery="ranges"))
+            return Manager(
+                [controller], sharding=Sharding(RING, subject, SYSTEM_NAMESPACE, delivery="ranges")
+            )
     return Manager([Controller(name=subject, reconciler=nothing, primary=ConfigMap)])
 
 

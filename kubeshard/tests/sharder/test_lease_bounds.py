@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeshard.cache.deltas import Added
 from kubeshard.cache.transforms import arriving
 from kubeshard.client import Client
 from kubeshard.core import Lease, LeaseSpec, Namespace, ObjectMeta
@@ -21,6 +22,7 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.lease_observer import MOST, PROBE_INTERVAL, KeptLeases, LeaseObserver, Sort, kept
 from kubeshard.sharding.names import EVICTED_ANNOTATION, INCARNATION_ANNOTATION, RING_LABEL, STATE_LABEL
+from kubeshard.sharding.shard_states import ShardStates
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
@@ -271,13 +273,40 @@ async def test_a_sharder_that_saw_too_many_leases_before_it_knew_their_rings_dec
     assert not caplog.messages
 
 
+@virtual_time
+async def test_a_sharder_looks_for_silence_only_when_there_may_be_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listing, looks = _Listing([], "2"), list[float]()
+    observer, silence = LeaseObserver(cast(Client, listing), VirtualClock()), ShardStates.silence
+    lease = Lease(
+        metadata=ObjectMeta(name="s0", namespace="n", resource_version="1", labels={RING_LABEL: "r"})
+    )
+
+    def noted(self: ShardStates, now: float) -> float:
+        looks.append(now)
+        return silence(self, now)
+
+    monkeypatch.setattr(ShardStates, "silence", noted)
+    running = asyncio.create_task(observer.run())
+    for _ in range(30):
+        observer._heard(Added(lease))
+        await asyncio.sleep(2)
+    assert (listing.lists, len(looks)) == (12, 1 + 2 * 12), "before and after each list"
+    await asyncio.sleep(30)
+    assert listing.lists == 12 + 9
+    running.cancel()
+
+
 class _Listing:
     """An API server with these Leases; also the answer to a list."""
 
     def __init__(self, leases: list[Lease], version: str) -> None:
         self._leases, self.resource_version = leases, version
+        self.lists = 0
 
     def list(self, *_: object, **__: object) -> _Listing:
+        self.lists += 1
         return self
 
     async def __aiter__(self) -> AsyncIterator[Lease]:

@@ -244,10 +244,12 @@ PROBE_INTERVAL = 5.0
 PROBE_INTERVAL_SILENT = 3.0
 PROBED_ANYWAY = 60.0
 """Seconds between two probes, whatever the watch shows."""
+PROLONGED = 0.5
+"""By how many seconds a wait is prolonged, at least: not by each of many events."""
 PAUSE = 1.0
 """Seconds before the next probe, at least: a list that took long or failed is not repeated at once."""
 _SHORTEST_WAIT = 0.01
-"""A shorter wait may not advance the clock at all, and would be repeated in a loop."""
+"""A shorter wait may not advance the clock at all, and would be repeated in a loop: what is due so soon is due."""
 
 
 def shard_leases(ring: str = "") -> Scope:
@@ -285,8 +287,10 @@ class LeaseObserver:
         self._probed = self._due = -math.inf
         """When that was last tried, and when it is due unless the watch is silent (monotonic)."""
         self._over: asyncio.Future[None] | None = None
-        """The end of the pause before the next probe."""
-        self._pause: asyncio.TimerHandle | None = None
+        """The end of the pause before the next probe, if there is one now,"""
+        self._wakes_at = math.inf
+        """and when that is."""
+        self._pause: asyncio.TimerHandle
 
     @property
     def transforms(self) -> Mapping[GroupKind | Kind, Transform[Any]]:
@@ -397,14 +401,19 @@ class LeaseObserver:
         """Probes until cancelled. A persistent failure is logged once."""
         self._probed, ended = self._clock.monotonic(), -math.inf
         self._due = self._probed + PROBE_INTERVAL
-        notices = Notices()
+        notices, loop = Notices(), asyncio.get_running_loop()
         while True:
             now = self._clock.monotonic()
             due = min(self._due - now, PROBE_INTERVAL_SILENT - self.states.silence(now))
             wait = max(due, ended + PAUSE - now)
-            if wait > 0:
-                pause = asyncio.sleep if self._own is None else self._pause_for
-                await pause(max(wait, _SHORTEST_WAIT))
+            if wait > _SHORTEST_WAIT:
+                self._over, self._wakes_at = loop.create_future(), now + wait
+                self._pause = loop.call_later(wait, self._over.set_result, None)
+                try:
+                    await self._over
+                finally:
+                    self._pause.cancel()
+                    self._over = None
                 continue
             self._probed, self._due = now, now + PROBE_INTERVAL
             try:
@@ -417,20 +426,14 @@ class LeaseObserver:
                     _log.info("Shard Leases can be listed again")
             ended = self._clock.monotonic()
 
-    async def _pause_for(self, seconds: float) -> None:
-        """What the watch shows meanwhile prolongs it."""
-        loop = asyncio.get_running_loop()
-        self._over = over = loop.create_future()
-        self._pause = loop.call_later(seconds, over.set_result, None)
-        try:
-            await over
-        finally:
+    def _prolong(self, now: float) -> None:
+        """The pause, since the watch has shown something: to wake up costs an idle process more than to put it off."""
+        over, silent = self._over, now + PROBE_INTERVAL_SILENT
+        at = silent if silent < self._due else self._due
+        if over is not None and not over.done() and at - now > _SHORTEST_WAIT:
             self._pause.cancel()
-
-    def _prolong(self, seconds: float) -> None:
-        if self._over is not None and self._pause is not None and not self._over.done():
-            self._pause.cancel()
-            self._pause = asyncio.get_running_loop().call_later(seconds, self._over.set_result, None)
+            self._wakes_at = at
+            self._pause = asyncio.get_running_loop().call_later(at - now, over.set_result, None)
 
     def _seen_history(self) -> tuple[int, int]:
         """Changes with all that may make what is known a mixture of two histories."""
@@ -451,11 +454,10 @@ class LeaseObserver:
         self._left.clear()
         self.states.confirm(asked, now, meta.resource_version)
         self._due = min(asked + PROBE_INTERVAL, self._probed + PROBED_ANYWAY)
-        self._prolong(max(min(self._due - now, PROBE_INTERVAL_SILENT), _SHORTEST_WAIT))
 
     def _heard(self, delta: Delta[Lease]) -> None:
         now = self._clock.monotonic()
-        self.states.heard(now)
+        heard = self.states.heard(now)
         if isinstance(delta, Deleted):
             lease, version = delta.object, delta.object.metadata.resource_version if delta.final else ""
             self._kept.forget(lease.key)
@@ -466,6 +468,10 @@ class LeaseObserver:
             self._tell(change)
             if self._own is not None:
                 self._compare(lease, self._own.renewal, now)
+        at = now + PROBE_INTERVAL_SILENT
+        differs = self._wakes_at != self._due if self._due < at else not at - PROLONGED < self._wakes_at <= at
+        if heard and differs:
+            self._prolong(now)
 
     def _tell(self, change: ShardChange | None) -> None:
         if change is not None and self.rings is not None:

@@ -350,13 +350,16 @@ class ShardStates:
             if before[key] != self._admits(ring, key) and (state := record.state(now)).available
         ]
 
-    def heard(self, now: float) -> None:
-        """A watch delivered something. Reads and writes of single Leases tell nothing about the others."""
+    def heard(self, now: float) -> bool:
+        """A watch delivered something: returns whether no silence is left. Reads and writes of single Leases tell
+        nothing about the others.
+        """
         if self._heard is not None and now - self._heard > STALE_AFTER:
             if now - self._arrived > STALE_AFTER:
-                return
+                return False
             self.count_anew(now)  # the list that arrived since is as old as the request for it
         self._heard = now
+        return True
 
     def confirm(self, asked: float, arrived: float, resource_version: str = "") -> None:
         """A complete list at this version was read from the server and fed to `observe`, and what it lacks to `forget`.
