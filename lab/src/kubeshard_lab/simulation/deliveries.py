@@ -16,7 +16,7 @@ it, and a coordinator that begins gives it on, if no process of the former owner
 the user who has moved that.
 
 While the shards of the ring are replaced by some that take objects by labels, or back, what counts is what those show
-who work: as soon as nobody holds a Lease, or has died with it just now, who does not wait for the others, these count.
+who work: as soon as nobody may act by his Lease, alive or dead, who does not wait for the others, these count.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from kubeshard.sharding.names import (
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.processes import Process, is_sharders, name_of
-from kubeshard_lab.simulation.properties import STALE
+from kubeshard_lab.simulation.properties import RIGHT
 
 THINGS = GroupResource("sim.example", "things")
 CHILDREN = GroupResource("", "configmaps")
@@ -252,7 +252,7 @@ class Ranged(Labelled):
         for shard, (holder, since) in self._holders.items():
             lease = leases.get(Key("ops", shard))
             said = (lease or {"metadata": {}})["metadata"].get("annotations") or {}
-            held = lease and asyncio.get_running_loop().time() < since + STALE
+            held = lease and asyncio.get_running_loop().time() < since + RIGHT
             if said.get(OWNED_RANGES_ANNOTATION) != BY_LABELS and (held or holder in alive):
                 kinds.add(holder not in self.by_labels)
         if kinds != {not self.by_version}:
