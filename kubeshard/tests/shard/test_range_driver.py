@@ -5,18 +5,33 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import Unavailable
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.shard.range_driver import RangeDriver
 from kubeshard.shard.range_ownership import RangeOwnership, State
 from kubeshard.sharding.assignment import Assignment, Place
 from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION
 
 BUCKETS = Buckets(2)
 
 
 def says(*places: str) -> Assignment:
     return Assignment.of(BUCKETS, dict(enumerate(map(Place.parse, places))))
+
+
+def driver(ownership: RangeOwnership, take_over: Any, **requests: Any) -> RangeDriver:
+    """Of shard `a`, with an API server that answers these requests so."""
+    client: Any = SimpleNamespace(world=SimpleNamespace(clock=SystemClock()), **requests)
+    shard: Any = SimpleNamespace(name="a", ring="r", namespace="ops")
+    unused: Any = None
+    made = RangeDriver(shard, client, client, ownership, unused, take_over, 30.0)
+    made._held = unused or SimpleNamespace(works_on=lambda _: None)
+    return made
 
 
 async def test_what_a_shard_has_begins_again_while_no_read_can_confirm_what_is_new() -> None:
@@ -32,17 +47,69 @@ async def test_what_a_shard_has_begins_again_while_no_read_can_confirm_what_is_n
         ownership.listed(terms)
         taken.set()
 
-    async def fail(*_: object) -> None:
+    async def fail(*_: object, **__: object) -> None:
         raise Unavailable("not now")
 
-    client: Any = SimpleNamespace(world=SimpleNamespace(clock=SystemClock()), get=fail)
-    shard: Any = SimpleNamespace(name="a", ring="r", namespace="ops")
-    unused: Any = None
-    driver = RangeDriver(shard, client, client, ownership, unused, take_over, 30.0)
-    driver._held = unused or SimpleNamespace(works_on=lambda _: None)
-    async with asyncio.TaskGroup() as driver._tasks:
-        taking = driver._tasks.create_task(driver._take_over_on())
-        driver._do(ownership.unreadable("it was deleted"))
+    made = driver(ownership, take_over, list_all=fail)
+    async with asyncio.TaskGroup() as made._tasks:
+        taking = made._tasks.create_task(made._take_over_on())
+        made._do(ownership.unreadable("it was deleted"))
         await asyncio.wait_for(taken.wait(), 10)
         taking.cancel()
     assert (ownership.state(0), ownership.state(1)) == (State.OWNED, State.ACQUIRING)
+
+
+@pytest.mark.parametrize(
+    ("said", "waits"), [("uid/2:0-0@1/1", False), ("uid/2:1-1@2/2", True), ("uid/2:/3", True)]
+)
+async def test_a_shard_takes_over_nothing_while_others_have_seen_what_is_later_than_the_assignment(
+    said: str, waits: bool
+) -> None:
+    """It was restored, and the watch shows to this shard what others have had since."""
+    ownership, now = RangeOwnership("a", BUCKETS), says("b@1", "a@2")
+    ownership.seen(now)
+
+    async def list_all(*_: object, **__: object) -> list[Lease]:
+        meta = ObjectMeta(name="b", annotations={OWNED_RANGES_ANNOTATION: said})
+        return [Lease(metadata=meta, spec=LeaseSpec(holder_identity="b"))]
+
+    async def get(*_: object) -> ConfigMap:
+        return ConfigMap(metadata=ObjectMeta(resource_version="1"), data=now.data())
+
+    made = driver(ownership, None, list_all=list_all, get=get)
+    await made._confirm()
+    assert bool(ownership.unconfirmed) is waits
+
+
+async def test_no_read_confirms_what_an_acknowledgement_may_give_away_that_is_under_way() -> None:
+    ownership = RangeOwnership("a", BUCKETS)
+    for places in ("a@1", "b@1"), ("a to b@2", "b@1"):
+        ownership.seen(says(*places))
+        ownership.confirm(ownership.unconfirmed, says(*places))
+    ownership.idle({0})
+    arrives, answered = asyncio.Event(), says("b@3", "b@1")
+
+    async def patch(*_: object) -> ConfigMap:
+        await arrives.wait()
+        return ConfigMap(metadata=ObjectMeta(resource_version="5"), data=answered.data())
+
+    async def get(*_: object) -> ConfigMap:
+        assert arrives.is_set(), "it was asked too soon"
+        return await patch()
+
+    async def list_all(*_: object, **__: object) -> list[Lease]:
+        return []
+
+    made = driver(ownership, None, patch=patch, get=get, list_all=list_all)
+    async with asyncio.TaskGroup() as made._tasks:
+        made._assignment = says("a to b@2", "b@1")
+        made._to_acknowledge.set()
+        acknowledging = made._tasks.create_task(made._acknowledge_on())
+        await asyncio.sleep(0)
+        ownership.seen(says("a@3", "b@1"))
+        confirming = made._tasks.create_task(made._confirm())
+        await asyncio.sleep(0)
+        arrives.set()
+        await asyncio.wait_for(confirming, 10)
+        acknowledging.cancel()
+    assert ownership.state(0) is State.FOREIGN

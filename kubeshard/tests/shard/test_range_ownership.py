@@ -224,6 +224,23 @@ def test_no_run_begins_with_what_no_read_has_confirmed() -> None:
     assert (made.state(0), made.unconfirmed) == (W, {})
 
 
+def test_nothing_writes_to_what_no_read_has_confirmed_and_no_other_shard_is_told_of_it() -> None:
+    for place in ("a@5", "a to b@5"):
+        made = heard(place)
+        made.listed(made.terms)
+        assert (made.may_write(0), made.report.epochs) == (False, {})
+
+
+def test_what_was_acknowledged_begins_again_when_a_read_confirms_that_it_was_not_handed_over() -> None:
+    """The object was put back to what the acknowledgement tests, and the watch is late: it shows what was before."""
+    made = ownership(*LEFT)
+    made.seen(says("a@3", "z@1"))
+    made.listed(made.terms)
+    assert (made.term(0), made.may_write(0), made.report.epochs) == (None, False, {})
+    made.confirm(made.unconfirmed, says("b@3", "z@1"))
+    assert made.state(0) is F
+
+
 def test_what_a_read_gives_to_others_is_forgotten_until_it_is_given_again() -> None:
     """A watch that is late shows what an edit gave, and what was undone; whoever undid it may do it again."""
     made = heard("a@5")

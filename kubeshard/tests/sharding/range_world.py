@@ -180,6 +180,11 @@ class World:
         if self.shards.pop(shard, None) is not None:
             self.lease(shard, held=False)
 
+    def silence(self, seconds: float) -> None:
+        """No watch of the assignment delivers anything."""
+        for watcher in (*self.shards.values(), *self.coordinators):
+            watcher.watch.silent_until = self.clock.now + seconds
+
     def lead(self) -> None:
         self.coordinators.append(Leader(self, first=not self.led))
         self.led = True
@@ -215,12 +220,13 @@ class Watch:
 
     world: World
     heard: Callable[[int, Data | None], None]
+    silent_until: float = 0.0
     _last: float = 0.0
 
     def changed(self, version: int, data: Data | None) -> None:
         world = self.world
         late = world.rng.uniform(0.5, 1.5) if world.rng.random() < 0.05 else world.rng.uniform(0.001, 0.05)
-        self._last = max(self._last, world.clock.now + late)
+        self._last = max(self._last, self.silent_until, world.clock.now + late)
         world.after(self._last - world.clock.now, lambda: self.heard(version, data))
 
 
@@ -235,8 +241,10 @@ class Shard:
         self.weight = weight
         self._assignment: Assignment | None = None
         self._begun: int | None = None
-        """The version with which it began; None: it does not act yet."""
+        """The newest version that it has seen; None: it does not act yet."""
         self._retrying = False
+        self._under_way = 0
+        """Acknowledgements of which nothing is known yet."""
         world.lease(name, held=True, report=self._said, weight=weight, renewed=world.clock.now)
         world.after(RENEWAL, self._renew)
         world.after(0.0, self._begin)
@@ -280,8 +288,8 @@ class Shard:
 
         def act(found: tuple[int, Data | None]) -> None:
             if self._lives:
-                self._begun = found[0]
-                self._see(found[1])
+                self._begun = 0
+                self._see(*found)
 
         def reclaim(found: tuple[int, Data | None]) -> None:
             try:
@@ -304,10 +312,13 @@ class Shard:
             world.request(lambda: (world.version, world.data), reclaim, again)
 
     def _heard(self, version: int, data: Data | None) -> None:
-        if self._lives and self._begun is not None and version > self._begun:
-            self._see(data)
+        if self._lives and self._begun is not None:
+            self._see(version, data)
 
-    def _see(self, data: Data | None) -> None:
+    def _see(self, version: int, data: Data | None) -> None:
+        if version <= self._begun:
+            return
+        self._begun = version
         try:
             self._assignment = Assignment.parse(data)
         except Unreadable as error:
@@ -317,12 +328,19 @@ class Shard:
             self._do(self.ownership.seen(self._assignment))
 
     def _take_over(self, terms: Mapping[int, int]) -> None:
+        if self._under_way:
+            self.world.after(0.1, lambda: self._take_over(terms))
+            return
         try:
             assignment = Assignment.parse(self.world.data)
         except Unreadable:
             self.world.after(1.0, lambda: self._take_over(terms))
         else:
+            if contradiction(assignment, [each for each in self._others() if each.available]):
+                self.world.after(1.0, lambda: self._take_over(terms))
+                return
             self._do(self.ownership.confirm(self.ownership.unconfirmed, assignment))
+            self._see(self.world.version, self.world.data)
             self.ownership.listed(terms)
 
     def _do(self, commands: Iterable[Command]) -> None:
@@ -344,10 +362,19 @@ class Shard:
             self._retrying = False
             return
         if self._assignment is not None and (patch := self._assignment.acknowledge(self.name, leaving)):
-            self.world.request(lambda: self.world.patch(patch), _ignore, _ignore)
+            self._under_way += 1
+            self.world.request(lambda: self.world.patch(patch), self._acknowledged, self._not_acknowledged)
         if not self._retrying:
             self._retrying = True
             self.world.after(1.0, self._again)
+
+    def _acknowledged(self, found: tuple[int, Data | None]) -> None:
+        self._under_way -= 1
+        if self._lives:
+            self._see(*found)
+
+    def _not_acknowledged(self, _: Exception) -> None:
+        self._under_way -= 1
 
     def _again(self) -> None:
         self._retrying = False

@@ -51,6 +51,11 @@ def restore(world: World) -> None:
         world.write(world.rng.choice(world.former))
 
 
+def silence(world: World) -> None:
+    """The watches of the assignment deliver nothing for a while."""
+    world.silence(world.rng.uniform(3, 60))
+
+
 def cut(world: World) -> None:
     if world.data:
         rest = dict(world.data)
@@ -103,6 +108,7 @@ def once_all_is_said(do: Fault) -> Fault:
 
 
 BEGUN_BESIDE_EDITS = [*BEGUN_AGAIN, *map(once_all_is_said, OBJECT)]
+RESTORED_UNSEEN = [*MEMBERSHIP, restore, silence]
 
 
 def history(seed: int, faults: list[Fault], number: int) -> World:
@@ -156,6 +162,13 @@ def test_a_shard_that_begins_again_believes_no_assignment_that_somebody_has_edit
     check(history(seed, BEGUN_BESIDE_EDITS, 30))
 
 
+@pytest.mark.parametrize("seed", [215, 507])  # those of the first 600 in which it makes a difference
+def test_a_shard_takes_over_nothing_that_another_works_on_if_the_assignment_was_restored_while_it_heard_nothing(
+    seed: int,
+) -> None:
+    check(history(seed, RESTORED_UNSEEN, 30))
+
+
 @pytest.mark.regression
 @pytest.mark.parametrize("seed", [83, 628, 968, 1146])
 def test_a_new_coordinator_does_not_take_a_deleted_assignment_for_one_that_never_was(seed: int) -> None:
@@ -166,8 +179,15 @@ def test_a_new_coordinator_does_not_take_a_deleted_assignment_for_one_that_never
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "faults",
-    [MEMBERSHIP, BEGUN_AGAIN, MEMBERSHIP + OBJECT, [*BEGUN_AGAIN, delete, cut], BEGUN_BESIDE_EDITS],
-    ids=["new", "again", "object", "deleted", "begun beside edits"],
+    [
+        MEMBERSHIP,
+        BEGUN_AGAIN,
+        MEMBERSHIP + OBJECT,
+        [*BEGUN_AGAIN, delete, cut],
+        BEGUN_BESIDE_EDITS,
+        RESTORED_UNSEEN,
+    ],
+    ids=["new", "again", "object", "deleted", "begun beside edits", "restored unseen"],
 )
 def test_many_histories(faults: list[Fault]) -> None:
     for seed in NIGHTLY:

@@ -4,7 +4,7 @@
     compare the assignment with what all shards of the ring say   by live reads of both
     reclaim what names this shard                                 if it can be true (`coordinator.doubts`)
     follow it                                                     each change goes to the machine, in order
-    confirm what it gives                                         by a live read
+    confirm what it gives                                         by live reads of both
     take over what it gives                                       `TakeOver`
     wait for drained buckets, acknowledge them                    one compare-and-swap for all of them
     report what this shard works on                               on its Lease, with the renewals
@@ -41,7 +41,7 @@ from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read, Stop, Tell
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable
-from kubeshard.sharding.coordinator import doubts, kinds_stated
+from kubeshard.sharding.coordinator import contradicted, doubts, kinds_stated
 from kubeshard.sharding.names import (
     DELIVERY_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
@@ -119,6 +119,9 @@ class RangeDriver:
         self._assignment: Assignment | None = None
         """What it says; None if it is deleted or unreadable."""
         self._to_read, self._to_acknowledge = asyncio.Event(), asyncio.Event()
+        self._none_under_way = asyncio.Event()
+        """No acknowledgement, that is."""
+        self._none_under_way.set()
 
     async def run(self, held: HeldShardLease) -> None:
         """After `able`."""
@@ -189,14 +192,12 @@ class RangeDriver:
         name, namespace = self._place
         while True:
             try:
-                # Before the object, which then cannot be older than what they say.
-                leases = await self._client.list_all(Lease, namespace, label_selector=self._members)
+                leases, found = await self._read()
                 self._tell_unheard(leases)
                 self._tell_stranger(leases)
-                found = await self._client.get(ConfigMap, name, namespace)
                 assignment = Assignment.parse(found.data)
                 if why := doubts(assignment, self._shard, leases):
-                    self._tell_failure("Cannot believe what the assignment says, so this shard waits", why)
+                    self._tell_doubt(why)
                 elif (patch := assignment.reclaim(self._shard)) is None:
                     return found
                 else:
@@ -208,6 +209,12 @@ class RangeDriver:
             except (ApiError, Unreadable) as error:
                 self._tell_failure("Cannot read what this shard owns, so it waits", error)
             await asyncio.sleep(RETRY)
+
+    async def _read(self) -> tuple[Sequence[Lease], ConfigMap]:
+        """What all shards say, and then the object, which cannot be older than that unless it was restored."""
+        name, namespace = self._place
+        leases = await self._client.list_all(Lease, namespace, label_selector=self._members)
+        return leases, await self._client.get(ConfigMap, name, namespace)
 
     # What the object says
 
@@ -277,15 +284,19 @@ class RangeDriver:
                 await self._take_over(terms, self._tasks)
 
     async def _confirm(self) -> None:
-        """Asks whether this shard has been given what it was heard to have been given."""
+        """Asks whether this shard has been given what it was heard to have been given, and nobody has it since."""
+        await self._none_under_way.wait()  # it may be about the same
         terms, before = self._ownership.unconfirmed, self._version
         if not terms:
             return
         try:
-            found = await self._client.get(ConfigMap, *self._place)
+            leases, found = await self._read()
             assignment = Assignment.parse(found.data)
         except (ApiError, Unreadable) as error:
             self._tell_failure("Cannot read what this shard owns, so it waits", error)
+            return
+        if why := contradicted(assignment, self._shard, leases):
+            self._tell_doubt(why)
             return
         late = bool(self._version) and precedes(found.metadata.resource_version, self._version)
         if late and self._version == before:  # nothing newer was heard meanwhile: etcd was restored
@@ -343,12 +354,15 @@ class RangeDriver:
             patch = None if self._assignment is None else self._assignment.acknowledge(self._shard, buckets)
             if patch is None:
                 continue
+            self._none_under_way.clear()
             try:
                 try:
                     after = await self._client.patch(ConfigMap, name, namespace, patch)
                 except _MISSED:  # another one was faster
                     after = await self._client.get(ConfigMap, name, namespace)
                     await asyncio.sleep(MISSED_AGAIN)
+                finally:
+                    self._none_under_way.set()
             except ApiError as error:
                 self._tell_failure("Cannot hand over what this shard is asked for; trying again", error)
                 await asyncio.sleep(RETRY)
@@ -411,6 +425,9 @@ class RangeDriver:
                 ring=self._ring,
                 objects=", ".join(acting[:OBJECTS_TOLD]) + (f" and {more} more" if more > 0 else ""),
             )
+
+    def _tell_doubt(self, why: str) -> None:
+        self._tell_failure("Cannot believe what the assignment says, so this shard waits", why)
 
     def _tell_failure(self, what: str, error: Exception | str) -> None:
         if self._notices.due(what, type(error)):

@@ -18,7 +18,8 @@
 The trap is the acknowledgement whose answer is lost. It may have given the bucket away, or may do so at any later time.
 So a bucket that is LEAVING is run no more until the assignment shows what became of it: either another owner; or this
 shard without a target at a greater epoch, which also means that the acknowledgement, which tests the former text, can
-never take effect.
+never take effect. If somebody puts that text back, it can, and a watch that is late hides that. So a read has to
+confirm it (below).
 
 The other trap is the cache. What it has of a bucket may be older than the acquisition, even if it has the bucket only
 since it was owned before. So each acquisition is a term, and counts as listed only when lists that were requested in
@@ -26,7 +27,8 @@ that term have arrived; what the cache still has from a former term has to leave
 been listed: a kind whose conversion webhook fails, say, holds up the runs that read it, and no others.
 
 The third trap is a watch that is late. It shows what an edit or a restore gave to this shard and what has been undone
-since, so that others work on it. So nothing that is new is taken over before a read has confirmed it (`confirm`).
+since, so that others work on it. So nothing is taken over, and nothing is said to be this shard's, before a read has
+confirmed it (`confirm`).
 
 Guaranteed, while the assignment is changed as it says (`kubeshard.sharding.assignment`) and seen in order: of all
 shards that hold their Leases, at most one runs objects of a bucket; a run starts only after a read has confirmed its
@@ -101,7 +103,7 @@ class _Held:
     listed: frozenset[GroupKind] | None = None
     """The kinds that have been listed in this term, while it is ACQUIRING; None until it is known what caches have."""
     confirmed: bool = False
-    """Whether it was ours at some time since it was heard of."""
+    """Whether it was ours at some time since it was heard of, or since it was acknowledged last."""
 
 
 class RangeOwnership:
@@ -239,10 +241,11 @@ class RangeOwnership:
 
     def may_write(self, bucket: int, term: int | None = None) -> bool:
         """Whether a run that started in this term, or in the present one, may still write; and whatever else writes to
-        the bucket. Not once it is idle, even if its acknowledgement waits for others: nobody waits for such a write.
+        the bucket. Not before a read has confirmed it. And not once it is idle, even if its acknowledgement waits for
+        others: nobody waits for such a write.
         """
         held = self._held.get(bucket)
-        if held is None or held.idle or held.state in (State.FOREIGN, State.LEAVING):
+        if held is None or held.idle or not held.confirmed or held.state is State.LEAVING:
             return False
         if held.state is State.ACQUIRING and held.listed is None:
             return False
@@ -284,7 +287,7 @@ class RangeOwnership:
     @property
     def report(self) -> Report:
         """For the shard's Lease."""
-        return Report({bucket: held.epoch for bucket, held in self._held.items()}, self._seen)
+        return Report({b: held.epoch for b, held in self._held.items() if held.confirmed}, self._seen)
 
     def _in(self, state: State) -> frozenset[int]:
         return frozenset(bucket for bucket, held in self._held.items() if held.state is state)
@@ -297,6 +300,7 @@ class RangeOwnership:
             held.state, held.idle = State.DRAINING, False
             return True
         if asked and not place.target:
+            held.confirmed = held.state is State.DRAINING
             self._begin_again(held)
         return False
 

@@ -15,8 +15,8 @@ Each bucket is decided about like an object that carries labels (`planner.place`
 The object may be deleted, edited, or restored from a backup, while shards go on with what they own. A coordinator that
 believes it then gives buckets away that somebody works on. That an object is old is not written in it, but shards say
 on their Leases what they own, and since which epoch (`assignment.Report`). They say so with their renewals, so what
-they say is old, too, by a few seconds. A shard that begins compares in the same way (`doubts`), before it believes what
-names it.
+they say is old, too, by a few seconds. A shard compares in the same way, before it believes what names it: when it
+begins (`doubts`), and whenever it was given something (`contradicted`).
 
 | what is wrong | |
 |---|---|
@@ -63,10 +63,10 @@ of a program are gone, those of another one get everything, and keep it.
 Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease after the bucket was seen there, or has
 said after that that it works on nothing, by a patch that fails if the shard has begun again since; every other change
 needs the owner. Shards that join within `SETTLE` seconds of each other are one change. Not guaranteed: that an edit at
-a greater epoch is noticed: it looks like a change by the rules; that nobody works on a bucket twice after an edit that
-its former owner sees more than a renewal late, or within a renewal after the bucket has changed hands, if the shard
-that it names begins just then; that an edit is undone if the shard that it names, or a coordinator, begins before
-anybody looks, and no process of the former owner lives that has seen the bucket: nobody works on it.
+a greater epoch than the bucket's owner has seen is noticed: it looks like a change by the rules, and the owner works on
+until it sees it; that nobody works on a bucket twice after an edit within a renewal after it has changed hands, if the
+shard that it names takes over just then; that an edit is undone if the shard that it names, or a coordinator, begins
+before anybody looks, and no process of the former owner lives that has seen the bucket: nobody works on it.
 """
 
 from __future__ import annotations
@@ -628,15 +628,24 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingM
     return found, "; ".join(problems if available else ())
 
 
-def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
-    """Why a shard that begins must not believe the object, by the Leases of its ring, which were read before; "" if it
-    may.
-    """
-    members = [
+def contradicted(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
+    """Why the object cannot be what other shards have seen, by their Leases, which were read before; "" if it can."""
+    return contradiction(assignment, _others(assignment, shard, leases))
+
+
+def _others(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> list[RingMember]:
+    return [
         member_of(lease, assignment.buckets, available=True)[0]
         for lease in leases
         if lease.spec.holder_identity == lease.metadata.name != shard
     ]
+
+
+def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
+    """Why a shard that begins must not believe the object, by the Leases of its ring, which were read before; "" if it
+    may.
+    """
+    members = _others(assignment, shard, leases)
     if why := contradiction(assignment, members):
         return why
     by_labels = ", ".join(_by_labels_only(assignment, members) if shard in assignment.shards else ())
