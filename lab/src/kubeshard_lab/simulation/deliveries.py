@@ -207,9 +207,10 @@ class Ranged(Labelled):
         else:
             self._changes = ((resource, event), *(self._switched(event) if resource == LEASES else ()))
 
-    def take_note(self, said: Assignment | None = None) -> None:
-        """What the assignment says is news as far as nobody remembers anything later, whoever has put it there. `said`:
-        what it said before, if a process has changed it, not a user.
+    def take_note(self, said: Assignment | None = None, by: str = "") -> None:
+        """What the assignment says is news as far as nobody remembers anything later, whoever has put it there, and
+        where its owner has given it away. `said`: what it said before, if a process has changed it, not a user; `by`:
+        which shard, if not as a sharder.
         """
         now, before, alive = self.stored, self._places, self._alive()
         told, every = frozenset(self._told.intersection(alive)), range(len(before))
@@ -221,7 +222,7 @@ class Ranged(Labelled):
         for bucket, (old, new) in enumerate(zip(before, now.places, strict=True)):
             living = witnesses[bucket].intersection(alive)
             acted = bucket in self._witnesses and said and new.epoch > said.places[bucket].epoch
-            if not living or (acted and old.owner not in map(name_of, living)):
+            if not living or (acted and (old.owner == by or old.owner not in map(name_of, living))):
                 forgotten.add(bucket)
             news.append(new if bucket in forgotten or new.epoch > old.epoch else old)
         self._places = tuple(news)
@@ -237,8 +238,9 @@ class Ranged(Labelled):
         return {f"bucket {bucket}": place.owner for bucket, place in places if place.target}
 
     def _moved(self, event: Event) -> Changes:
-        before, said = self._places, _read(event.old)
-        self.take_note(said if said and said.buckets == self._buckets and self._sender() else None)
+        before, said, sender = self._places, _read(event.old), self._sender()
+        by = name_of(sender[0].name) if sender and not is_sharders(*sender) else ""
+        self.take_note(said if said and said.buckets == self._buckets and sender else None, by)
         return self._all_changed(event, lambda obj: self._shown(obj, before) if self.by_version else obj)
 
     def _switched(self, event: Event) -> Changes:
