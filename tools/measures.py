@@ -176,6 +176,11 @@ def _believing(ownership: RangeOwnership, assignment: Assignment) -> list[Comman
     return _see(ownership, assignment)
 
 
+async def _taken_at_once(driver: RangeDriver) -> None:
+    for held in driver._ownership._held.values():
+        held.confirmed = True
+
+
 def _term_in(*states: State) -> Callable[..., int | None]:
     """Runs start in these states, too. What a shard does not own has no term of its own."""
 
@@ -465,6 +470,14 @@ MEASURES = (
         covered_by=("hash of the object",),
     ),
     by_ranges(
+        "lists before a run",
+        "a run begins when all kinds that it reads have been listed since its bucket came",
+        "missed child",
+        "children_unlisted",
+        "scale",
+        off=((RangeOwnership, "term", _term_in(State.ACQUIRING)),),
+    ),
+    by_ranges(
         "no run while an acknowledgement is under way",
         "a bucket that may have been given away is not run",
         "overlap",
@@ -485,6 +498,16 @@ MEASURES = (
         "taken alive",
         "failover_late",
         off=((RangeDriver, "_reclaimed", _unreclaimed),),
+    ),
+    by_ranges(
+        "take-over confirmed",
+        "a shard does not begin with what an edit gave it, and has been undone since",
+        "not ours",
+        "assignment_edited",
+        "assignment_restored",
+        "assignment_late",
+        "scale",
+        off=((RangeDriver, "_confirm", _taken_at_once),),
     ),
     by_ranges(
         "assignment doubted",

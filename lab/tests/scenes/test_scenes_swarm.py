@@ -27,6 +27,7 @@ LATE = frozenset(
         "stale view distrusted",
         "owner read before a child",
         "fence by versions",
+        "take-over confirmed",
         "assignment mended",
     }
 )

@@ -103,6 +103,17 @@ async def children_late(on: Injection) -> None:
         await on.lasts(3, 80)
 
 
+def _reads_children(process: Process, request: HttpRequest) -> bool:
+    return request.method == "GET" and _watches_children(process, request) and "/ops/" not in request.target
+
+
+@fault
+async def children_unlisted(on: Injection) -> None:
+    """Lists of children fail for a while, and watches that begin."""
+    async with on.happening("unlisted"), on.ruled(Rule("unlisted", _reads_children, code=500)):
+        await on.lasts(3, 60)
+
+
 def _second_watch(process: Process, request: HttpRequest) -> bool:
     """Whether the second controller of a shard watches."""
     return (
