@@ -241,6 +241,14 @@ def test_what_was_acknowledged_begins_again_when_a_read_confirms_that_it_was_not
     assert made.state(0) is F
 
 
+def test_that_a_drain_is_cancelled_confirms_nothing() -> None:
+    """Both may be what an edit gave, and what has been undone since."""
+    made = heard("a to b@5")
+    made.seen(says("a@6", "z@1"))
+    made.listed(made.terms)
+    assert (made.term(0), made.may_write(0), made.report.epochs) == (None, False, {})
+
+
 def test_what_a_read_gives_to_others_is_forgotten_until_it_is_given_again() -> None:
     """A watch that is late shows what an edit gave, and what was undone; whoever undid it may do it again."""
     made = heard("a@5")

@@ -300,7 +300,7 @@ class RangeOwnership:
             held.state, held.idle = State.DRAINING, False
             return True
         if asked and not place.target:
-            held.confirmed = held.state is State.DRAINING
+            held.confirmed = held.confirmed and held.state is State.DRAINING
             self._begin_again(held)
         return False
 
