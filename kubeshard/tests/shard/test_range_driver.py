@@ -16,6 +16,7 @@ from kubeshard.shard.range_ownership import RangeOwnership, State
 from kubeshard.sharding.assignment import Assignment, Place
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION
+from kubeshard_lab.virtual_time import virtual_time
 
 BUCKETS = Buckets(2)
 
@@ -24,12 +25,18 @@ def says(*places: str) -> Assignment:
     return Assignment.of(BUCKETS, dict(enumerate(map(Place.parse, places))))
 
 
+SHARD: Any = SimpleNamespace(name="a", ring="r", namespace="ops")
+
+
+def api(**requests: Any) -> Any:
+    """A client of an API server that answers these requests so."""
+    return SimpleNamespace(world=SimpleNamespace(clock=SystemClock()), **requests)
+
+
 def driver(ownership: RangeOwnership, take_over: Any, **requests: Any) -> RangeDriver:
-    """Of shard `a`, with an API server that answers these requests so."""
-    client: Any = SimpleNamespace(world=SimpleNamespace(clock=SystemClock()), **requests)
-    shard: Any = SimpleNamespace(name="a", ring="r", namespace="ops")
+    client = api(**requests)
     unused: Any = None
-    made = RangeDriver(shard, client, client, ownership, unused, take_over, 30.0)
+    made = RangeDriver(SHARD, client, client, ownership, unused, take_over, 30.0)
     made._held = unused or SimpleNamespace(works_on=lambda _: None)
     return made
 
@@ -113,3 +120,72 @@ async def test_no_read_confirms_what_an_acknowledgement_may_give_away_that_is_un
         await asyncio.wait_for(confirming, 10)
         acknowledging.cancel()
     assert ownership.state(0) is State.FOREIGN
+
+
+async def test_no_read_is_sent_while_an_acknowledgement_is_under_way_that_follows_another_at_once() -> None:
+    """... and what it was about is not asked for any more."""
+    ownership = RangeOwnership("a", BUCKETS)
+    for places in ("a@1", "a@1"), ("a to b@2", "a to b@2"):
+        ownership.seen(says(*places))
+        ownership.confirm(ownership.unconfirmed, says(*places))
+    ownership.idle({0})
+    ownership.overdue()
+    arrives, sent = [asyncio.Event(), asyncio.Event()], list[object]()
+
+    async def patch(*_: object) -> ConfigMap:
+        sent.append(_)
+        if len(sent) == 2:
+            ownership.seen(says("b@3", "a@4"))
+        await arrives[len(sent) - 1].wait()
+        return ConfigMap(metadata=ObjectMeta(resource_version="5"), data=says("b@3", "a to b@2").data())
+
+    async def list_all(*_: object, **__: object) -> list[Lease]:
+        assert len(sent) == 1 or arrives[1].is_set(), "it was asked too soon"
+        return []
+
+    async def get(*_: object) -> ConfigMap:
+        return ConfigMap(metadata=ObjectMeta(resource_version="6"), data=says("b@3", "b@5").data())
+
+    made = driver(ownership, None, patch=patch, get=get, list_all=list_all)
+    async with asyncio.TaskGroup() as made._tasks:
+        made._assignment = says("a to b@2", "a to b@2")
+        made._to_acknowledge.set()
+        acknowledging = made._tasks.create_task(made._acknowledge_on())
+        await asyncio.sleep(0)
+        confirming = made._tasks.create_task(made._confirm())
+        await asyncio.sleep(0)
+        ownership.idle({1})
+        made._to_acknowledge.set()
+        arrives[0].set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(sent) == 2
+        arrives[1].set()
+        await asyncio.wait_for(confirming, 10)
+        acknowledging.cancel()
+
+
+@virtual_time
+async def test_what_no_read_confirms_is_asked_for_once_a_second_however_often_something_was_heard() -> None:
+    """Each time, all Leases of the ring are listed."""
+    ownership, asked = RangeOwnership("a", BUCKETS), 0
+    ownership.seen(says("a@1", "b@1"))
+
+    async def list_all(*_: object, **__: object) -> list[Lease]:
+        nonlocal asked
+        asked += 1
+        raise Unavailable("not now")
+
+    async def take_over(*_: object) -> None: ...
+
+    made = driver(ownership, take_over, list_all=list_all)
+    async with asyncio.TaskGroup() as made._tasks:
+        taking = made._tasks.create_task(made._take_over_on())
+        for _ in range(10):
+            made._to_read.set()
+            await asyncio.sleep(0.01)
+        heard = asked
+        await asyncio.sleep(10)
+        taking.cancel()
+    assert heard == 10
+    assert 9 <= asked - heard <= 10

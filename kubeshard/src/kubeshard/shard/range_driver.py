@@ -36,6 +36,7 @@ from kubeshard.core.hash_ranges import HashedField, HashRanges
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read, Stop, Tell
@@ -119,9 +120,8 @@ class RangeDriver:
         self._assignment: Assignment | None = None
         """What it says; None if it is deleted or unreadable."""
         self._to_read, self._to_acknowledge = asyncio.Event(), asyncio.Event()
-        self._none_under_way = asyncio.Event()
-        """No acknowledgement, that is."""
-        self._none_under_way.set()
+        self._acknowledging = asyncio.Lock()
+        """Held while an acknowledgement is under way."""
 
     async def run(self, held: HeldShardLease) -> None:
         """After `able`."""
@@ -272,12 +272,12 @@ class RangeDriver:
     async def _take_over_on(self) -> NoReturn:
         """What is confirmed does not wait for what is not."""
         taken: Mapping[int, int] | None = None
+        waiting: Collection[int] = ()
         while True:
-            await self._to_read.wait()
+            await set_within(self._to_read, RETRY if waiting else None)
             self._to_read.clear()
             await self._confirm()
-            if waiting := self._ownership.unconfirmed:
-                asyncio.get_running_loop().call_later(RETRY, self._to_read.set)
+            waiting = self._ownership.unconfirmed
             terms = {bucket: term for bucket, term in self._ownership.terms.items() if bucket not in waiting}
             if terms != taken:
                 taken = terms
@@ -285,8 +285,8 @@ class RangeDriver:
 
     async def _confirm(self) -> None:
         """Asks whether this shard has been given what it was heard to have been given, and nobody has it since."""
-        await self._none_under_way.wait()  # it may be about the same
-        terms, before = self._ownership.unconfirmed, self._version
+        async with self._acknowledging:  # what is under way may be about the same
+            terms, before = self._ownership.unconfirmed, self._version
         if not terms:
             return
         try:
@@ -350,19 +350,17 @@ class RangeDriver:
         while True:
             await self._to_acknowledge.wait()
             self._to_acknowledge.clear()
-            buckets = self._ownership.leaving
-            patch = None if self._assignment is None else self._assignment.acknowledge(self._shard, buckets)
-            if patch is None:
-                continue
-            self._none_under_way.clear()
             try:
-                try:
-                    after = await self._client.patch(ConfigMap, name, namespace, patch)
-                except _MISSED:  # another one was faster
-                    after = await self._client.get(ConfigMap, name, namespace)
-                    await asyncio.sleep(MISSED_AGAIN)
-                finally:
-                    self._none_under_way.set()
+                async with self._acknowledging:
+                    leaving, assignment = self._ownership.leaving, self._assignment
+                    patch = assignment.acknowledge(self._shard, leaving) if assignment is not None else None
+                    if patch is None:
+                        continue
+                    try:
+                        after = await self._client.patch(ConfigMap, name, namespace, patch)
+                    except _MISSED:  # another one was faster
+                        after = await self._client.get(ConfigMap, name, namespace)
+                        await asyncio.sleep(MISSED_AGAIN)
             except ApiError as error:
                 self._tell_failure("Cannot hand over what this shard is asked for; trying again", error)
                 await asyncio.sleep(RETRY)
