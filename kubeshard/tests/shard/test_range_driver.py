@@ -11,7 +11,7 @@ from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import Unavailable
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.shard.range_driver import RangeDriver
+from kubeshard.shard.range_driver import RangeDriver, until_able
 from kubeshard.shard.range_ownership import RangeOwnership, State
 from kubeshard.sharding.assignment import Assignment, Place
 from kubeshard.sharding.buckets import Buckets
@@ -189,3 +189,18 @@ async def test_what_no_read_confirms_is_asked_for_once_a_second_however_often_so
         taking.cancel()
     assert heard == 10
     assert 9 <= asked - heard <= 10
+
+
+@virtual_time
+async def test_a_shard_is_not_ready_while_the_assignment_is_an_object_of_somebody_else() -> None:
+    """Nobody writes it anew, so nobody would work once a rolling update has replaced all who do."""
+    found, told = [{"theirs": "yes"}, {"theirs": "yes"}, says("b@1", "b@1").data()], list[str]()
+
+    async def get(*_: object) -> ConfigMap:
+        return ConfigMap(data=found.pop(0))
+
+    async def can_i(*_: object, **__: object) -> bool:
+        return True
+
+    await until_able(SHARD, api(get=get, can_i=can_i), BUCKETS, told.append)
+    assert [each[:38] for each in told] == ["it cannot read the ConfigMap ranges-r:"] * 2 + [""]

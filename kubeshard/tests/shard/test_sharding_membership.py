@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
 from kubeshard import when
-from kubeshard.cache import Added, Deleted, Scope, Updated
+from kubeshard.cache import Added, Cache, Deleted, Scope, Updated
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Watch
 from kubeshard.controller.watch import as_watch
@@ -44,7 +45,7 @@ from kubeshard.shard import (
 )
 from kubeshard.shard.handover import shard_predicate
 from kubeshard.shard.identity import Incarnation
-from kubeshard.shard.shard_lease import HeldShardLease
+from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
 from kubeshard.shard.sharding import MODES
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
@@ -359,25 +360,32 @@ async def test_no_write_starts_once_the_lease_of_the_replaced_election_is_over_e
             await client.create(new)
 
 
+@pytest.mark.parametrize(("holds", "waits"), [(LeaderElection, "held_by_group"), (ShardLease, "held")])
 @virtual_time
-async def test_a_shard_that_waits_for_what_its_ring_replaces_is_ready(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_shard_that_waits_for_the_end_of_another_process_is_ready(
+    monkeypatch: pytest.MonkeyPatch, holds: type, waits: str
 ) -> None:
-    """A rolling update, which ends that, goes on only then."""
+    """What its ring replaces, or one with its name. A rolling update, which ends that, goes on only then."""
 
     @asynccontextmanager
     async def never(*_: object) -> AsyncIterator[HeldLease]:
         await asyncio.sleep(1000)
         yield cast(HeldLease, None)
 
-    monkeypatch.setattr(LeaderElection, "held_by_group", never)
+    @asynccontextmanager
+    async def at_once(*_: object) -> AsyncIterator[HeldLease]:
+        yield cast(HeldLease, None)
+
+    monkeypatch.setattr(LeaderElection, "held_by_group", at_once)
+    monkeypatch.setattr(holds, waits, never)
     sharding = Sharding(
         "ring", "shard-0", "ns", delivery="ranges", replaces=LeaderElection("former"), mode="both"
     )
     await sharding.prepare(Api(MISSING).client(), [ranged()])
     assert sharding.unready
+    caches = {HOME_CLUSTER: cast(Cache, SimpleNamespace(distrust=None))}
     holding = asyncio.create_task(
-        sharding.held(lambda: None, {}, lambda why: None, cast(SharedClusters, None)).__aenter__()
+        sharding.held(lambda: None, caches, lambda why: None, cast(SharedClusters, None)).__aenter__()
     )
     await asyncio.sleep(1)
     assert not sharding.unready

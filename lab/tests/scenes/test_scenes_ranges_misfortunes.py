@@ -358,8 +358,12 @@ def test_a_shard_that_may_not_read_the_assignment_gets_nothing_and_tells_it_and_
     assert "Cannot read what this shard owns" in caplog.text
 
 
-def test_a_shard_that_may_not_hand_over_gets_nothing_and_its_rollout_stops(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    ("verb", "what"),
+    [("list", "leases"), *((verb, f"configmaps {NAME}") for verb in ("list", "watch", "patch"))],
+)
+def test_a_shard_that_may_not_follow_the_assignment_or_hand_over_gets_nothing_and_its_rollout_stops(
+    verb: str, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it got would be nobody else's while it lives."""
 
@@ -367,8 +371,9 @@ def test_a_shard_that_may_not_hand_over_gets_nothing_and_its_rollout_stops(
         if "selfsubjectaccessreviews" not in request.target:
             return None
         attributes = msgspec.json.decode(request.body or b"")["spec"]["resourceAttributes"]
-        asked = attributes["verb"], attributes["resource"], attributes["namespace"], attributes["name"]
-        assert asked == ("patch", "configmaps", "ops", NAME)
+        asked = f"{attributes['resource']} {attributes.get('name', '')}".strip()
+        if (attributes["verb"], asked, attributes["namespace"]) != (verb, what, "ops"):
+            return None
         denied = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "status": {}}
         return HttpResponse(201, {"content-type": "application/json"}, msgspec.json.encode(denied))
 
@@ -381,7 +386,7 @@ def test_a_shard_that_may_not_hand_over_gets_nothing_and_its_rollout_stops(
             await asyncio.sleep(30)
             assert fleet.settled("s0", "s1")
             assert fleet.writes[NAME] == before
-            assert "could never hand over" in unready(process)
+            assert f"may not {verb} {what}" in unready(process)
             for network in process.networks:
                 network.before = None
             await fleet.until_settled("s0", "s1", "s2")

@@ -106,6 +106,10 @@ class Share(Protocol):
         """Closed while a controller that reads these kinds of the ring has to wait."""
         ...
 
+    def asking(self) -> AbstractAsyncContextManager[None]:
+        """Entered before anything is waited for, and left at the end: finds out why it is `unready`."""
+        ...
+
     def working(
         self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters
     ) -> AbstractAsyncContextManager[None]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -137,6 +137,9 @@ class LabelledShare:
     def gate(self, kinds: Iterable[GroupKind]) -> Gate:
         """Closed until the objects of the kinds have been reclaimed."""
         return self._reclaiming.gate(kinds)
+
+    def asking(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     @asynccontextmanager
     async def working(

@@ -44,7 +44,7 @@ from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.membership import SharedClusters
 from kubeshard.shard.delivery import ObjectDelivery, Places, RingMember, Share
 from kubeshard.shard.range_caches import NOTHING, RangeCaches
-from kubeshard.shard.range_driver import RangeDriver, TakeOver
+from kubeshard.shard.range_driver import RangeDriver, TakeOver, until_able
 from kubeshard.shard.range_ownership import RangeOwnership
 from kubeshard.shard.range_runs import BucketRuns
 from kubeshard.shard.settings import DeclaredRing, Ranges
@@ -122,6 +122,21 @@ class BucketShare:
         """Nothing has to wait: the caches are empty before."""
         return None
 
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[None]:
+        def unable(why: str) -> None:
+            self.unready = why
+
+        member = self._member
+        home = member.home.with_timeout(member.request_bound)
+        able = until_able(member.shard, home, self._ownership.buckets, unable)
+        self._able = asyncio.create_task(able, name="ranges: able")
+        try:
+            yield
+        finally:
+            self._able.cancel()
+            await asyncio.wait([self._able])
+
     def taking_over(
         self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters
     ) -> TakeOver:
@@ -145,12 +160,8 @@ class BucketShare:
             self._drain_timeout,
         )
 
-        def unable(why: str) -> None:
-            self.unready = why
-
         async def run() -> None:
-            await driver.able(unable)
-            self.unready = ""
+            await self._able
             await self.readable(caches)
             await driver.run(held)
 

@@ -1,6 +1,6 @@
 """Follows the assignment of a ring that is sharded by ranges, and does what `range_ownership` says.
 
-    ask whether it may hand over, and how objects are divided     before anything else
+    ask whether it could work and hand over                       before anything else, without the Lease: `until_able`
     compare the assignment with what all shards of the ring say   by live reads of both
     reclaim what names this shard                                 if it can be true (`coordinator.doubts`)
     follow it                                                     each change goes to the machine, in order
@@ -42,6 +42,7 @@ from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read, Stop, Tell
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable
+from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.coordinator import contradicted, doubts, kinds_stated
 from kubeshard.sharding.names import (
     DELIVERY_ANNOTATION,
@@ -88,6 +89,48 @@ for what goes on after it returns.
 """
 
 
+async def until_able(
+    shard: ShardIdentity, client: Client, divided: Buckets, unable: Callable[[str], None] = lambda why: None
+) -> None:
+    """Returns when this shard could work on what it is given, and hand it over. Says why not, "" at the end. It needs
+    no Lease for that: who waits for its Lease until another process has ended would otherwise keep that from ending.
+    """
+    notices, pause = Notices(client.world.clock, every=LOGGED_EVERY), RETRY
+    while True:
+        try:
+            if (why := await _lacking(shard, client, divided)) and notices.due("lacking", why):
+                _log.warning(
+                    "This shard gets nothing of the ring, and is not ready", ring=shard.ring, error=why
+                )
+        except (ApiError, Unreadable) as error:
+            why = f"it cannot read the ConfigMap {assignment_name(shard.ring)}: {error}"
+            if notices.due("unread", type(error)):
+                _log.warning("Cannot read what this shard owns, so it waits", ring=shard.ring, error=error)
+        unable(why)
+        if not why:
+            return
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, PATIENCE)
+
+
+async def _lacking(shard: ShardIdentity, client: Client, divided: Buckets) -> str:
+    name, its = assignment_name(shard.ring), divided
+    with suppress(NotFound):  # somebody will write it
+        its = Assignment.parse((await client.get(ConfigMap, name, shard.namespace)).data).buckets
+    if its != divided:
+        return f"its program divides objects by {divided}, and the ring by {its}"
+    for (group, resource), named, verbs in (
+        (Lease.KIND.group_resource, "", ("list",)),
+        (ConfigMap.KIND.group_resource, name, ("list", "watch", "patch")),
+    ):
+        for verb in verbs:
+            with suppress(ApiError):  # it is not known, which is no reason to wait
+                if not await client.can_i(verb, group, resource, shard.namespace, name=named):
+                    what = f"{resource} {named}".strip()
+                    return f"it may not {verb} {what}, so it could not work on what it is given, or never hand it over"
+    return ""
+
+
 class RangeDriver:
     """For one process and ring, while it holds its Lease. `home`: a client of the cluster with the Leases; `client`:
     one whose writes need the Lease. `drain_timeout`: seconds after which runs are cancelled that keep buckets from
@@ -124,7 +167,7 @@ class RangeDriver:
         """Held while an acknowledgement is under way."""
 
     async def run(self, held: HeldShardLease) -> None:
-        """After `able`."""
+        """After `until_able`."""
         self._held = held
         name, namespace = self._place
         found = await self._reclaimed()
@@ -152,38 +195,6 @@ class RangeDriver:
                     f"shard, {SHARD_NAMESPACES_ANNOTATION}",
                 )
             await asyncio.get_running_loop().create_future()
-
-    async def able(self, unable: Callable[[str], None] = lambda why: None) -> None:
-        """Returns when this shard could work on what it is given, and hand it over. Until then, says why not."""
-        pause = RETRY
-        while why := await self._unable():
-            unable(why)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, PATIENCE)
-
-    async def _unable(self) -> str:
-        name, namespace = self._place
-        ours = divided = self._ownership.buckets
-        try:
-            with suppress(NotFound, Unreadable):  # somebody will write it
-                divided = Assignment.parse((await self._client.get(ConfigMap, name, namespace)).data).buckets
-            if divided != ours:
-                why = f"its program divides objects by {ours}, and the ring by {divided}"
-            elif not await self._may_hand_over():
-                why = f"it may not patch the ConfigMap {name}, so it could never hand over what it is given"
-            else:
-                return ""
-            self._tell_failure("This shard gets nothing of the ring, and is not ready", why)
-        except ApiError as error:
-            why = f"it cannot read the ConfigMap {name}: {error}"
-            self._tell_failure("Cannot read what this shard owns, so it waits", error)
-        return why
-
-    async def _may_hand_over(self) -> bool:
-        name, namespace = self._place
-        with suppress(ApiError):  # it is not known, which is no reason to wait
-            return await self._home.can_i("patch", "", "configmaps", namespace, name=name)
-        return True
 
     async def _reclaimed(self) -> ConfigMap | None:
         """The object, once it can be true, and nothing can take effect on what names this shard that was decided before

@@ -22,15 +22,16 @@ RBAC: that of `shard_lease` and `range_driver`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.shard.identity import ShardIdentity
-from kubeshard.shard.range_driver import RangeDriver
+from kubeshard.shard.range_driver import RangeDriver, until_able
 from kubeshard.shard.range_ownership import RangeOwnership
 from kubeshard.shard.settings import Ranges
 from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
@@ -85,27 +86,29 @@ async def work_by_ranges(
     calls = _Calls(ownership, work)
     lease = ShardLease(shard, client, timing=timing, report=f"{ranges.divided}:")
     async with lease.held() as held:
+        bounded = client.with_timeout(timing.request_bound)
         driver = RangeDriver(
             shard,
             client,
-            client.with_timeout(timing.request_bound).checked(held.check),
+            bounded.checked(held.check),
             ownership,
             calls,
             calls.take_over,
             ranges.drain_timeout,
         )
-        await _until_stopped(driver, calls, held, stop)
+
+        async def drive() -> None:
+            await until_able(shard, bounded, ranges.divided)
+            await driver.run(held)
+
+        await _until_stopped(drive(), calls, held, stop)
         held.stopped_cleanly()
 
 
 async def _until_stopped(
-    driver: RangeDriver, calls: _Calls, held: HeldShardLease, stop: asyncio.Event
+    drive: Coroutine[Any, Any, None], calls: _Calls, held: HeldShardLease, stop: asyncio.Event
 ) -> None:
-    async def drive() -> None:
-        await driver.able()
-        await driver.run(held)
-
-    driving = asyncio.create_task(drive(), name="ranges")
+    driving = asyncio.create_task(drive, name="ranges")
     losing = asyncio.create_task(held.lost(), name="ranges: the Lease")
     stopping = asyncio.create_task(stop.wait(), name="ranges: stop")
     try:

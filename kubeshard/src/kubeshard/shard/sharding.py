@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
@@ -161,8 +161,6 @@ class Sharding(ArgumentHints):
         self._held: HeldShardLease | None = None
         self._shared: HeldLease | None = None
         """The Lease of the election that the ring replaces."""
-        self._follows = False
-        """Whether it waits for the end of those that have the right that the ring replaces."""
 
     def rename(self, name: str) -> None:
         """Gives the shard this name, before `prepare`. Raises ConfigurationError for one that cannot work."""
@@ -329,9 +327,8 @@ class Sharding(ArgumentHints):
 
     @property
     def unready(self) -> str:
-        """A shard that waits for what the ring replaces is ready: otherwise a rollout would not end that."""
         share = None if self._prepared is None else self._prepared.share
-        return "" if share is None or self._follows else share.unready
+        return "" if share is None else share.unready
 
     @property
     def election(self) -> LeaderElection | None:
@@ -433,10 +430,10 @@ class Sharding(ArgumentHints):
         A process that is not a shard needs no Lease. What `replaces` names comes first.
         """
         self._read.cache = caches.get(self.objects_in)
-        self._follows = self._replaces is not None
-        async with self._after_the_former() as shared:
-            self._shared, self._follows = shared, False
-            if (share := self._ready.share) is None:
+        share = self._ready.share
+        async with nullcontext() if share is None else share.asking(), self._after_the_former() as shared:
+            self._shared = shared
+            if share is None:
                 yield shared or _NothingToLose()
                 return
             async with self._held_as_shard(share, health, caches, refused, clusters) as held:
