@@ -1,6 +1,8 @@
 """A bucket is a range of hashes, and each object is in one."""
 
+import hashlib
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,6 +48,21 @@ def test_a_lease_says_in_which_buckets_clusters_are_however_many_there_are(count
 def test_of_what_a_lease_says_of_clusters_only_runs_of_buckets_count() -> None:
     buckets = Buckets(64, "cluster")
     assert buckets.clusters("buckets:00-01,3,07-09x,63-63") == (set(), {0, 1, 63})
+
+
+def test_the_clusters_that_all_leases_of_a_ring_state_are_hashed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A shard reads all Leases each time that it takes something over."""
+    hashed, made = list[bytes](), Buckets(1024, "cluster")
+
+    def sha256(key: bytes) -> Any:
+        hashed.append(key)
+        return hashlib.sha256(key)
+
+    monkeypatch.setattr("kubeshard.sharding.buckets.sha256", sha256)
+    assert len({made.clusters("not-stated-elsewhere-1,not-stated-elsewhere-2") for _ in range(5)}) == 1
+    assert len(hashed) == 2
 
 
 def test_what_is_pinned_has_to_be_the_name_of_a_cluster_in_a_ring_by_clusters() -> None:

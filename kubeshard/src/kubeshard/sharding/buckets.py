@@ -22,6 +22,7 @@ import re
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Literal, NamedTuple, get_args
 
@@ -145,15 +146,7 @@ class Buckets:
 
     def clusters(self, stated: str) -> tuple[frozenset[str], frozenset[int]]:
         """The names, if they are stated, and the buckets. What is not a run of buckets is left out."""
-        listed = filter(None, stated.removeprefix(_IN_BUCKETS).split(","))
-        if not stated.startswith(_IN_BUCKETS):
-            names = frozenset(listed)
-            return names, frozenset(map(self.of_key, names))
-        buckets = set[int]()
-        for each in listed:
-            with suppress(ValueError):
-                buckets.update(self.run(each).buckets)
-        return frozenset(), frozenset(buckets)
+        return _clusters(self, stated)
 
     def _may_be(self, key: str) -> bool:
         if self.by == "uid":
@@ -178,3 +171,16 @@ class Buckets:
             if run.first <= run.last < self.count and key == self.key(run):
                 return run
         raise ValueError(f"{key!r} is not a run of the {self.count} buckets, such as {self.key(self.all)}")
+
+
+@lru_cache(maxsize=16)  # the programs of a ring have the same clusters, so all Leases state the same
+def _clusters(buckets: Buckets, stated: str) -> tuple[frozenset[str], frozenset[int]]:
+    listed = filter(None, stated.removeprefix(_IN_BUCKETS).split(","))
+    if not stated.startswith(_IN_BUCKETS):
+        names = frozenset(listed)
+        return names, frozenset(map(buckets.of_key, names))
+    found = set[int]()
+    for each in listed:
+        with suppress(ValueError):
+            found.update(buckets.run(each).buckets)
+    return frozenset(), frozenset(found)
