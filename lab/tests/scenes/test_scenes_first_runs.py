@@ -26,6 +26,7 @@ class Looking(Reconciler[Thing]):
 
     def __init__(self) -> None:
         self.missing: Counter[str] = Counter()
+        self.ours: Counter[str] = Counter()
         """The Things without a child, and how often they were."""
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
@@ -86,10 +87,12 @@ class Asking(Reconciler[Thing]):
 
     def __init__(self) -> None:
         self.missing: Counter[str] = Counter()
+        self.ours: Counter[str] = Counter()
         self.gone_but_found: list[str] = []
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
         self.missing.update([each for each in (*NAMES, "none") if await ctx.get(Thing, each) is None])
+        self.ours.update([each for each in NAMES if await ctx.get(Thing, each, ours=True) is not None])
         return Result(requeue_after=1.0)
 
     async def gone(self, ctx: Context, key: Key) -> None:
@@ -118,6 +121,8 @@ async def test_an_object_is_found_in_every_run_whichever_shard_has_it(delivery: 
         await asyncio.sleep(120)
         for each in asking.values():
             each.missing.clear()
+            each.ours.clear()
         await asyncio.sleep(20)
     assert [set(each.missing) for each in asking.values()] == [{"none"}, {"none"}]
+    assert sorted(name for each in asking.values() for name in each.ours) == list(NAMES)
     assert asking["s0"].gone_but_found == []

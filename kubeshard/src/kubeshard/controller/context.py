@@ -150,16 +150,21 @@ class Context:
         """
         return self._services.remote_clusters.at(cluster)
 
-    async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
+    async def get(
+        self, target: type[T] | Form[T], name: str, namespace: str | None = None, *, ours: bool = False
+    ) -> T | None:
         """The object, or None. `namespace` defaults to that of the reconciled object.
 
         Reads the cache, for which the kind must be declared. It first waits, for a few seconds at most, until the cache
         shows what runs for this key wrote to that kind. An object of a sharded kind that is not in this shard's part is
-        read from the API server, except the reconciled one. Raises CacheBehind, UndeclaredKind, WrongNamespace,
-        UndecodableObject; of a sharded kind also ApiErrors.
+        read from the API server, except the reconciled one; with `ours` it counts as absent, which saves a request for
+        each child that is looked for before this reconciler creates it. Raises CacheBehind, UndeclaredKind,
+        WrongNamespace, UndecodableObject; of a sharded kind also ApiErrors.
         """
         found = await self._run.get(target, name, namespace)
-        return await self._run.get_of_others(target, name, namespace) if found is None else found
+        if found is not None or ours:
+            return found
+        return await self._run.get_of_others(target, name, namespace)
 
     async def list(
         self,

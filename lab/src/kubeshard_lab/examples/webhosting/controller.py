@@ -120,9 +120,9 @@ class WebsiteReconciler(Reconciler[Website]):
         name, namespace = children.server_name(website), website.metadata.namespace
         files = await _ensure(ctx, website, children.config_map(website, theme))
         await _ensure(ctx, website, children.service(website))
-        route = await ctx.get(Ingress, name, namespace)
+        route = await ctx.get(Ingress, name, namespace, ours=True)
         await _ensure(ctx, website, children.ingress(website, self._ingress, route))
-        server = await ctx.get(Deployment, name, namespace)
+        server = await ctx.get(Deployment, name, namespace, ours=True)
         return is_ready(await _ensure(ctx, website, children.deployment(website, files, server)))
 
     async def _write_status(self, ctx: Context, website: Website, phase: str) -> None:
