@@ -135,7 +135,9 @@ class Run:
     def wall(self) -> float:
         return 1767323045.25
 
-    async def get(self, cls: type[Any], name: str, namespace: str | None = None) -> Any:
+    async def get(
+        self, cls: type[Any], name: str, namespace: str | None = None, *, ours: bool = False
+    ) -> Any:
         if cls in self.unreadable:
             raise self.unreadable[cls]
         namespace = self._namespace if namespace is None else namespace
