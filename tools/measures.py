@@ -448,6 +448,7 @@ MEASURES = (
         "assignment_restored",
         "scale",
         off=((RangeOwnership, "seen", _believing),),
+        covered_by=("take-over confirmed",),
     ),
     by_ranges(
         "hash of the object",
