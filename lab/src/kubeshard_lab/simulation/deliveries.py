@@ -129,7 +129,7 @@ class Ranged(Labelled):
         self._clusters = clusters
         self._cluster_of = cluster_of
         self._told: set[str] = set()
-        """The processes that have asked for the assignment."""
+        """The sharders and shards that have asked for the assignment."""
         self._witnesses: dict[int, frozenset[str]] = {}
         """Those of them that lived when the assignment ceased to say what they had seen of each of these buckets."""
         self._store, self._stores = stores[0], stores
@@ -153,7 +153,11 @@ class Ranged(Labelled):
     def answered(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         """An observer of the cluster."""
         if answer is not None and request.method == "GET" and request.target.partition("?")[0] == self._path:
-            self._told.add(process.name)
+            holder, _ = self._holders.get(name_of(process.name), ("", 0.0))
+            if holder == process.name or is_sharders(
+                process, request
+            ):  # who waits for its Lease keeps nothing
+                self._told.add(process.name)
 
     @property
     def anew(self) -> bool:
