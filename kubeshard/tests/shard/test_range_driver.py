@@ -25,6 +25,15 @@ def says(*places: str) -> Assignment:
     return Assignment.of(BUCKETS, dict(enumerate(map(Place.parse, places))))
 
 
+def heard(*assignments: Assignment) -> RangeOwnership:
+    """Of a shard that has seen these, one after the other, and had each confirmed."""
+    ownership = RangeOwnership("a", BUCKETS)
+    for each in assignments:
+        ownership.seen(each)
+        ownership.confirm(ownership.unconfirmed, each)
+    return ownership
+
+
 SHARD: Any = SimpleNamespace(name="a", ring="r", namespace="ops")
 
 
@@ -43,9 +52,7 @@ def driver(ownership: RangeOwnership, take_over: Any, **requests: Any) -> RangeD
 
 async def test_what_a_shard_has_begins_again_while_no_read_can_confirm_what_is_new() -> None:
     """Its drain has ended as the assignment is deleted, of which nothing can be read until somebody writes it anew."""
-    ownership = RangeOwnership("a", BUCKETS)
-    ownership.seen(says("a@1", "b@1"))
-    ownership.confirm(ownership.unconfirmed, says("a@1", "b@1"))
+    ownership = heard(says("a@1", "b@1"))
     ownership.listed(ownership.terms)
     ownership.seen(says("a to b@2", "a@2"))
     taken = asyncio.Event()
@@ -89,10 +96,7 @@ async def test_a_shard_takes_over_nothing_while_others_have_seen_what_is_later_t
 
 
 async def test_no_read_confirms_what_an_acknowledgement_may_give_away_that_is_under_way() -> None:
-    ownership = RangeOwnership("a", BUCKETS)
-    for places in ("a@1", "b@1"), ("a to b@2", "b@1"):
-        ownership.seen(says(*places))
-        ownership.confirm(ownership.unconfirmed, says(*places))
+    ownership = heard(says("a@1", "b@1"), says("a to b@2", "b@1"))
     ownership.idle({0})
     arrives, answered = asyncio.Event(), says("b@3", "b@1")
 
@@ -124,10 +128,7 @@ async def test_no_read_confirms_what_an_acknowledgement_may_give_away_that_is_un
 
 async def test_no_read_is_sent_while_an_acknowledgement_is_under_way_that_follows_another_at_once() -> None:
     """... and what it was about is not asked for any more."""
-    ownership = RangeOwnership("a", BUCKETS)
-    for places in ("a@1", "a@1"), ("a to b@2", "a to b@2"):
-        ownership.seen(says(*places))
-        ownership.confirm(ownership.unconfirmed, says(*places))
+    ownership = heard(says("a@1", "a@1"), says("a to b@2", "a to b@2"))
     ownership.idle({0})
     ownership.overdue()
     arrives, sent = [asyncio.Event(), asyncio.Event()], list[object]()

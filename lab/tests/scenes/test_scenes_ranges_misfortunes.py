@@ -28,7 +28,7 @@ from kubeshard.sharding.names import WEIGHT_ANNOTATION
 from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, definition, simulate
 from kubeshard_lab.simulation.faults.injection import Conditions
-from kubeshard_lab.simulation.processes import Process
+from kubeshard_lab.simulation.processes import Before, Process
 
 
 def test_a_shard_that_stops_while_it_lists_new_buckets_is_succeeded_at_once() -> None:
@@ -316,6 +316,22 @@ def unready(process: Process) -> str:
     return process.manager._process.pages._readyz._checks["sharding"]() or ""
 
 
+async def gets_nothing_while(fleet: Operators, refuse: Before, why: str) -> None:
+    """A shard whose requests are refused starts in the ring of s0 and s1. Then it gets its share."""
+    before = fleet.writes[NAME]
+    process = fleet.start("s2")
+    for network in process.networks:
+        network.before = refuse
+    await asyncio.sleep(30)
+    assert fleet.settled("s0", "s1")
+    assert fleet.writes[NAME] == before
+    assert why in unready(process)
+    for network in process.networks:
+        network.before = None
+    await fleet.until_settled("s0", "s1", "s2")
+    assert not unready(process)
+
+
 def test_a_program_that_divides_objects_differently_gets_nothing_and_its_rollout_stops(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -342,17 +358,7 @@ def test_a_shard_that_may_not_read_the_assignment_gets_nothing_and_tells_it_and_
 
     async def scene() -> None:
         async with working("s0", "s1") as fleet:
-            before = fleet.writes[NAME]
-            process = fleet.start("s2")
-            for network in process.networks:
-                network.before = refuse
-            await asyncio.sleep(30)
-            assert fleet.writes[NAME] == before
-            assert "cannot read the ConfigMap" in unready(process)
-            for network in process.networks:
-                network.before = None
-            await fleet.until_settled("s0", "s1", "s2")
-            assert not unready(process)
+            await gets_nothing_while(fleet, refuse, "cannot read the ConfigMap")
 
     simulate(scene)
     assert "Cannot read what this shard owns" in caplog.text
@@ -379,18 +385,7 @@ def test_a_shard_that_may_not_follow_the_assignment_or_hand_over_gets_nothing_an
 
     async def scene() -> None:
         async with working("s0", "s1") as fleet:
-            before = fleet.writes[NAME]
-            process = fleet.start("s2")
-            for network in process.networks:
-                network.before = refuse
-            await asyncio.sleep(30)
-            assert fleet.settled("s0", "s1")
-            assert fleet.writes[NAME] == before
-            assert f"may not {verb} {what}" in unready(process)
-            for network in process.networks:
-                network.before = None
-            await fleet.until_settled("s0", "s1", "s2")
-            assert not unready(process)
+            await gets_nothing_while(fleet, refuse, f"may not {verb} {what}")
 
     simulate(scene)
     assert "This shard gets nothing of the ring, and is not ready" in caplog.text

@@ -154,9 +154,8 @@ class Ranged(Labelled):
         """An observer of the cluster."""
         if answer is not None and request.method == "GET" and request.target.partition("?")[0] == self._path:
             holder, _ = self._holders.get(name_of(process.name), ("", 0.0))
-            if holder == process.name or is_sharders(
-                process, request
-            ):  # who waits for its Lease keeps nothing
+            # One that waits for its Lease keeps nothing of the answer.
+            if holder == process.name or is_sharders(process, request):
                 self._told.add(process.name)
 
     @property
