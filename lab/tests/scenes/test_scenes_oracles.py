@@ -86,6 +86,20 @@ class Watched(Touch):
             self._oracles.ends(self._process, obj.metadata)
 
 
+async def hold(process: Process, holder: str | None = None) -> None:
+    """The process gets its Lease, or makes it another one's."""
+    name = process.name.partition("~")[0]
+    client, spec = process.client(), {"holderIdentity": name if holder is None else holder}
+    try:
+        await client.get(Lease, name, "ops")
+    except NotFound:
+        lease = LeaseSpec(holder_identity=spec["holderIdentity"], lease_duration_seconds=15)
+        await client.create(Lease(metadata=ObjectMeta(name=name, namespace="ops"), spec=lease))
+    else:
+        again = {"spec": {**spec, "renewTime": micro_time(process.world.clock.wall())}}
+        await client.patch(Lease, name, "ops", MergePatch(again))
+
+
 class Scene:
     def __init__(self, world: SimulatedCluster) -> None:
         self.world = world
@@ -387,10 +401,14 @@ async def test_a_shard_may_be_evicted_because_of_a_bucket_in_which_no_object_is_
 
 @pytest.mark.quick
 @pytest.mark.parametrize("etcd", [False, True], ids=["a user restores it", "etcd is restored"])
-@pytest.mark.parametrize("asked", [True, False], ids=["asked for it", "was about to begin"])
+@pytest.mark.parametrize(
+    ("asked", "held"),
+    [(True, True), (True, False), (False, False)],
+    ids=["asked for it", "asked without its Lease", "was about to begin"],
+)
 @virtual_time
-async def test_a_restored_assignment_counts_once_nobody_lives_that_has_asked_for_a_later_one(
-    asked: bool, etcd: bool
+async def test_a_restored_assignment_counts_once_no_shard_or_coordinator_lives_that_has_asked_for_a_later_one(
+    asked: bool, held: bool, etcd: bool
 ) -> None:
     async with SimulatedCluster(ranges=Ranges()) as world:
         await world.install()
@@ -404,13 +422,15 @@ async def test_a_restored_assignment_counts_once_nobody_lives_that_has_asked_for
             await client.create(assigned(Place("s1", "", 3)))
             back = world.backup()
             await client.apply(assigned(Place("s0", "", 5)), force=True)
+            if held:
+                await hold(shard)
             if asked:
                 await shard.client().get(ConfigMap, assignment_name("r"), "ops")
             if etcd:
                 back()
             else:
                 await client.apply(assigned(Place("s1", "", 3)), force=True)
-            assert owner() == ("s0" if asked else "s1")
+            assert owner() == ("s0" if held else "s1")
             shard.kill()
             await client.apply(assigned(Place("s1", "", 4)), force=True)
             assert owner() == "s1"
@@ -431,6 +451,7 @@ async def test_what_an_edit_gives_a_shard_counts_when_it_is_taken_only_if_no_pro
         former, coordinator, begins = (Process(world, each) for each in ("s0~1", "x0~1", "s1~1"))
         async with world.admin() as client:
             await client.create(assigned(Place("s0", "", 3)))
+            await hold(former)
             for each in former, coordinator:
                 await each.client().get(ConfigMap, name, "ops")
             await asyncio.sleep(AMNESTY)
@@ -458,6 +479,7 @@ async def test_a_second_edit_is_not_taken_for_somebody_who_acts_on_the_first() -
         former, coordinator = Process(world, "s0~1"), Process(world, "x0~1")
         async with world.admin() as client:
             await client.create(assigned(Place("s0", "", 5)))
+            await hold(former)
             for each in former, coordinator:
                 await each.client().get(ConfigMap, assignment_name("r"), "ops")
             former.kill()
@@ -484,6 +506,8 @@ async def test_a_bucket_is_remembered_by_those_who_began_when_another_one_was_ed
 
         async with world.admin() as client:
             await client.create(says(Place("s0", "", 5), Place("s1", "", 5)))
+            for each in first, since:
+                await hold(each)
             await first.client().get(ConfigMap, assignment_name("r"), "ops")
             await client.apply(says(Place("s2", "", 4), Place("s1", "", 5)), force=True)
             await since.client().get(ConfigMap, assignment_name("r"), "ops")
@@ -508,6 +532,7 @@ async def test_a_shard_may_work_on_what_a_restore_gives_it_only_if_no_process_li
             await client.create(restored)
             restore = world.backup()
             await client.apply(assigned(Place("s0", "", 9)), force=True)
+            await hold(former)
             for each in former, coordinator:
                 await each.client().get(ConfigMap, name, "ops")
             thing = await client.get(Thing, "t0", "team")
@@ -536,6 +561,7 @@ async def test_an_edit_of_the_assignment_excuses_nobody_but_the_former_owner() -
         async with world.admin() as client:
             await client.create(assigned(Place("s0", "", 3)))
             thing = await client.get(Thing, "t0", "team")
+            await hold(former)
             await former.client().get(ConfigMap, assignment_name("r"), "ops")
             await asyncio.sleep(AMNESTY)
             await client.apply(assigned(Place("s1", "", 5)), force=True)
@@ -602,17 +628,7 @@ class Mischief(Scene):
         await self.process(by).client().patch(kind, "t0" if kind is Thing else "c-t0", "team", label)
 
     async def hold(self, process: str, holder: str | None = None) -> None:
-        """The process gets its Lease, or makes it another one's."""
-        name = process.partition("~")[0]
-        client, spec = self.process(process).client(), {"holderIdentity": name if holder is None else holder}
-        try:
-            await client.get(Lease, name, "ops")
-        except NotFound:
-            lease = LeaseSpec(holder_identity=spec["holderIdentity"], lease_duration_seconds=15)
-            await client.create(Lease(metadata=ObjectMeta(name=name, namespace="ops"), spec=lease))
-        else:
-            again = {"spec": {**spec, "renewTime": micro_time(self.world.clock.wall())}}
-            await client.patch(Lease, name, "ops", MergePatch(again))
+        await hold(self.process(process), holder)
 
     async def work(self, process: str, meta: ObjectMeta) -> None:
         self.process(process)
