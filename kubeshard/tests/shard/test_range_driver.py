@@ -13,7 +13,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.shard.range_driver import RangeDriver, until_able
 from kubeshard.shard.range_ownership import RangeOwnership, State
-from kubeshard.sharding.assignment import Assignment, Place
+from kubeshard.sharding.assignment import BY_LABELS, Assignment, Place
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION
 from kubeshard_lab.virtual_time import virtual_time
@@ -74,12 +74,13 @@ async def test_what_a_shard_has_begins_again_while_no_read_can_confirm_what_is_n
 
 
 @pytest.mark.parametrize(
-    ("said", "waits"), [("uid/2:0-0@1/1", False), ("uid/2:1-1@2/2", True), ("uid/2:/3", True)]
+    ("said", "waits"),
+    [("uid/2:0-0@1/1", False), ("uid/2:1-1@2/2", True), ("uid/2:/3", True), ("", True), (BY_LABELS, False)],
 )
 async def test_a_shard_takes_over_nothing_while_others_have_seen_what_is_later_than_the_assignment(
     said: str, waits: bool
 ) -> None:
-    """It was restored, and the watch shows to this shard what others have had since."""
+    """It was restored, and the watch shows to this shard what others have had since. Or they take objects by labels."""
     ownership, now = RangeOwnership("a", BUCKETS), says("b@1", "a@2")
     ownership.seen(now)
 

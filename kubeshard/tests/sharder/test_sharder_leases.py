@@ -815,6 +815,20 @@ async def test_a_ring_that_is_made_anew_has_the_shards_that_the_watch_showed_mea
     assert {each.name for each in shard.observer.shards("ring")} == {"a", "b", "c"}
 
 
+@virtual_time
+async def test_a_list_says_nothing_of_a_ring_that_was_not_known_when_it_was_asked_for() -> None:
+    """What the watch shows later, as it was before that list, is no echo of what had been deleted by then."""
+    world = World()
+    world.shard("a")
+    appeared = decoder(Lease).decode(json.dumps(world.api.objects[PATH]))
+    world.shard("b")
+    observer = LeaseObserver(world.client, world.clock)
+    await observer.relist()
+    observer.follow("ring")
+    observer._heard(Added(appeared))
+    assert [each.name for each in observer.shards("ring")] == ["a"]
+
+
 @pytest.mark.parametrize("readable", [True, False])
 @virtual_time
 async def test_what_was_refused_for_an_old_version_is_not_sent_again_before_a_newer_one_was_read(

@@ -643,6 +643,36 @@ def test_nobody_waits_for_the_end_of_a_shard_by_labels_that_does_not_act_any_mor
     assert world.groups == groups
 
 
+@pytest.mark.parametrize("asked", [Look, Prove])
+def test_nothing_is_given_by_ranges_if_a_shard_by_labels_is_seen_while_an_answer_is_waited_for(
+    asked: type[Command],
+) -> None:
+    world = scene("a", _0_7="c@1")
+    world.ended = {"c"}
+
+    def meanwhile(command: Command) -> None:
+        if isinstance(command, asked):
+            world.shard("b", "")
+            world.leases["b"] = world.leases["b"]._replace(by_labels=True)
+
+    world.meanwhile = meanwhile
+    world.tend()
+    world.tend(SETTLE)
+    assert world.groups == {"0-7": "c@1"}
+
+
+@pytest.mark.parametrize(("said", "waits"), [("uid/8:/1", True), ("uid/8:0-3@1/1", False)])
+def test_only_a_shard_that_has_begun_by_ranges_keeps_those_by_labels_waiting(said: str, waits: bool) -> None:
+    """One that was given something, and nothing more, may itself have to wait."""
+    assignment = Assignment.of(BUCKETS, {bucket: Place("a", "", 1) for bucket in range(8)})
+    works = ObjectMeta(name="a", annotations={OWNED_RANGES_ANNOTATION: said})
+    leases = [
+        Lease(metadata=meta, spec=LeaseSpec(holder_identity=meta.name))
+        for meta in (works, ObjectMeta(name="b"))
+    ]
+    assert bool(doubts(assignment, "a", leases)) == waits
+
+
 @pytest.mark.parametrize(("shard", "waits"), [("a", True), ("c", False)])
 def test_a_shard_that_nothing_names_does_not_wait_for_shards_by_labels_before_it_begins(
     shard: str, waits: bool

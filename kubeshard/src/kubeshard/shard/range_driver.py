@@ -43,7 +43,7 @@ from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOw
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.coordinator import contradicted, doubts, kinds_stated
+from kubeshard.sharding.coordinator import doubts, kinds_stated
 from kubeshard.sharding.names import (
     DELIVERY_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
@@ -306,7 +306,7 @@ class RangeDriver:
         except (ApiError, Unreadable) as error:
             self._tell_failure("Cannot read what this shard owns, so it waits", error)
             return
-        if why := contradicted(assignment, self._shard, leases):
+        if why := doubts(assignment, self._shard, leases):
             self._tell_doubt(why)
             return
         late = bool(self._version) and precedes(found.metadata.resource_version, self._version)

@@ -278,8 +278,8 @@ class LeaseObserver:
         self._informer: Informer[Lease] | None = None
         self._followed: set[str] = set()
         """The rings that exist."""
-        self._left: set[str] = set()
-        """Those that have gone since all Leases were listed, or as if they had been."""
+        self._listed: set[str] = set()
+        """Those that existed when the last list of all Leases was asked for, or what is as good as one."""
         self._kept = KeptLeases(self._followed, clock)
         self._own = own
         self._history: tuple[int, int] | None = None
@@ -315,15 +315,12 @@ class LeaseObserver:
                 self.states.miss(self._clock.monotonic())
             for lease in self._informer.store.list() if self._informer is not None else ():
                 if lease.metadata.label(RING_LABEL) == ring:
-                    # If the last list has passed over those of the ring, one that is older is no late echo.
-                    asked = None if ring in self._left or lease.key in self.states else -math.inf
-                    self._tell(self.states.observe(lease, self._clock.monotonic(), asked))
+                    self._tell(self.states.observe(lease, self._clock.monotonic(), self._echoes(lease)))
         self._confine(ring, namespaces)
 
     def leave(self, ring: str) -> None:
         """The ring is gone."""
         self._followed.discard(ring)
-        self._left.add(ring)
         self._confine(ring, None)
 
     def _confine(self, ring: str, namespaces: frozenset[str] | None) -> None:
@@ -345,6 +342,13 @@ class LeaseObserver:
                 version=lease.metadata.resource_version,
             )
 
+    def _echoes(self, lease: Lease) -> float | None:
+        """When an event of the Lease counts as asked for: if the last list has passed over those of its ring, one that
+        is older than that list is no late echo of what had been deleted by then.
+        """
+        passed_over = lease.metadata.label(RING_LABEL) not in self._listed and lease.key not in self.states
+        return -math.inf if passed_over else None
+
     def _is_known(self, lease: Lease) -> bool:
         """Whether its ring exists, or it was in one before."""
         return lease.metadata.label(RING_LABEL) in self._followed or lease.key in self.states
@@ -360,6 +364,7 @@ class LeaseObserver:
     async def relist(self) -> None:
         """Reads all shard Leases from the server. Raises ApiError."""
         listed, asked, history = set(), self._clock.monotonic(), self._seen_history()
+        followed = set(self._followed)
         stream = self._client.list(Lease, ALL, label_selector=self.scope.labels, page_size=None)
         async for lease in stream:
             if self.states.has_version(lease):
@@ -374,7 +379,7 @@ class LeaseObserver:
             self._kept.only(listed | self.states.keys() | cached)
         if self._kept.left_out:
             self._kept.listed(asked)
-        self._left.clear()
+        self._listed = followed & self._followed
         self._history = history
         self.states.confirm(asked, self._clock.monotonic(), stream.resource_version)
 
@@ -451,7 +456,7 @@ class LeaseObserver:
         if self._history != self._seen_history() or self._kept.left_out or not self.states.fresh(now):
             return
         asked = now - (self._clock.boottime() - own.sent)
-        self._left.clear()
+        self._listed = set(self._followed)
         self.states.confirm(asked, now, meta.resource_version)
         self._due = min(asked + PROBE_INTERVAL, self._probed + PROBED_ANYWAY)
 
@@ -464,7 +469,10 @@ class LeaseObserver:
             self._tell(self.states.forget(lease.key, now, version))
             return
         lease = delta.new if isinstance(delta, Updated) else delta.object
-        if self._is_known(lease) and (change := self.states.observe(lease, now)) is not None:
+        if (
+            self._is_known(lease)
+            and (change := self.states.observe(lease, now, self._echoes(lease))) is not None
+        ):
             self._tell(change)
             if self._own is not None:
                 self._compare(lease, self._own.renewal, now)

@@ -16,7 +16,7 @@ The object may be deleted, edited, or restored from a backup, while shards go on
 believes it then gives buckets away that somebody works on. That an object is old is not written in it, but shards say
 on their Leases what they own, and since which epoch (`assignment.Report`). They say so with their renewals, so what
 they say is old, too, by a few seconds. A shard compares in the same way, before it believes what names it: when it
-begins (`doubts`), and whenever it was given something (`contradicted`).
+begins, and whenever it was given something (`doubts`).
 
 | what is wrong | |
 |---|---|
@@ -477,13 +477,13 @@ class Coordinator:
         if not self._membership.fresh:
             self.wake_at = self._clock.monotonic() + RETRY_FIRST
             return
+        members = self._membership.members(self.buckets)  # an answer may have been waited for
         if by_labels := _by_labels_only(assignment, members):
             self.problem = (
                 "nothing is given to shards by ranges before those that take objects by labels have ended: "
                 f"{', '.join(by_labels)}"
             )
             return
-        members = self._membership.members(self.buckets)  # an answer may have been waited for
         members, idle = yield from self._work_on_nothing(assignment, members)
         members = [each for each in members if each.shard not in idle]
         alive = frozenset(member.shard for member in members if member.available)
@@ -514,6 +514,9 @@ class Coordinator:
         moves = {**self._repeated(assignment, members), **moves}
         places = {bucket: (move.owner, move.target) for bucket, move in moves.items()}
         if moves and (patch := assignment.change(places, join=True)):
+            if _by_labels_only(assignment, self._membership.members(self.buckets)):  # seen meanwhile
+                self.wake_at = now
+                return
             each = [(assignment.places[bucket], move) for bucket, move in moves.items()]
             given = sum(move.owner != last.owner for last, move in each)
             asked = sum(move.target not in ("", last.target) for last, move in each)
@@ -628,27 +631,20 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingM
     return found, "; ".join(problems if available else ())
 
 
-def contradicted(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
-    """Why the object cannot be what other shards have seen, by their Leases, which were read before; "" if it can."""
-    return contradiction(assignment, _others(assignment, shard, leases))
-
-
-def _others(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> list[RingMember]:
-    return [
+def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
+    """Why a shard that begins, or was given something, must not believe the object, by the Leases of its ring, which
+    were read before; "" if it may. The coordinator, which looks for shards by labels, too, may have done so before one
+    of them began.
+    """
+    members = [
         member_of(lease, assignment.buckets, available=True)[0]
         for lease in leases
-        if lease.spec.holder_identity == lease.metadata.name != shard
+        if lease.spec.holder_identity == lease.metadata.name
     ]
-
-
-def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
-    """Why a shard that begins must not believe the object, by the Leases of its ring, which were read before; "" if it
-    may.
-    """
-    members = _others(assignment, shard, leases)
-    if why := contradiction(assignment, members):
+    if why := contradiction(assignment, [each for each in members if each.shard != shard]):
         return why
-    by_labels = ", ".join(_by_labels_only(assignment, members) if shard in assignment.shards else ())
+    waits_for = _by_labels_only(assignment, members) if shard in assignment.shards else ()
+    by_labels = ", ".join(each for each in waits_for if each != shard)
     return f"shards that take objects by labels have to end first: {by_labels}" if by_labels else ""
 
 
@@ -806,9 +802,9 @@ def _named_idle(assignment: Assignment, members: Iterable[RingMember]) -> dict[s
 
 
 def _by_labels_only(assignment: Assignment, members: Collection[RingMember]) -> list[str]:
-    """The shards by labels, unless a shard already works on what it got by ranges."""
+    """The shards by labels, unless a shard already works on what it got by ranges, as a live read has confirmed."""
     owners = {place.owner for _, place in assignment.groups}
-    if any(m.available and m.report is not None and m.shard in owners for m in members):
+    if any(m.available and m.report and m.report.epochs and m.shard in owners for m in members):
         return []
     return sorted(m.shard for m in _acting(members) if m.available and m.by_labels)
 
