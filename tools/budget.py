@@ -80,6 +80,9 @@ from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
 from kubeshard.webhook.app import AdmissionApp
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
+from kubeshard_lab.examples.webhosting import manifests
+from kubeshard_lab.examples.webhosting.api import PENDING, Website
+from kubeshard_lab.examples.webhosting.controller import website_controller
 from kubeshard_lab.virtual_time import run_virtual
 from kubeshard_lab.virtual_world import virtual_world
 
@@ -582,6 +585,8 @@ def operator(client: Client, sharding: Sharding | None = None) -> Manager:
 
 
 SHARD = "shard-0"
+BY_LABELS = Sharding(RING, SHARD, NAMESPACE)
+BY_RANGES = Sharding(RING, SHARD, NAMESPACE, mode="both", delivery="ranges")
 
 
 def patching(
@@ -628,8 +633,7 @@ def names_of(script: Script) -> Sequence[str]:
 async def by_labels(script: Script) -> None:
     """A shard of a ring with a sharder."""
     await ring(script)
-    manager = operator(script.process, Sharding(RING, SHARD, NAMESPACE))
-    async with script.runs(manager):
+    async with script.runs(operator(script.process, BY_LABELS)):
         await asyncio.sleep(50.3)
         await reconciling(script, **{shard_label(RING): SHARD})
         release = patching(script, App, {"metadata": {"labels": {drain_label(RING): "true"}}})
@@ -640,18 +644,46 @@ async def by_labels(script: Script) -> None:
 
 async def by_ranges(script: Script) -> None:
     """The elected shard of a ring by ranges."""
-    manager = operator(script.process, Sharding(RING, SHARD, NAMESPACE, mode="both", delivery="ranges"))
-    async with script.runs(manager):
+    async with script.runs(operator(script.process, BY_RANGES)):
         await asyncio.sleep(50.3)
         await reconciling(script, ", ranges")
 
 
 async def alone(script: Script) -> None:
     """An operator that is not sharded."""
-    manager = operator(script.process)
-    async with script.runs(manager):
+    async with script.runs(operator(script.process)):
         await asyncio.sleep(50.3)
         await reconciling(script, ", not sharded")
+
+
+async def making_websites(script: Script, sharding: Sharding | None, suffix: str = "", **labels: str) -> None:
+    """The example: each has four children, two of which its reconciler looks for before it makes them."""
+    for manifest in (*manifests.crds(), manifests.theme("dark", "black", "serif")):
+        await script.admin.apply(manifest)
+
+    async def create(name: str) -> None:
+        await script.does(script.admin.apply(manifests.website(name, NAMESPACE, "dark", labels)))
+
+    manager = Manager([website_controller()], client=script.process, sharding=sharding, status_pages=None)
+    async with script.runs(manager):
+        await asyncio.sleep(50.3)
+        async with script.measured("new website" + suffix, script.n):
+            await script.each(names_of(script), create, SECONDS)
+    phases = [website.status.phase async for website in script.admin.list(Website, NAMESPACE)]
+    assert phases == [PENDING] * script.n, phases
+
+
+async def websites_by_labels(script: Script) -> None:
+    await script.admin.apply(manifests.controller_ring(RING))
+    await making_websites(script, BY_LABELS, **{shard_label(RING): SHARD})
+
+
+async def websites_by_ranges(script: Script) -> None:
+    await making_websites(script, BY_RANGES, ", ranges")
+
+
+async def websites_alone(script: Script) -> None:
+    await making_websites(script, None, ", not sharded")
 
 
 async def minutes(script: Script, name: str, manager: Manager, *shards: str) -> None:
@@ -671,13 +703,12 @@ async def resting(script: Script) -> None:
 
 async def idling(script: Script) -> None:
     await ring(script)
-    await minutes(script, "shard", operator(script.process, Sharding(RING, SHARD, NAMESPACE)))
+    await minutes(script, "shard", operator(script.process, BY_LABELS))
 
 
 async def idling_by_ranges(script: Script) -> None:
     """The elected shard of a ring by ranges, without objects, for n minutes."""
-    sharding = Sharding(RING, SHARD, NAMESPACE, mode="both", delivery="ranges")
-    await minutes(script, "elected shard by ranges", operator(script.process, sharding))
+    await minutes(script, "elected shard by ranges", operator(script.process, BY_RANGES))
 
 
 async def unsharded(script: Script) -> None:
@@ -727,6 +758,9 @@ PLAYS = (
     Play(by_labels, 4),
     Play(by_ranges, 4),
     Play(alone, 4),
+    Play(websites_by_labels, 4),
+    Play(websites_by_ranges, 4),
+    Play(websites_alone, 4),
     Play(idling, 1),
     Play(idling_by_ranges, 1),
     Play(unsharded, 1),
