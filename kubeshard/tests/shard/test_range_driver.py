@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
-from kubeshard.core.errors import Unavailable
+from kubeshard.core.errors import NotFound, Unavailable
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.shard.range_driver import RangeDriver, until_able
@@ -206,3 +206,44 @@ async def test_a_shard_is_not_ready_while_the_assignment_is_an_object_of_somebod
 
     await until_able(SHARD, api(get=get, can_i=can_i), BUCKETS, told.append)
     assert [each[:38] for each in told] == ["it cannot read the ConfigMap ranges-r:"] * 2 + [""]
+
+
+async def not_found(*_: object) -> ConfigMap:
+    raise NotFound("ranges-r")
+
+
+async def test_a_shard_asks_at_once_whether_it_may_do_what_it_will_need() -> None:
+    """One after the other, they kept each instance from being ready for four requests."""
+    asked = asyncio.Semaphore(0)
+
+    async def can_i(*_: object, **__: object) -> bool:
+        asked.release()
+        await asyncio.Event().wait()
+        return True
+
+    able = asyncio.create_task(until_able(SHARD, api(get=not_found, can_i=can_i), BUCKETS))
+    async with asyncio.timeout(10):
+        for _ in range(4):
+            await asked.acquire()
+    able.cancel()
+
+
+@virtual_time
+async def test_a_shard_is_ready_soon_after_its_rights_were_mended_and_asks_seldom_until_then() -> None:
+    told, asked, loop = list[str](), 0, asyncio.get_running_loop()
+    mended = loop.time() + 600
+
+    async def get(*_: object) -> ConfigMap:
+        nonlocal asked
+        asked += 1
+        return await not_found()
+
+    async def can_i(verb: str, *_: object, **__: object) -> bool:
+        nonlocal asked
+        asked += 1
+        return verb != "patch" or loop.time() >= mended
+
+    await until_able(SHARD, api(get=get, can_i=can_i), BUCKETS, told.append)
+    assert loop.time() - mended <= 2
+    assert "may not patch configmaps ranges-r" in told[-2]
+    assert asked <= 1.1 * 600

@@ -23,7 +23,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NoReturn, Protocol
+from itertools import compress
+from typing import NamedTuple, NoReturn, Protocol
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta, current
@@ -33,6 +34,7 @@ from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.errors import ApiError, Conflict, NotFound, PatchTestFailed
 from kubeshard.core.hash_ranges import HashedField, HashRanges
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.logs import get_logger
@@ -54,6 +56,8 @@ from kubeshard.sharding.names import (
 
 RETRY, MISSED_AGAIN = 1.0, 0.1
 PARTLY = 2.0
+ASKED_AGAIN = 2.0
+"""Seconds after which a shard that lacks something finds out whether it was mended."""
 PATIENCE = 10.0
 """Seconds until it is told that there is no assignment, or that a kind cannot be listed."""
 LOGGED_EVERY = 300.0
@@ -95,40 +99,55 @@ async def until_able(
     """Returns when this shard could work on what it is given, and hand it over. Says why not, "" at the end. It needs
     no Lease for that: who waits for its Lease until another process has ended would otherwise keep that from ending.
     """
-    notices, pause = Notices(client.world.clock, every=LOGGED_EVERY), RETRY
+    name, notices = assignment_name(shard.ring), Notices(client.world.clock, every=LOGGED_EVERY)
+    rights = [
+        _Right("list", Lease.KIND.group_resource),
+        *(_Right(verb, ConfigMap.KIND.group_resource, name) for verb in ("list", "watch", "patch")),
+    ]
+
+    async def refused(right: _Right) -> bool:
+        with suppress(ApiError):  # it is not known, which is no reason to wait
+            return not await client.can_i(right.verb, *right.of, shard.namespace, name=right.name)
+        return False
+
+    async def lacking() -> str:
+        its = divided
+        with suppress(NotFound):  # somebody will write it
+            its = Assignment.parse((await client.get(ConfigMap, name, shard.namespace)).data).buckets
+        if its != divided:
+            return f"its program divides objects by {divided}, and the ring by {its}"
+        answers = await asyncio.gather(*map(refused, rights))
+        rights[:] = compress(rights, answers)  # what was granted is not asked for again
+        what = " or ".join(map(str, rights))
+        return what and f"it may not {what}, so it could not work on what it is given, or never hand it over"
+
     while True:
         try:
-            if (why := await _lacking(shard, client, divided)) and notices.due("lacking", why):
+            if (why := await lacking()) and notices.due("lacking", why):
                 _log.warning(
                     "This shard gets nothing of the ring, and is not ready", ring=shard.ring, error=why
                 )
         except (ApiError, Unreadable) as error:
-            why = f"it cannot read the ConfigMap {assignment_name(shard.ring)}: {error}"
-            if notices.due("unread", type(error)):
-                _log.warning("Cannot read what this shard owns, so it waits", ring=shard.ring, error=error)
+            why = f"it cannot read the ConfigMap {name}: {error}"
+            _tell_unread(notices, shard.ring, error)
         unable(why)
         if not why:
             return
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, PATIENCE)
+        await asyncio.sleep(ASKED_AGAIN)
 
 
-async def _lacking(shard: ShardIdentity, client: Client, divided: Buckets) -> str:
-    name, its = assignment_name(shard.ring), divided
-    with suppress(NotFound):  # somebody will write it
-        its = Assignment.parse((await client.get(ConfigMap, name, shard.namespace)).data).buckets
-    if its != divided:
-        return f"its program divides objects by {divided}, and the ring by {its}"
-    for (group, resource), named, verbs in (
-        (Lease.KIND.group_resource, "", ("list",)),
-        (ConfigMap.KIND.group_resource, name, ("list", "watch", "patch")),
-    ):
-        for verb in verbs:
-            with suppress(ApiError):  # it is not known, which is no reason to wait
-                if not await client.can_i(verb, group, resource, shard.namespace, name=named):
-                    what = f"{resource} {named}".strip()
-                    return f"it may not {verb} {what}, so it could not work on what it is given, or never hand it over"
-    return ""
+class _Right(NamedTuple):
+    verb: str
+    of: GroupResource
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.of.resource} {self.name}".rstrip()
+
+
+def _tell_unread(notices: Notices, ring: str, error: ApiError | Unreadable) -> None:
+    if notices.due("unread", type(error)):
+        _log.warning("Cannot read what this shard owns, so it waits", ring=ring, error=error)
 
 
 class RangeDriver:
@@ -218,7 +237,7 @@ class RangeDriver:
             except _MISSED:
                 continue  # another shard has changed a group that has to be tested, too
             except (ApiError, Unreadable) as error:
-                self._tell_failure("Cannot read what this shard owns, so it waits", error)
+                _tell_unread(self._notices, self._ring, error)
             await asyncio.sleep(RETRY)
 
     async def _read(self) -> tuple[Sequence[Lease], ConfigMap]:
@@ -304,7 +323,7 @@ class RangeDriver:
             leases, found = await self._read()
             assignment = Assignment.parse(found.data)
         except (ApiError, Unreadable) as error:
-            self._tell_failure("Cannot read what this shard owns, so it waits", error)
+            _tell_unread(self._notices, self._ring, error)
             return
         if why := doubts(assignment, self._shard, leases):
             self._tell_doubt(why)
