@@ -504,6 +504,16 @@ async def test_it_is_a_trouble_if_nobody_coordinates(cluster: Written) -> None:
     )
 
 
+async def test_a_ring_that_goes_to_labels_is_not_told_to_stay_with_ranges(cluster: Written) -> None:
+    await cluster.shard_by_ranges("a", said(0, 1, 2, 3))
+    await cluster.shard_by_ranges("b", BY_LABELS)
+    await cluster.assign(A, A, A, A)
+    await cluster.state({DELIVERY_ANNOTATION: None})
+    troubles = await cluster.troubles()
+    assert "by labels, and waiting until the shards by ranges (a) have ended: b" in troubles
+    assert "the ControllerRing does not say so" not in troubles
+
+
 async def test_it_is_a_trouble_if_no_shard_has_a_weight(cluster: Written) -> None:
     await cluster.shard_by_ranges("a", said(0, 1, 2, 3))
     await cluster.annotate("a", **{WEIGHT_ANNOTATION: "0"})

@@ -473,7 +473,7 @@ def _shard_troubles(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
 
 def _both_deliveries(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
     """Shards by ranges beside shards by labels: those of one kind wait, unless they are programs that cannot."""
-    said = said_by(each for each in ring.cluster.leases if each.metadata.label(RING_LABEL) == ring.name)
+    said = _said(ring)
     by_labels = sorted(name for name, text in said.items() if takes_by_labels(text))
     by_ranges = sorted(said.keys() - set(by_labels))
     if not by_labels or not by_ranges:
@@ -496,7 +496,12 @@ def _both_deliveries(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
     )
 
 
+def _said(ring: SeenRing) -> dict[str, str]:
+    return said_by(each for each in ring.cluster.leases if each.metadata.label(RING_LABEL) == ring.name)
+
+
 def _uncoordinated(ring: SeenRing, ranges: SeenRanges, do: _Commands) -> Iterator[Trouble]:
+    """While shards by labels wait, the ControllerRing says what comes next."""
     if ranges.by_cluster:
         yield Trouble(
             "its shards share out clusters, which no sharder service does: nobody gives them anything",
@@ -504,7 +509,7 @@ def _uncoordinated(ring: SeenRing, ranges: SeenRanges, do: _Commands) -> Iterato
             do.leases,
             "error",
         )
-    elif not ring.resource.by_ranges:
+    elif not ring.resource.by_ranges and not any(map(takes_by_labels, _said(ring).values())):
         stated = quote(f"{DELIVERY_ANNOTATION}=Ranges {ranges.buckets}")
         place = f"{SHARD_NAMESPACES_ANNOTATION}={ranges.place.namespace}"
         yield Trouble(
