@@ -46,6 +46,7 @@ def driver(ownership: RangeOwnership, take_over: Any, **requests: Any) -> RangeD
     client = api(**requests)
     unused: Any = None
     made = RangeDriver(SHARD, client, client, ownership, unused, take_over, 30.0)
+    made._asked = dict.fromkeys(ownership.terms, 0.0)
     made._held = unused or SimpleNamespace(works_on=lambda _: None)
     return made
 
@@ -206,6 +207,35 @@ async def test_a_shard_is_not_ready_while_the_assignment_is_an_object_of_somebod
 
     await until_able(SHARD, api(get=get, can_i=can_i), BUCKETS, told.append)
     assert [each[:38] for each in told] == ["it cannot read the ConfigMap ranges-r:"] * 2 + [""]
+
+
+@virtual_time
+async def test_the_time_of_a_hand_over_begins_when_the_shard_is_asked_and_ends_when_a_bucket_is_anothers() -> (
+    None
+):
+    """Whatever was answered to the acknowledgement, and whether another shard is to get it meanwhile."""
+    ownership, took = heard(says("a@1", "a@1")), list[float]()
+
+    async def patch(*_: object) -> ConfigMap:
+        raise Unavailable("it takes effect nevertheless")
+
+    made = driver(ownership, None, patch=patch)
+    made._released = took.append
+
+    def hears(version: int, *places: str) -> None:
+        metadata = ObjectMeta(name="ranges-r", resource_version=str(version))
+        made._see(ConfigMap(metadata=metadata, data=says(*places).data()))
+
+    async with asyncio.TaskGroup() as made._tasks:
+        acknowledging = made._tasks.create_task(made._acknowledge_on())
+        made._runs = SimpleNamespace(busy=lambda bucket: False)  # type: ignore[assignment]
+        hears(1, "a to b@2", "a@1")
+        await asyncio.sleep(5)
+        hears(2, "a to c@3", "a to b@3")
+        await asyncio.sleep(2)
+        hears(3, "c@4", "b@4")
+        acknowledging.cancel()
+    assert took == [7, 2]
 
 
 async def not_found(*_: object) -> ConfigMap:

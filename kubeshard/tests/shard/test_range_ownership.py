@@ -17,6 +17,7 @@ from kubeshard.shard.range_ownership import (
     Drain,
     RangeOwnership,
     Read,
+    Released,
     State,
     Stop,
     Tell,
@@ -102,8 +103,8 @@ TABLE = [
     (LEFT, "a to b@2", L, []),
     (LEFT, "a to c@3", L, []),
     (LEFT, "a@3", A, [Read]),
-    (LEFT, "b@3", F, [Read]),
-    (LEFT, "c@4", F, [Read]),
+    (LEFT, "b@3", F, [Released, Read]),
+    (LEFT, "c@4", F, [Released, Read]),
     (LEFT, "b@2", L, [Tell]),
     (LEFT, "gone", L, [Tell]),
     ((*LEFT, "b@3"), "a to b@2", F, []),
@@ -357,7 +358,7 @@ class World:
                     raise AssertionError(f"{shard.name} lost {buckets} while it was alive")
                 case Tell(problem):
                     raise AssertionError(problem)
-                case Drain() | Acknowledge():
+                case Drain() | Acknowledge() | Released():
                     pass
 
     def step(self) -> None:

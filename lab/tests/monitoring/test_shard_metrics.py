@@ -67,6 +67,9 @@ async def test_buckets_are_counted_like_objects_with_labels() -> None:
         page = as_text(first.manager.snapshot())
         assert "shard s0 of ring r, by ranges: of 64 buckets, 32 owned" in page
         assert value(first, "drains_acknowledged_total", **buckets) == 32
+        assert value(first, "drain_acknowledgement_seconds_count", **buckets) == 32
+        assert value(first, "drain_acknowledgement_seconds_bucket", **buckets, le="2.5") == 32
+        assert value(second, "drain_acknowledgement_seconds_count", **buckets) == 0
         assert value(first, "drains_pending", **buckets) in (None, 0)
         assert second.manager is not None
         foreign = second.manager.metrics.registry.get_sample_value(

@@ -96,6 +96,9 @@ class LabelledShare:
     """The `Share`."""
 
     def __init__(self, member: RingMember) -> None:
+        for entry in member.resources.entries:
+            if entry.main:
+                member.metrics.of_resource(entry.resource)
         self._member = member
         shard, resources, clock = member.shard, member.resources, member.home.world.clock
         self._handovers = Handovers(

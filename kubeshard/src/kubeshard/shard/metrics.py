@@ -19,7 +19,6 @@ from kubeshard.metrics.declared import declared
 from kubeshard.metrics.families import counter, gauge
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.range_ownership import RangeOwnership, State
-from kubeshard.sharding.buckets import BUCKETS
 
 HELD_STATES = tuple(state for state in State if state is not State.FOREIGN)
 ACKNOWLEDGEMENT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -99,7 +98,6 @@ class ShardMetrics(Collector):
             states = self.ranges.states
             for state in HELD_STATES:
                 buckets.add_metric((*lease, state.name.lower()), states[state])
-            drains.add_metric((ring, *BUCKETS), self.ranges.handed_over)
         yield from (buckets, drains)
         yield from self._durations.collect()
 

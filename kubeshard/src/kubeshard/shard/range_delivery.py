@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from kubeshard.cache.cache import Cache
@@ -50,6 +51,7 @@ from kubeshard.shard.range_runs import BucketRuns
 from kubeshard.shard.settings import DeclaredRing, Ranges
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.buckets import BUCKETS
 from kubeshard.sharding.names import KINDS_ANNOTATION, PINNED_ANNOTATION, assignment_name
 from kubeshard.sharding.ring_resources import RingBuckets
 
@@ -109,6 +111,7 @@ class BucketShare:
     def __init__(self, member: RingMember, ranges: Ranges, works_on: Iterable[GroupResource]) -> None:
         self.says = {KINDS_ANNOTATION: ",".join(sorted(map(str, set(works_on))))}
         self._member = member
+        member.metrics.of_resource(BUCKETS)
         self._ownership = member.metrics.ranges = RangeOwnership(member.shard.name, ranges.divided)
         self._runs = BucketRuns(self._ownership)
         self._drain_timeout = ranges.drain_timeout
@@ -158,6 +161,7 @@ class BucketShare:
             self._runs,
             self.taking_over(held, caches, clusters),
             self._drain_timeout,
+            partial(member.metrics.acknowledged, BUCKETS),
         )
 
         async def run() -> None:

@@ -41,7 +41,16 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.shard.identity import ShardIdentity
-from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read, Stop, Tell
+from kubeshard.shard.range_ownership import (
+    Acknowledge,
+    Command,
+    Drain,
+    RangeOwnership,
+    Read,
+    Released,
+    Stop,
+    Tell,
+)
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable
 from kubeshard.sharding.buckets import Buckets
@@ -153,7 +162,7 @@ def _tell_unread(notices: Notices, ring: str, error: ApiError | Unreadable) -> N
 class RangeDriver:
     """For one process and ring, while it holds its Lease. `home`: a client of the cluster with the Leases; `client`:
     one whose writes need the Lease. `drain_timeout`: seconds after which runs are cancelled that keep buckets from
-    being handed over.
+    being handed over. `released` is told how many seconds after this shard was asked for it each bucket was another's.
     """
 
     def __init__(
@@ -165,6 +174,7 @@ class RangeDriver:
         runs: Runs,
         take_over: TakeOver,
         drain_timeout: float,
+        released: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._shard, self._ring = shard.name, shard.ring
         self._place = (assignment_name(shard.ring), shard.namespace)
@@ -175,6 +185,9 @@ class RangeDriver:
         self._runs = runs
         self._take_over = take_over
         self._drain_timeout = drain_timeout
+        self._released = released
+        self._asked: dict[int, float] = {}
+        """When each bucket was asked for last."""
         self._notices = Notices(home.world.clock, every=LOGGED_EVERY)
         self._version = ""
         """The newest version of the object that the machine has seen."""
@@ -272,14 +285,19 @@ class RangeDriver:
         self._do(self._ownership.seen(self._assignment))
 
     def _do(self, commands: Iterable[Command]) -> None:
+        now = asyncio.get_running_loop().time()
         for command in commands:
             match command:
                 case Read():
                     self._to_read.set()
                 case Drain(buckets):
+                    self._asked.update(dict.fromkeys(buckets, now))
                     self._tasks.create_task(self._drain(buckets), name="ranges: drain")
                 case Acknowledge():
                     self._to_acknowledge.set()
+                case Released(buckets):
+                    for bucket in buckets:
+                        self._released(now - self._asked.pop(bucket))
                 case Stop(buckets):
                     self._runs.cancel(buckets)
                 case Tell(problem):

@@ -9,7 +9,7 @@
 | DRAINING | another target | DRAINING |
 | DRAINING | (nothing acts for the bucket any more: `idle`) | LEAVING: `Acknowledge` |
 | DRAINING, LEAVING | no target any more | ACQUIRING: `Read` |
-| LEAVING | another owner, at a greater epoch | FOREIGN: `Read` |
+| LEAVING | another owner, at a greater epoch | FOREIGN: `Released`, `Read` |
 | ACQUIRING, OWNED, DRAINING | another owner, at a greater epoch | FOREIGN: `Stop`, `Read`, `Tell` |
 | any but FOREIGN | an owner at a lower epoch, or another one at the same | stays: `Tell` |
 | DRAINING | nothing: the object is deleted or unreadable | ACQUIRING: `Read`, `Tell` |
@@ -79,6 +79,12 @@ class Acknowledge(NamedTuple):
     buckets: frozenset[int]
 
 
+class Released(NamedTuple):
+    """These were handed over as asked."""
+
+    buckets: frozenset[int]
+
+
 class Stop(NamedTuple):
     """Cancel what runs for these buckets: they are another shard's."""
 
@@ -91,7 +97,7 @@ class Tell(NamedTuple):
     problem: str
 
 
-Command = Read | Drain | Acknowledge | Stop | Tell
+Command = Read | Drain | Acknowledge | Released | Stop | Tell
 
 
 @dataclass(slots=True)
@@ -119,8 +125,6 @@ class RangeOwnership:
         self._older: Collection[int] = ()
         """The buckets of which the assignment says what is older than what was seen before."""
         self._seen = 0
-        self.handed_over = 0
-        """How many acknowledgements have taken effect."""
         self._terms = itertools.count(1)
 
     # Events
@@ -134,7 +138,7 @@ class RangeOwnership:
                 f"{ours.count} by {ours.by}"
             )
         before = self.terms
-        drain, taken, older = set[int](), set[int](), set[int]()
+        drain, released, taken, older = set[int](), set[int](), set[int](), set[int]()
         for bucket, place in enumerate(assignment.places):
             held, last = self._held.get(bucket), self._epochs[bucket]
             if held is not None:
@@ -142,10 +146,7 @@ class RangeOwnership:
                     older.add(bucket)
                 elif place.owner != self._shard:
                     del self._held[bucket]
-                    if held.state is State.LEAVING:
-                        self.handed_over += 1
-                    else:
-                        taken.add(bucket)
+                    (released if held.state is State.LEAVING else taken).add(bucket)
                 elif self._still_ours(held, place):
                     drain.add(bucket)
             elif place.owner == self._shard and place.epoch > last:
@@ -156,7 +157,7 @@ class RangeOwnership:
             self._epochs[bucket] = max(last, place.epoch)
         self._older = older
         self._seen = max(self._seen, assignment.epoch)
-        commands: list[Command] = []
+        commands: list[Command] = [Released(frozenset(released))] if released else []
         if taken:
             commands.append(Stop(frozenset(taken)))
             commands.append(Tell(f"{self._named(taken)} were given to others without this shard's consent"))

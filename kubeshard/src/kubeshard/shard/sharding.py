@@ -223,9 +223,6 @@ class Sharding(ArgumentHints):
             refused=lambda: self._writes.refused,
             unfenced=lambda: self._writes.unfenced,
         )
-        for entry in resources.entries:
-            if entry.main:
-                metrics.of_resource(entry.resource)
         member = RingMember(
             shard=shard,
             resources=resources,
