@@ -30,6 +30,7 @@ from kubeshard_lab.simulation.history import (
     Restored,
     Sent,
     Started,
+    Switched,
 )
 from kubeshard_lab.simulation.oracles import Violation
 from kubeshard_lab.simulation.processes import Process
@@ -177,6 +178,17 @@ RIGHT: dict[str, Sequence[Entry]] = {
         *MOVED_LATE,
         Finished(150.0),
     ),
+    "most shards fail, the ring has changed its delivery, and an object waits that is nobody's": (
+        *leases(1.0, "a", "b", "c", "d", "e"),
+        CREATED,
+        changed(2.0, 0, "a", ""),
+        Switched(3.0, False),
+        Calm(11.0),
+        *leases(20.0, "d", "e"),
+        *leases(80.0, "d", "e"),
+        changed(120.0, 0, "", "b"),
+        Finished(150.0),
+    ),
     "a restore brings back Leases that had been released, another shard stops, and an object of theirs waits": (
         *leases(1.0, "a", "b", "c", "d", "e"),
         CREATED,
@@ -281,6 +293,19 @@ WRONG: dict[str, tuple[str, Sequence[Entry]]] = {
             *leases(80.0, "d", "e"),
             changed(120.0, 0, "", "b"),
             Finished(150.0),
+        ),
+    ),
+    "most shards fail, the ring has changed its delivery, and an object waits for too long that is nobody's": (
+        "ownership",
+        (
+            *leases(1.0, "a", "b", "c", "d", "e"),
+            CREATED,
+            changed(2.0, 0, "a", ""),
+            Switched(3.0, False),
+            Calm(11.0),
+            *leases(20.0, "d", "e"),
+            *leases(157.0, "d", "e"),
+            Finished(160.0),
         ),
     ),
     "three shards of seven fail, and an object of theirs waits as if most did": (

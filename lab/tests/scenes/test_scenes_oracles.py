@@ -29,6 +29,7 @@ from kubeshard.sharding.names import (
     drain_label,
     shard_label,
 )
+from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard_lab.simulation.faults.injection import Conditions, Rule
 from kubeshard_lab.simulation.oracles import SimulationResult
@@ -312,6 +313,34 @@ async def test_objects_of_shards_that_fail_together_may_wait_longer_but_not_fore
         await workload.end()
         assert least < workload.result.owned_after < most
         assert workload.result.broken == ({} if sharder else {"not owned": 1, "not settled": 1})
+
+
+@pytest.mark.parametrize(
+    ("others", "mode", "least", "most"),
+    [(True, "both", 60, 145), (True, "shard", 145, 147), (False, "shard", 60, 62)],
+    ids=["the others", "the others, and there is no sharder", "some of their own"],
+)
+@virtual_time
+async def test_a_ring_that_changes_its_delivery_may_wait_for_shards_of_the_former_one_that_fail_together(
+    others: bool, mode: str, least: float, most: float
+) -> None:
+    """Until they are given up, those by labels take nothing, whosever it was. For some by labels nobody waits."""
+    async with SimulatedCluster(seed=1, ranges=Ranges(), feature_gates=(SHARDED_LIST_AND_WATCH,)) as world:
+        script = Script(seed=1, minutes=1, objects=12, sharder="in-manager", delivery="uid")
+        workload = things(world, SimulationResult(), script, "")
+        assert isinstance(workload, Things)
+        workload.names, workload.by_labels = ["s0", "s1", "s2", "s3", "s4"], not others
+        await workload.begin()
+        for process in workload.live("s"):
+            process.kill()
+        workload.names, workload.by_labels, workload.mode = ["s8", "s9"], True, mode
+        for name in workload.names:
+            workload.start(name)
+        ended = MergePatch({"metadata": {"labels": {shard_label("r"): "s7"}}})
+        await workload.admin.patch(Thing, "t0", "team", ended)
+        await workload.end()
+        assert least < workload.result.owned_after < most
+        assert workload.result.broken == ({} if mode == "both" else {"not owned": 1, "not settled": 1})
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,9 @@ def run(
             f"{clock.monotonic() - began:.0f} s"
         )
         if result.breaks:
-            click.echo(f"kubeshard simulate replay {_saved(script, output)}")
+            output.mkdir(parents=True, exist_ok=True)
+            script.save(file := output / f"seed-{script.seed}.json")
+            click.echo(f"kubeshard simulate replay {file}")
             failed = failed or (script, result)
         if recorder and repeats is None:
             repeats = _repeats(script, recorder)
@@ -429,13 +431,6 @@ def _report_failure(script: Script, result: SimulationResult, output: Path, *, s
         faults = ", ".join(f"{fault.kind} after {fault.after:.0f} s" for fault in script.faults)
         click.echo(f"enough to break it: {faults or 'no faults'}\nagain: kubeshard simulate replay {file}")
     _show(result)
-
-
-def _saved(script: Script, output: Path) -> Path:
-    output.mkdir(parents=True, exist_ok=True)
-    file = output / f"seed-{script.seed}.json"
-    script.save(file)
-    return file
 
 
 def _print_violations(result: SimulationResult) -> None:

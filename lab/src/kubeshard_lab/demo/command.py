@@ -93,9 +93,8 @@ def demo(
         from kubeshard_apiserver.testing.folders import TemporaryFolder
         from kubeshard_lab.demo.play import play
     except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"the demo needs the package {_distribution(error)}: {how_to_install('lab')}"
-        ) from None
+        package = (error.name or "").partition(".")[0].replace("_", "-")
+        raise ConfigurationError(f"the demo needs the package {package}: {how_to_install('lab')}") from None
 
     temporary = None if logs else TemporaryFolder("kubeshard-demo-")
     folder = temporary.path if temporary else new_folder("--logs", Path(logs or ""))
@@ -129,10 +128,6 @@ def demo(
     if not finished:
         click.echo("stopped; nothing is left running", err=True)
         raise SystemExit(130)
-
-
-def _distribution(error: ModuleNotFoundError) -> str:
-    return (error.name or "").partition(".")[0].replace("_", "-")
 
 
 async def _until_interrupted(work: Coroutine[Any, Any, None]) -> bool:

@@ -10,7 +10,8 @@ from the product, and follow if it changes one; here somebody has to change the 
 - identity: a process acquired the Lease of a live one of the same name, whose right to act was not over.
 - ownership: a minute after the last fault, an object has no owner, or one that does not live. If most shards, and at
   least three, failed to renew their Leases at some time in that minute, those of them that are not back may have it for
-  LEFT_FOR seconds more: a sharder leaves them for a while.
+  LEFT_FOR seconds more: a sharder leaves them for a while. If the ring has changed its delivery, so may all others:
+  nothing is done with them before the last shard of the former kind is given up.
 
 The exceptions are the same: a minute after a restore of etcd, where objects name their shards, and after a user changed
 the object's shard label; and reconciles that began before a restore which gave the object to another shard, until they
@@ -53,6 +54,8 @@ def check(history: Iterable[entries.Entry], *, by_version: bool = False) -> list
 class _Checker:
     def __init__(self, by_version: bool) -> None:
         self._by_version = by_version
+        self._switched = False
+        """Whether the ring has ever changed its delivery."""
         self._written: set[tuple[str, str]] = set()
         """The objects that the shards have written which have them."""
         self.findings: list[Finding] = []
@@ -103,7 +106,7 @@ class _Checker:
                 case entries.Started():
                     self._alive.add(entry.process)
                 case entries.Switched():
-                    self._by_version = entry.by_version
+                    self._by_version, self._switched = entry.by_version, True
                 case entries.Died():
                     self._alive.discard(entry.process)
                 case entries.Restored():
@@ -211,6 +214,8 @@ class _Checker:
     def _ownership(self, at: float) -> None:
         self._last = at + LEFT_FOR if self._left else None
         self._due = None
+        if self._left and self._switched:
+            return
         shards = {_shard(process) for process in self._alive} | {*self._left}
         for name, (owner, draining) in sorted(self._owners.items()):
             if owner not in shards or (draining and owner not in self._left):

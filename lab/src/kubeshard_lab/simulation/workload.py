@@ -22,7 +22,8 @@ from kubeshard.manager.config_file import Duration
 from kubeshard.runtime.pod import Pod
 from kubeshard.shard.settings import SharderSettings
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
-from kubeshard.sharding.names import SHORTEST_DRAIN_TIMEOUT
+from kubeshard.sharding.assignment import takes_by_labels
+from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, SHORTEST_DRAIN_TIMEOUT
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
 from kubeshard_lab.simulation.history import Began, Ended, Recorder, Started
 from kubeshard_lab.simulation.oracles import Oracles, SimulationResult
@@ -270,22 +271,23 @@ class Things(Workload):
                 found.append(f"{key.name} was seen with {seen} and not with {value}")
         return found
 
+    def _waits_for(self, shards: set[str]) -> bool:
+        """Whether the ring waits for the end of some of these shards, since they work by the other delivery."""
+        leases = self.world.objects("coordination.k8s.io", "leases").items()
+        noted = {key.name: lease["metadata"].get("annotations") or {} for key, lease in leases}
+        said = (noted[shard].get(OWNED_RANGES_ANNOTATION, "") for shard in shards & noted.keys())
+        return any(takes_by_labels(text) != self.by_labels for text in said)
+
     async def end(self) -> None:
         began, more = self.world.loop.time(), 0.0
         while self.unowned() or self.world.draining() or (self.sharders and not self.living("x")):
             waited, left, owners = self.world.loop.time() - began, self.oracles.left(), self.world.owners()
+            left = {*left, *owners.values()} if self._waits_for(left) else left
             if waited > NOT_OWNED.bound + LEFT_FOR:
                 left = set()
-            found = [
-                f"{name} is {owner or 'nobody'}'s"
-                for name, owner in self.unowned().items()
-                if owner not in left
-            ]
-            found += [
-                f"{name} is being drained"
-                for name in sorted(self.world.draining())
-                if owners.get(name) not in left
-            ]
+            unowned, drained = self.unowned(), sorted(self.world.draining())
+            found = [f"{name} is {its or 'nobody'}'s" for name, its in unowned.items() if its not in left]
+            found += [f"{name} is being drained" for name in drained if owners.get(name) not in left]
             if waited > NOT_OWNED.bound and (found or not left):
                 self.oracles.broken(NOT_OWNED, "; ".join(found))
                 break
