@@ -28,7 +28,7 @@ from kubeshard.sharding.names import WEIGHT_ANNOTATION
 from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, definition, simulate
 from kubeshard_lab.simulation.faults.injection import Conditions
-from kubeshard_lab.simulation.processes import Before, Process
+from kubeshard_lab.simulation.processes import Before, Network, Process
 
 
 def test_a_shard_that_stops_while_it_lists_new_buckets_is_succeeded_at_once() -> None:
@@ -713,3 +713,36 @@ def test_nothing_is_shared_out_by_ranges_while_a_shard_by_labels_is_left(
 
     simulate(scene)
     assert "those that take objects by labels have ended: s1" in caplog.text
+
+
+def test_a_leader_that_is_elected_just_after_its_ring_has_appeared_gives_nothing_beside_a_shard_by_labels() -> (
+    None
+):
+    """All Leases were listed before it knew the ring, and the watch shows them after that."""
+
+    async def scene() -> None:
+        async with working("s0") as fleet:
+            world = fleet.world
+            await world.processes["s0"].stop()
+            world.shard("l0", Work(fleet, "l0", 0.05), owns=(), sharding={"mode": "shard"})
+            await world.until(lambda: world.processes["l0"].armed, 10)
+
+            def connected(_: Process, network: Network) -> None:
+                async def late(request: HttpRequest) -> HttpResponse | None:
+                    if "/controllerrings" in request.target:
+                        await asyncio.sleep(0.1)
+                    if "/leases?watch" in request.target:
+                        await asyncio.sleep(0.8)
+                    return None
+
+                network.before = late
+
+            world.connected = connected
+            fleet.start("s1")
+            await asyncio.sleep(10)
+            assert leader(fleet) == "s1"
+            assert fleet.shares == {"s0": 64}
+            await world.processes["l0"].stop()
+            assert await fleet.until_settled("s1") < 5
+
+    simulate(scene)
