@@ -27,7 +27,7 @@ NEED_OTHERS = {"webhook": "recreate"}
 def test_a_fault_that_was_asked_for_happens_and_violates_nothing(kind: str) -> None:
     kinds, effects = [kind, *([NEED_OTHERS[kind]] if kind in NEED_OTHERS else ())], 0
     delivery, *_ = ONLY_BY.get(kind, ("labels",))
-    sharder = "in-manager" if delivery == "cluster" or kind == "other_delivery" else "service"
+    sharder = "in-manager" if delivery == "cluster" else "service"
     for seed in (1, 2, 3):
         result = explore(seed, 3, kinds, objects=10, delivery=delivery, sharder=sharder)
         assert result.breaks == []

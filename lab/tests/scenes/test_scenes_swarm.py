@@ -9,7 +9,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard_lab.simulation.faults.injection import AIMED, KINDS, ONLY_BY
 from kubeshard_lab.simulation.properties import NEGLECTED
 from kubeshard_lab.simulation.running import drawn, explore, play
-from kubeshard_lab.simulation.script import Script, shrunk
+from kubeshard_lab.simulation.script import Script, Sharder, shrunk
 from measures import MEASURES, SEEDS, Measure, ablated, switched_off
 
 pytestmark = pytest.mark.regression
@@ -111,10 +111,11 @@ def test_without_a_coordinator_objects_are_created_changed_and_deleted_by_ranges
     assert (NEGLECTED.name in result.broken) == (delivery == "labels")
 
 
+@pytest.mark.parametrize("sharder", ["in-manager", "service"])
 @pytest.mark.parametrize("seed", [1, *further(2, 3)])
-def test_a_ring_goes_from_ranges_to_labels_and_back_under_random_faults(seed: int) -> None:
+def test_a_ring_goes_from_ranges_to_labels_and_back_under_random_faults(seed: int, sharder: Sharder) -> None:
     result = explore(
-        seed, 6, ["other_delivery", "kill", "scale", "restart", "late"], sharder="in-manager", delivery="uid"
+        seed, 6, ["other_delivery", "kill", "scale", "restart", "late"], sharder=sharder, delivery="uid"
     )
     assert result.counts["effects: other_delivery"] > 3
     assert result.breaks == []

@@ -302,10 +302,8 @@ class SimulatedCluster(Environment):
         spec = ControllerRingSpec(resources=tuple(resources), namespace_selector=selector)
         annotations = {}
         if self.ranges is not None:
-            annotations = {
-                DELIVERY_ANNOTATION: f"Ranges {self.ranges.divided}",
-                SHARD_NAMESPACES_ANNOTATION: "ops",
-            }
+            delivery = f"Ranges {self.ranges.divided}"
+            annotations = {DELIVERY_ANNOTATION: delivery, SHARD_NAMESPACES_ANNOTATION: "ops"}
         meta = ObjectMeta(name=name or self.ring, annotations=annotations)
         async with self.admin() as client:
             await client.create(ControllerRing(metadata=meta, spec=spec))

@@ -180,21 +180,16 @@ class Things(Workload):
         if name.startswith("x"):
             self.world.sharder(process, _CONFIG)
         else:
-            work, second_reconciler = Work(self, process), Watching(self, process)
+            work, watching, places = Work(self, process), Watching(self, process), self.world.works_in
             second = Controller(
-                name="second",
-                reconciler=second_reconciler,
-                primary=metadata_only(Thing),
-                workers=4,
-                clusters=self.world.works_in,
+                name="second", reconciler=watching, primary=metadata_only(Thing), workers=4, clusters=places
             )
             sharding = {"mode": self.mode, "sharder": SharderSettings(drain_timeout=DRAIN_TIMEOUT)}
             if self.by_labels != (name in self.former):
                 sharding["delivery"] = "labels"
                 self.world.delivery.by_labels.add(process)
-            controllers = [second]
             self.world.shard(
-                name, work, process=process, pod=pod, workers=8, controllers=controllers, sharding=sharding
+                name, work, process=process, pod=pod, workers=8, controllers=[second], sharding=sharding
             )
 
     @contextmanager

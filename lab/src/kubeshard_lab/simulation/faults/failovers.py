@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 
 from kubeshard.core import partial_kinds
@@ -14,7 +13,6 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import second_time
 from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
 from kubeshard_lab.simulation.faults.injection import (
     RANGES,
@@ -193,7 +191,7 @@ async def renewals_refused(on: Injection) -> None:
 async def frozen(on: Injection) -> None:
     """Its machine, and all its clocks, stand still for long, in a ring with strict hand-over. One at a time."""
     name, asked = "s6", {STRICT_HANDOVER_ANNOTATION: "true"}
-    await _annotate(on, asked)
+    await on.annotate(asked)
     uid = await _pod(on, name)
     on.workload.start(name, Pod(name, uid))
     if await on.until(lambda: on.holder(name) == name, 60):
@@ -207,12 +205,7 @@ async def frozen(on: Injection) -> None:
         await _report_end(on, name)
         await on.until(lambda: name not in on.world.owners().values(), 60)
     await on.admin.delete(partial_kinds.Pod, name, "ops")
-    await _annotate(on, dict.fromkeys(asked))
-
-
-async def _annotate(on: Injection, annotations: Mapping[str, str | None]) -> None:
-    change = MergePatch({"metadata": {"annotations": annotations}})
-    await on.admin.patch(ControllerRing, on.world.ring, "", change)
+    await on.annotate(dict.fromkeys(asked))
 
 
 async def _pod(on: Injection, name: str) -> str:

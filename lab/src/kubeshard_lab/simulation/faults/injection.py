@@ -14,6 +14,7 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -31,6 +32,7 @@ from kubeshard.runtime.transport import (
     TransportError,
     TransportTimeout,
 )
+from kubeshard.sharding.api import ControllerRing
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
 from kubeshard_lab.simulation.history import Hit
 from kubeshard_lab.simulation.processes import (
@@ -278,6 +280,11 @@ class Injection:
         with suppress(ApiError):
             await self.admin_of(name).patch(target, name, self.world.home_of(name), MergePatch(change))
             self.effects += 1
+
+    async def annotate(self, annotations: Mapping[str, str | None]) -> None:
+        """The ring."""
+        change = MergePatch({"metadata": {"annotations": annotations}})
+        await self.admin.patch(ControllerRing, self.world.ring, "", change)
 
     def other_value(self) -> dict[str, int]:
         """A specification that no Thing has."""

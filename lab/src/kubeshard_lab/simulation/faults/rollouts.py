@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from kubeshard.sharding.names import DELIVERY_ANNOTATION
 from kubeshard_lab.simulation.faults.injection import Injection, fault_by, fault_of, one_at_a_time
 from kubeshard_lab.simulation.workload import Things
 
@@ -57,11 +58,7 @@ async def flapping(on: Injection) -> None:
 @fault_by("uid")
 @one_at_a_time
 async def other_delivery(on: Injection) -> None:
-    """The shards are replaced one after the other, under their names, by some that take objects by labels, and later
-    back, where one of them is the sharder. One at a time.
-    """
-    if on.workload.sharders:
-        return
+    """A rolling update of all shards to labels, and later back; what a service's ring says changes meanwhile."""
     await _rolled(on)
     await on.lasts(20, 200)
     if not on.conditions.over.is_set():
@@ -73,7 +70,16 @@ async def _rolled(on: Injection) -> None:
     workload = on.workload
     assert isinstance(workload, Things)
     workload.by_labels, workload.former = not workload.by_labels, set(workload.names)
-    for name in tuple(workload.names):
+    delivery = None if workload.by_labels or on.world.ranges is None else f"Ranges {on.world.ranges.divided}"
+    # From now on a service may write labels, whichever of its processes is the sharder then.
+    on.world.delivery.by_labels.update(f"{name}~{n}" for name in workload.sharders for n in range(1000))
+    steps, annotate = list(workload.names), "annotate"
+    if workload.sharders:
+        steps.insert(on.rng.randint(0, len(steps)), annotate)
+    for name in steps:
+        if name == annotate:
+            await on.annotate({DELIVERY_ANNOTATION: delivery})
+            continue
         workload.former.discard(name)
         of_name = partial(workload.live, f"{name}~")
         for process in of_name():
