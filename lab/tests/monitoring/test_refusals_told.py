@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 from test_ring_conditions import conditions
 from tiers import further
@@ -18,7 +17,7 @@ from kubeshard.inspection.placement import placement_of
 from kubeshard.inspection.ring import see
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch
-from kubeshard_lab.simulation.processes import Process
+from kubeshard_lab.simulation.processes import Process, refusal
 from kubeshard_lab.virtual_time import virtual_time
 
 WITHIN = 60.0
@@ -42,11 +41,6 @@ REFUSALS = {
         500, "InternalError", "failed calling webhook: connection refused", "failed calling"
     ),
 }
-
-
-def refusal(code: int, reason: str, message: str) -> HttpResponse:
-    status = {"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": message}
-    return HttpResponse(code, {"content-type": "application/json"}, msgspec.json.encode(status))
 
 
 class Hindrance:

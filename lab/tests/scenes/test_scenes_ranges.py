@@ -36,7 +36,7 @@ from kubeshard.sharding.shares import divide
 from kubeshard_apiserver import User
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, definition, simulate
-from kubeshard_lab.simulation.processes import Process
+from kubeshard_lab.simulation.processes import Process, refusal
 
 OPERATOR = User(
     "system:serviceaccount:ops:operator", groups=("system:serviceaccounts", "system:serviceaccounts:ops")
@@ -678,8 +678,7 @@ async def unlistable_parts(
         if "/parts" not in request.target:
             return None
         await asyncio.sleep(seconds)
-        body = b'{"kind":"Status","reason":"InternalError","code":500,"message":"conversion webhook failed"}'
-        return HttpResponse(500, {"content-type": "application/json"}, body)
+        return refusal(500, "InternalError", "conversion webhook failed")
 
     def start(name: str) -> None:
         controller = Controller(name="part", reconciler=reconcile, primary=Watch(Part, sharded=True))
@@ -736,8 +735,7 @@ def test_a_run_waits_for_a_kind_that_was_not_served_for_a_while() -> None:
             async def not_found(request: HttpRequest) -> HttpResponse | None:
                 if "/api/v1/configmaps?" not in request.target or "fieldSelector" in request.target:
                     return None
-                body = b'{"kind":"Status","reason":"NotFound","code":404,"message":"no"}'
-                return HttpResponse(404, {"content-type": "application/json"}, body)
+                return refusal(404, "NotFound")
 
             networks = fleet.start("s1").networks
             for network in networks:
@@ -773,8 +771,7 @@ def test_a_kind_that_cannot_be_listed_any_more_is_told_of(caplog: pytest.LogCapt
             async def refuse(request: HttpRequest) -> HttpResponse | None:
                 if "/things" not in request.target or "shardSelector" not in request.target:
                     return None
-                body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"no"}'
-                return HttpResponse(403, {"content-type": "application/json"}, body)
+                return refusal(403, "Forbidden")
 
             for network in process.networks:
                 network.before = refuse

@@ -28,7 +28,7 @@ from kubeshard.sharding.names import WEIGHT_ANNOTATION
 from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, definition, simulate
 from kubeshard_lab.simulation.faults.injection import Conditions
-from kubeshard_lab.simulation.processes import Before, Network, Process
+from kubeshard_lab.simulation.processes import Before, Network, Process, refusal
 
 
 def test_a_shard_that_stops_while_it_lists_new_buckets_is_succeeded_at_once() -> None:
@@ -351,10 +351,7 @@ def test_a_shard_that_may_not_read_the_assignment_gets_nothing_and_tells_it_and_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def refuse(request: HttpRequest) -> HttpResponse | None:
-        if NAME not in request.target:
-            return None
-        body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"no"}'
-        return HttpResponse(403, {"content-type": "application/json"}, body)
+        return refusal(403, "Forbidden") if NAME in request.target else None
 
     async def scene() -> None:
         async with working("s0", "s1") as fleet:
@@ -398,9 +395,7 @@ def test_a_shard_that_may_not_list_a_kind_is_given_nothing_until_it_may(
     """As when a version with one more kind is rolled out without the right to read it."""
 
     async def forbid(request: HttpRequest) -> HttpResponse | None:
-        body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"no"}'
-        refused = request.method == "GET" and kind in request.target
-        return HttpResponse(403, {"content-type": "application/json"}, body) if refused else None
+        return refusal(403, "Forbidden") if request.method == "GET" and kind in request.target else None
 
     async def scene() -> None:
         async with working("s0", "s1") as fleet:
@@ -461,10 +456,8 @@ def refuse(process: Process, what: Callable[[HttpRequest], bool]) -> None:
     """Its sharder lacks a right, and its shard has it."""
 
     async def before(request: HttpRequest) -> HttpResponse | None:
-        if not request.headers.get("User-Agent", "").endswith("/sharder") or not what(request):
-            return None
-        body = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"it lacks a right"}'
-        return HttpResponse(403, {"content-type": "application/json"}, body)
+        by_sharder = request.headers.get("User-Agent", "").endswith("/sharder")
+        return refusal(403, "Forbidden", "it lacks a right") if by_sharder and what(request) else None
 
     for network in process.networks:
         network.before = before

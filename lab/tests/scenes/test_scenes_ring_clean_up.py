@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import pytest
 
 from kubeshard.client.client import Client
@@ -24,6 +23,7 @@ from kubeshard.sharding.api import ControllerRing, ControllerRingSpec
 from kubeshard.sharding.conditions import CLEANED_UP
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, drain_label, shard_label
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
+from kubeshard_lab.simulation.processes import refusal
 from kubeshard_lab.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -168,8 +168,7 @@ async def test_a_ring_is_gone_although_its_status_cannot_be_written(caplog: pyte
     for code, reason, told in ((403, "Forbidden", 1), (409, "Conflict", 0), (404, "NotFound", 0)):
         caplog.clear()
         async with scene(things=2) as at:
-            status = {"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": "no"}
-            answer = HttpResponse(code, {"content-type": "application/json"}, msgspec.json.encode(status))
+            answer = refusal(code, reason, "no")
 
             async def before(request: HttpRequest, answer: HttpResponse = answer) -> HttpResponse | None:
                 written = request.method == "PUT" and "/controllerrings/r/status" in request.target

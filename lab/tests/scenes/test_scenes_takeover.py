@@ -32,7 +32,7 @@ from kubeshard.sharding.ring_machine import CONTROLLED_FIRST
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 from kubeshard_lab.simulation.faults.injection import Conditions, Rule
-from kubeshard_lab.simulation.processes import Network, Process
+from kubeshard_lab.simulation.processes import Network, Process, refusal
 from kubeshard_lab.virtual_time import VirtualClock
 
 pytestmark = pytest.mark.regression
@@ -235,9 +235,8 @@ def test_objects_that_cannot_be_written_hold_a_returning_shard_up_for_half_a_min
             network = Network(process, world.front)
 
             async def refuse(request: HttpRequest) -> HttpResponse | None:
-                body = b'{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}'
                 refused = request.method == "PATCH" and "refused" in request.target
-                return HttpResponse(403, {"content-type": "application/json"}, body) if refused else None
+                return refusal(403, "Forbidden") if refused else None
 
             network.before = refuse
             client = Client(ClusterConfig("http://sim"), transport=network, world=world.outside)

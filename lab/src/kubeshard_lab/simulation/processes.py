@@ -39,18 +39,18 @@ Before = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
 """Sees a request before it reaches the server; if it returns a response, the server does not get the request."""
 
 
-def refusal(code: int, reason: str) -> HttpResponse:
+def refusal(code: int, reason: str, message: str = "") -> HttpResponse:
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code}
-    return HttpResponse(code, {"content-type": "application/json"}, msgspec.json.encode(status))
+    body = msgspec.json.encode({**status, "message": message})
+    return HttpResponse(code, {"content-type": "application/json"}, body)
 
 
 class Network:
     """The connection of one process to the API server.
 
     `down`: nothing gets through in either direction; requests in flight wait, and take effect late. `cut` breaks one
-    direction only. `leaving` is called
-    when the process sends, `before` ahead of the server, `after` behind it; `through` may wrap the server's stream
-    before its reader gets it.
+    direction only. `leaving` is called when the process sends, `before` ahead of the server, `after` behind it;
+    `through` may wrap the server's stream before its reader gets it.
     """
 
     def __init__(self, process: Process, front: Replier, server: str = "http://sim") -> None:
