@@ -78,23 +78,29 @@ async def test_what_a_shard_has_begins_again_while_no_read_can_confirm_what_is_n
     ("said", "waits"),
     [("uid/2:0-0@1/1", False), ("uid/2:1-1@2/2", True), ("uid/2:/3", True), ("", True), (BY_LABELS, False)],
 )
+@pytest.mark.parametrize("listed", [True, False], ids=["its Lease is listed", "its Lease was deleted"])
 async def test_a_shard_takes_over_nothing_while_others_have_seen_what_is_later_than_the_assignment(
-    said: str, waits: bool
+    said: str, waits: bool, listed: bool
 ) -> None:
-    """It was restored, and the watch shows to this shard what others have had since. Or they take objects by labels."""
+    """It was restored, and the watch shows to this shard what others have had since. Or they take objects by labels,
+    or would not see, if they began later, that it does not.
+    """
     ownership, now = RangeOwnership("a", BUCKETS), says("b@1", "a@2")
     ownership.seen(now)
 
     async def list_all(*_: object, **__: object) -> list[Lease]:
-        meta = ObjectMeta(name="b", annotations={OWNED_RANGES_ANNOTATION: said})
-        return [Lease(metadata=meta, spec=LeaseSpec(holder_identity="b"))]
+        says = {"b": said, **({"a": "uid/2:/1"} if listed else {})}
+        metas = [
+            ObjectMeta(name=name, annotations={OWNED_RANGES_ANNOTATION: each}) for name, each in says.items()
+        ]
+        return [Lease(metadata=meta, spec=LeaseSpec(holder_identity=meta.name)) for meta in metas]
 
     async def get(*_: object) -> ConfigMap:
         return ConfigMap(metadata=ObjectMeta(resource_version="1"), data=now.data())
 
     made = driver(ownership, None, list_all=list_all, get=get)
     await made._confirm()
-    assert bool(ownership.unconfirmed) is waits
+    assert bool(ownership.unconfirmed) is (waits or not listed)
 
 
 async def test_no_read_confirms_what_an_acknowledgement_may_give_away_that_is_under_way() -> None:

@@ -679,8 +679,9 @@ def test_a_shard_that_nothing_names_does_not_wait_for_shards_by_labels_before_it
 ) -> None:
     """It is given nothing before they have ended: the coordinator sees to that."""
     assignment = Assignment.of(BUCKETS, {bucket: Place("a", "", 1) for bucket in range(8)})
-    held = Lease(metadata=ObjectMeta(name="b"), spec=LeaseSpec(holder_identity="b"))
-    assert bool(doubts(assignment, shard, [held])) == waits
+    metas = ObjectMeta(name=shard, annotations={OWNED_RANGES_ANNOTATION: "uid/8:/1"}), ObjectMeta(name="b")
+    leases = [Lease(metadata=meta, spec=LeaseSpec(holder_identity=meta.name)) for meta in metas]
+    assert bool(doubts(assignment, shard, leases)) == waits
 
 
 @pytest.mark.parametrize(("later", "since"), [(0, 0.0), (1, 0.0), (2, 60.0)])

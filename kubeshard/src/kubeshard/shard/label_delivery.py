@@ -9,9 +9,10 @@
 | labels that others take away are put back | `label_restorer` |
 
 A ring may have worked by hash ranges until now, and its labels are as they were before that. So a shard begins when a
-list, read after it has acquired its Lease, shows that no shard by ranges holds one. Until then its own Lease says that
-it waits, so that it keeps none of these from beginning again after a crash. Shards by ranges wait in the same way
-(`coordinator.doubts`). Not guaranteed: this without the right to list Leases, which labels alone do not need.
+list shows its Lease, which those by ranges see that begin later, and that none of these holds one. Until then its Lease
+says that it waits, so that it keeps none of these from beginning again after a crash. Shards by ranges wait in the same
+way (`coordinator.doubts`). Not guaranteed: this without the right to list Leases, which labels alone do not need; nor
+if the Lease of a shard at work has been deleted, and its next renewal has not made it anew yet.
 
 RBAC: `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that they control;
 `list` on leases in the namespace of the shards.
@@ -181,7 +182,7 @@ class LabelledShare:
             else:
                 said = said_by(leases)
                 by_ranges = sorted(name for name, text in said.items() if not takes_by_labels(text))
-                if not by_ranges and not said.get(shard.name):
+                if not by_ranges and said.get(shard.name) == "":
                     return
                 held.works_on(BY_LABELS if by_ranges else "")
                 if by_ranges and notices.due("waits"):

@@ -94,6 +94,7 @@ from kubeshard.sharding.assignment import (
     Report,
     Unreadable,
     owns_some,
+    takes_by_labels,
 )
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import (
@@ -631,10 +632,10 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingM
     return found, "; ".join(problems if available else ())
 
 
-def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
+def doubts(assignment: Assignment, shard: str, leases: Collection[Lease]) -> str:
     """Why a shard that begins, or was given something, must not believe the object, by the Leases of its ring, which
     were read before; "" if it may. The coordinator, which looks for shards by labels, too, may have done so before one
-    of them began.
+    of them began. Those that begin later have to see this one.
     """
     members = [
         member_of(lease, assignment.buckets, available=True)[0]
@@ -643,8 +644,11 @@ def doubts(assignment: Assignment, shard: str, leases: Iterable[Lease]) -> str:
     ]
     if why := contradiction(assignment, [each for each in members if each.shard != shard]):
         return why
-    waits_for = _by_labels_only(assignment, members) if shard in assignment.shards else ()
-    by_labels = ", ".join(each for each in waits_for if each != shard)
+    if shard not in assignment.shards:
+        return ""
+    if takes_by_labels(said_by(leases).get(shard, "")):
+        return f"the Lease of {shard} is gone, or not as this shard has written it"
+    by_labels = ", ".join(each for each in _by_labels_only(assignment, members) if each != shard)
     return f"shards that take objects by labels have to end first: {by_labels}" if by_labels else ""
 
 
