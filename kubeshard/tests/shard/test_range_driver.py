@@ -103,6 +103,25 @@ async def test_a_shard_takes_over_nothing_while_others_have_seen_what_is_later_t
     assert bool(ownership.unconfirmed) is (waits or not listed)
 
 
+async def test_what_a_read_gives_to_another_shard_is_not_this_ones_also_if_it_confirms_nothing() -> None:
+    """The watch would have brought the same, and may be late."""
+    ownership, now, stopped = heard(says("a@1", "b@1")), says("b@5", "a@2"), set[int]()
+    ownership.seen(says("a@1", "a@2"))
+
+    async def list_all(*_: object, **__: object) -> list[Lease]:
+        meta = ObjectMeta(name="b", annotations={OWNED_RANGES_ANNOTATION: "uid/2:1-1@3/5"})
+        return [Lease(metadata=meta, spec=LeaseSpec(holder_identity="b"))]
+
+    async def get(*_: object) -> ConfigMap:
+        return ConfigMap(metadata=ObjectMeta(resource_version="1"), data=now.data())
+
+    made = driver(ownership, None, list_all=list_all, get=get)
+    made._runs = SimpleNamespace(cancel=stopped.update)  # type: ignore[assignment]
+    await made._confirm()
+    assert (ownership.state(0), stopped) == (State.FOREIGN, {0})
+    assert ownership.unconfirmed.keys() == {1}
+
+
 async def test_no_read_confirms_what_an_acknowledgement_may_give_away_that_is_under_way() -> None:
     ownership = heard(says("a@1", "b@1"), says("a to b@2", "b@1"))
     ownership.idle({0})

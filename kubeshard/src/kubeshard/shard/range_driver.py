@@ -345,6 +345,7 @@ class RangeDriver:
             return
         if why := doubts(assignment, self._shard, leases):
             self._tell_doubt(why)
+            self._see(found)  # as if the watch had brought it: what it gives to others is not ours
             return
         late = bool(self._version) and precedes(found.metadata.resource_version, self._version)
         if late and self._version == before:  # nothing newer was heard meanwhile: etcd was restored
