@@ -15,15 +15,27 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from kubeshard_lab.simulation.digest import Digest, Recorder
-from kubeshard_lab.simulation.running import explore
-from kubeshard_lab.simulation.script import RANGES, Delivery, Sharder
+from kubeshard_lab.simulation.oracles import SimulationResult
+from kubeshard_lab.simulation.running import Recording, drawn, play
+from kubeshard_lab.simulation.script import RANGES, Delivery, Script, Sharder
 from kubeshard_lab.simulation.workload import SHARDERS
 
 CALM = 5.0
 """In the swarm events follow each other faster, which costs more."""
+
+
+def explore(
+    seed: int,
+    minutes: float,
+    kinds: Sequence[str] = (),
+    recording: Recording = lambda cluster: nullcontext(),
+    **options: Any,
+) -> SimulationResult:
+    """Plays a script of random faults; `options` are those of `Script`."""
+    return play(drawn(Script(seed=seed, minutes=minutes, **options), kinds), recording)
 
 
 def of(
@@ -37,8 +49,8 @@ def of(
     delivery: Delivery = "labels",
 ) -> Digest:
     recorder = Recorder(copy)
-    shares = {"sharder": sharder, "delivery": delivery}
-    result = explore(seed, minutes, kinds, recorder.recording, objects=objects, calm=calm, **shares)
+    options = {"objects": objects, "calm": calm, "sharder": sharder, "delivery": delivery}
+    result = explore(seed, minutes, kinds, recorder.recording, **options)
     for line in result.breaks:
         print(line, file=sys.stderr)
     return recorder.digest

@@ -13,8 +13,9 @@ from kubeshard_lab.simulation.faults.users import created_again, mended_again
 from kubeshard_lab.simulation.oracles import SimulationResult
 from kubeshard_lab.simulation.properties import NOT_SETTLED
 from kubeshard_lab.simulation.ring_oracles import THINGS
-from kubeshard_lab.simulation.running import explore, things
+from kubeshard_lab.simulation.running import things
 from kubeshard_lab.simulation.script import Script, stream
+from simulation_digest import explore
 
 pytestmark = pytest.mark.regression
 
@@ -112,8 +113,8 @@ def test_what_users_mended_is_mended_again_if_etcd_was_restored_to_a_state_befor
             back = world.backup()
             conditions.over.set()
             await asyncio.gather(*faults)
-            workload.oracles.restored()
             back()
+            workload.oracles.restored()
 
             def broken() -> set[str]:
                 owners = {

@@ -8,9 +8,10 @@ from tiers import further
 from kubeshard.core.errors import ConfigurationError
 from kubeshard_lab.simulation.faults.injection import AIMED, KINDS, ONLY_BY
 from kubeshard_lab.simulation.properties import NEGLECTED
-from kubeshard_lab.simulation.running import drawn, explore, play
+from kubeshard_lab.simulation.running import drawn, play
 from kubeshard_lab.simulation.script import Script, Sharder, shrunk
 from measures import MEASURES, SEEDS, Measure, ablated, switched_off
+from simulation_digest import explore
 
 pytestmark = pytest.mark.regression
 

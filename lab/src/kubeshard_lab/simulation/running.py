@@ -105,18 +105,6 @@ def _check_again(result: SimulationResult, *, by_version: bool) -> None:
             result.noticed(first.at, "disagreement", f"only {seen} shows: {rule}: {first.what}")
 
 
-def explore(
-    seed: int,
-    minutes: float,
-    kinds: Sequence[str] = (),
-    recording: Recording = lambda cluster: nullcontext(),
-    **options: object,
-) -> SimulationResult:
-    """Plays a script of random faults; `options` are those of `Script`."""
-    script = msgspec.convert({"seed": seed, "minutes": minutes, **options}, Script)
-    return play(drawn(script, kinds), recording)
-
-
 async def _play(script: Script, workload: Workload, conditions: Conditions) -> None:
     loop, oracles, counts = workload.world.loop, workload.oracles, workload.result.counts
     conditions.kinds = {fault.kind for fault in script.faults}

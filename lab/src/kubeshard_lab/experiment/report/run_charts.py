@@ -40,21 +40,10 @@ from kubeshard_lab.experiment.report.words import (
 )
 
 PERCENTILES = {"p50": (0.5, "blue"), "p90": (0.9, "green"), "p99": (0.99, "vermilion")}
-MEMBERSHIP = {
-    "started",
-    "killed",
-    "crashed",
-    "stopped",
-    "ended",
-    "restarted",
-    "rolled",
-    "joined",
-    "left",
-    "server-lost",
-}
+BAD = {"killed", "crashed", "ended", "server-lost"}
+MEMBERSHIP = {*BAD, "started", "stopped", "restarted", "rolled", "joined", "left"}
 SHORTEST_OF_SCRAPES = 10.0
 """Seconds of a window over which histograms that are read every few seconds say something."""
-BAD = {"killed", "crashed", "ended", "server-lost"}
 
 
 @dataclass(frozen=True)

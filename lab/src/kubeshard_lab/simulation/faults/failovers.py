@@ -34,11 +34,8 @@ from kubeshard_lab.simulation.workload import Things
 def _moves(process: Process, request: HttpRequest) -> bool:
     """Whether a sharder writes an object, or the assignment."""
     path = request.target.partition("?")[0]
-    return (
-        request.method == "PATCH"
-        and ("/things/" in path or "/configmaps/" in path)
-        and is_sharders(process, request)
-    )
+    written = "/things/" in path or "/configmaps/" in path
+    return written and request.method == "PATCH" and is_sharders(process, request)
 
 
 def _renews(process: Process, request: HttpRequest) -> bool:

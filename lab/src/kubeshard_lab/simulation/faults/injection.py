@@ -11,7 +11,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
-    Coroutine,
     Iterable,
     Iterator,
     Mapping,
@@ -105,10 +104,9 @@ class Conditions:
                 answer = refusal(429, "TooManyRequests")
                 wait = str(self._streams["429"].randint(1, 8))
                 return HttpResponse(429, {**answer.headers, "retry-after": wait}, answer.body)
-            if self._happens("500"):
-                return refusal(500, "InternalError")
-            if self._happens("503"):
-                return refusal(503, "ServiceUnavailable")
+            for code in 500, 503:
+                if self._happens(str(code)):
+                    return refusal(code, _REASONS[code])
             for rule in self.rules:
                 if network.server.endswith(rule.cluster) and rule.applies(process, request):
                     self.counts[f"happened: {rule.what}"] += 1
@@ -372,7 +370,7 @@ class Injection:
         return None if lease is None else lease["spec"].get("holderIdentity") or ""
 
 
-Fault = Callable[[Injection], Coroutine[Any, Any, None]]
+Fault = Callable[[Injection], Awaitable[None]]
 
 
 KINDS: dict[str, Fault] = {}

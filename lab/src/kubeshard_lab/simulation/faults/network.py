@@ -77,10 +77,8 @@ _befalls("late", "Writes get no response, and take effect later.", 0.2, "late")
 @fault_of("any")
 async def watches_cut(on: Injection) -> None:
     """All watches are cut."""
-    for process in on.workload.live(""):
-        for network in process.networks:
-            network.abort()
-        on.effects += 1
+    on.cut_streams(live := on.workload.live(""))
+    on.effects += len(live)
 
 
 @fault_of("any")
@@ -116,11 +114,8 @@ async def children_unlisted(on: Injection) -> None:
 
 def _second_watch(process: Process, request: HttpRequest) -> bool:
     """Whether the second controller of a shard watches."""
-    return (
-        "PartialObjectMetadata" in request.headers.get("Accept", "")
-        and "/things?" in request.target
-        and not is_sharders(process, request)
-    )
+    things = "/things?" in request.target and not is_sharders(process, request)
+    return things and "PartialObjectMetadata" in request.headers.get("Accept", "")
 
 
 @fault

@@ -14,11 +14,29 @@ from kubeshard_lab.simulation.properties import FASTEST
 _A_YEAR = 365 * 86_400.0
 
 
-@fault_of("any")
-async def kill(on: Injection) -> None:
-    """A shard dies."""
-    if process := on.one("s"):
-        process.kill()
+def _hits(
+    which: str, name: str, summary: str, hit: Callable[[Process], object], *, again: bool = False
+) -> None:
+    """Makes a fault: that happens to a shard (`s`) or a sharder (`x`); if it goes on `again`, after a while."""
+
+    async def inflict(on: Injection) -> None:
+        if process := on.one(which):
+            hit(process)
+            if again:
+                await on.lasts(0.1, 60)
+                process.resume()
+
+    inflict.__name__, inflict.__doc__ = name, summary
+    fault_of("any" if which == "s" else "service")(inflict)
+
+
+_BLOCKED = "The main loop of a shard is blocked; the thread that renews its Lease goes on."
+_hits("s", "kill", "A shard dies.", Process.kill)
+_hits("x", "sharder_kill", "A sharder dies.", Process.kill)
+_hits("s", "terminate", "A shard is asked to stop.", Process.terminate)
+_hits("s", "pause", "A shard is stopped, and goes on after a while.", Process.pause, again=True)
+_hits("x", "sharder_pause", "A sharder is stopped, and goes on after a while.", Process.pause, again=True)
+_hits("s", "block", _BLOCKED, Process.block, again=True)
 
 
 @fault_of("any")
@@ -44,45 +62,6 @@ async def twin(on: Injection) -> None:
     """A second process starts under the name of a running one."""
     if process := on.one("s"):
         on.workload.start(name_of(process.name))
-
-
-@fault_of("any")
-async def terminate(on: Injection) -> None:
-    """A shard is asked to stop."""
-    if process := on.one("s"):
-        process.terminate()
-
-
-async def _halted(on: Injection, process: Process | None, halt: Callable[[Process], None]) -> None:
-    if process:
-        halt(process)
-        await on.lasts(0.1, 60)
-        process.resume()
-
-
-@fault_of("any")
-async def pause(on: Injection) -> None:
-    """A shard is stopped, and goes on after a while."""
-    await _halted(on, on.one("s"), Process.pause)
-
-
-@fault_of("service")
-async def sharder_pause(on: Injection) -> None:
-    """A sharder is stopped, and goes on after a while."""
-    await _halted(on, on.one("x"), Process.pause)
-
-
-@fault_of("any")
-async def block(on: Injection) -> None:
-    """The main loop of a shard is blocked; the thread that renews its Lease goes on."""
-    await _halted(on, on.one("s"), Process.block)
-
-
-@fault_of("service")
-async def sharder_kill(on: Injection) -> None:
-    """A sharder dies."""
-    if process := on.one("x"):
-        process.kill()
 
 
 @fault_of("any")

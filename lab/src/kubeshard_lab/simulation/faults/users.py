@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec, Namespace
 from kubeshard.core.errors import AlreadyExists, ApiError
-from kubeshard.core.objects import Key, ObjectMeta, metadata_only
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
@@ -203,15 +204,13 @@ async def rights_revoked(on: Injection) -> None:
 async def _cleared(on: Injection, cluster: str) -> None:
     """Deletes all objects of a cluster with their children, as the garbage collector would."""
     world = on.world
-    for name in sorted(world.owners("", "configmaps")):
+    kinds: Mapping[type[KubeObject], Collection[str]]
+    kinds = {ConfigMap: world.owners("", "configmaps"), Thing: world.owners()}
+    for kind, name in ((kind, name) for kind, names in kinds.items() for name in sorted(names)):
         if world.cluster_of(name) == cluster:
             with suppress(ApiError):
-                await on.admin_of(name).delete(ConfigMap, name, world.home_of(name))
-    for name in sorted(world.owners()):
-        if world.cluster_of(name) == cluster:
-            with suppress(ApiError):
-                await on.admin_of(name).delete(Thing, name, world.home_of(name))
-                on.effects += 1
+                await on.admin_of(name).delete(kind, name, world.home_of(name))
+                on.effects += kind is Thing
 
 
 def _missing(workload: Workload) -> list[str]:
