@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -389,11 +390,65 @@ def test_by_ranges_no_restore_excuses_that_two_work_on_an_object() -> None:
     assert check(history) == []
 
 
-@pytest.mark.parametrize(("former", "found"), [("a", []), ("c", ["overlap"])])
-def test_by_ranges_an_edit_excuses_only_the_former_owner(former: str, found: list[str]) -> None:
-    created = changed(1.0, 0, "", former, existed=False)
-    history = (*STARTED, created, changed(2.0, 0, former, "b"), Began(3.0, "b~1", "t1", "1"))
-    history += (Began(4.0, "a~1", "t1", "1"),)
+BEGAN, UNAWARE = (Began(3.0, "a~1", "t1", "1", unaware) for unaware in (False, True))
+ENDED = Ended(3.5, "a~1", "t1", "1")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ((), (UNAWARE,), []),
+        ((), (BEGAN,), ["overlap"]),
+        ((BEGAN,), (), []),
+        ((BEGAN, BEGAN, ENDED), (), []),
+        ((BEGAN, ENDED), (BEGAN,), ["overlap"]),
+        ((BEGAN,), (BEGAN,), ["overlap"]),
+        ((), (UNAWARE, ENDED, BEGAN), ["overlap"]),
+        ((Started(0.0, "c~1"), Began(3.0, "c~1", "t1", "1")), (), ["overlap"]),
+    ],
+    ids=[
+        "begins, and has not been told",
+        "begins, and has been told",
+        "goes on with what it began before",
+        "goes on with one of two",
+        "ends, and begins again",
+        "goes on, and begins again",
+        "ends what it began without being told, and begins again",
+        "another one",
+    ],
+)
+def test_by_ranges_an_edit_excuses_its_former_owner_until_that_is_told_and_has_ended(
+    before: Sequence[Entry], after: Sequence[Entry], found: list[str]
+) -> None:
+    edit = changed(3.2, 0, "a", "b")
+    history = (*STARTED, CREATED, *before, edit, *after, Began(400.0, "b~1", "t1", "1"))
+    assert [finding.rule for finding in check(history, by_version=True)] == found
+
+
+@pytest.mark.parametrize(("until", "found"), [(math.inf, []), (5.0, []), (4.0, ["stale write"])])
+def test_by_ranges_an_edit_excuses_writes_that_were_sent_before_its_former_owner_was_told(
+    until: float, found: list[str]
+) -> None:
+    theirs = sent(4.0, 1, "b~1"), changed(4.1, 1, "b", "b")
+    late = sent(5.0, 2, "a~1"), changed(9.0, 2, "b", "b", unaware_until=until)
+    history = (*STARTED, CREATED, changed(3.0, 0, "a", "b"), *theirs, *late)
+    assert [finding.rule for finding in check(history, by_version=True)] == found
+
+
+@pytest.mark.parametrize(("kept", "found"), [(7, ["stale write"]), (6, [])], ids=["kept", "undone"])
+def test_by_ranges_what_a_restore_undid_was_not_written_by_the_present_shard(
+    kept: int, found: list[str]
+) -> None:
+    theirs = sent(4.0, 1, "b~1"), changed(4.1, 1, "b", "b", revision=7)
+    late = sent(2.0, 2, "a~1"), changed(9.0, 2, "b", "b", revision=8)
+    history = (
+        *STARTED,
+        CREATED,
+        *MOVED,
+        *theirs,
+        Restored(5.0, {"t1": ("b", False)}, (), {"t1": kept}),
+        *late,
+    )
     assert [finding.rule for finding in check(history, by_version=True)] == found
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import cast
 
 import msgspec
 import pytest
 
+from kubeshard.client.client import Client
 from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
@@ -26,6 +27,7 @@ from kubeshard.sharding.names import (
     EVICTED_ANNOTATION,
     SHARDER_IDENTITY,
     assignment_name,
+    bucket_label,
     drain_label,
     shard_label,
 )
@@ -579,26 +581,192 @@ async def test_a_shard_may_work_on_what_a_restore_gives_it_only_if_no_process_li
         assert at.result.broken == ({} if ended else {"not ours": 1})
 
 
-@pytest.mark.quick
-@virtual_time
-async def test_an_edit_of_the_assignment_excuses_nobody_but_the_former_owner() -> None:
+@asynccontextmanager
+async def owned(place: Place, *others: str) -> AsyncIterator[tuple[Scene, Client, ObjectMeta]]:
+    """A Thing is in this place, and its owner and other processes have asked for the assignment."""
     async with SimulatedCluster(ranges=Ranges()) as world:
         await world.install()
         at = Scene(world)
         await world.make_things(1)
-        former, named, other = (Process(world, each) for each in ("s0~1", "s1~1", "s2~1"))
         async with world.admin() as client:
-            await client.create(assigned(Place("s0", "", 3)))
-            thing = await client.get(Thing, "t0", "team")
-            await hold(former)
-            await former.client().get(ConfigMap, assignment_name("r"), "ops")
-            await asyncio.sleep(AMNESTY)
-            await client.apply(assigned(Place("s1", "", 5)), force=True)
-        for process in former, named:
-            at.oracles.begins(process.name, thing.metadata)
-        assert at.result.broken == {}
-        at.oracles.begins(other.name, thing.metadata)
+            await client.create(assigned(place))
+            for process in (f"{place.owner}~1", *others):
+                await hold(Process(world, process))
+                await world.processes[process].client().get(ConfigMap, assignment_name("r"), "ops")
+            yield at, client, (await client.get(Thing, "t0", "team")).metadata
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("before", [True, False], ids=["began before", "begins later"])
+@virtual_time
+async def test_an_edit_of_the_assignment_excuses_nobody_but_the_former_owner(before: bool) -> None:
+    async with owned(Place("s0", "", 3), "s1~1", "s2~1") as (at, client, thing):
+        if before:
+            at.oracles.begins("s2~1", thing)
+        await client.apply(assigned(Place("s1", "", 5)), force=True)
+        for process in "s0~1", "s1~1":
+            at.oracles.begins(process, thing)
+        if not before:
+            assert at.result.broken == {}
+            at.oracles.begins("s2~1", thing)
         assert at.result.broken == {"not ours": 1, "overlap": 1}
+
+
+async def _watched(client: Client) -> None:
+    async with client.watch(ConfigMap, "ops") as events:
+        async for _ in events:
+            return
+
+
+TOLD: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "its watch has delivered the edit": _watched,
+    "it has listed it": lambda client: client.list_all(ConfigMap, "ops"),
+    "a read of it was answered with it": lambda client: client.get(ConfigMap, assignment_name("r"), "ops"),
+}
+UNTOLD: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "nothing": lambda client: asyncio.sleep(0),
+    "a read of something else": lambda client: client.get(Thing, "t0", "team"),
+    "its sharder was told": lambda client: _watched(client.with_user_agent("sharder")),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("heard", [*TOLD, *UNTOLD])
+@virtual_time
+async def test_an_edit_excuses_its_former_owner_until_that_has_been_told_however_late(heard: str) -> None:
+    async with owned(Place("s0", "", 3)) as (at, client, thing):
+        await client.apply(assigned(Place("s1", "", 5)), force=True)
+        await asyncio.sleep(10 * AMNESTY)
+        await (TOLD | UNTOLD)[heard](at.world.processes["s0~1"].client())
+        await asyncio.sleep(1)
+        at.oracles.begins("s0~1", thing)
+        assert at.result.broken == ({"not ours": 1} if heard in TOLD else {})
+
+
+@pytest.mark.quick
+@virtual_time
+async def test_who_was_told_of_something_older_than_the_edit_has_not_been_told_of_it() -> None:
+    """Of an edit that gave the object to another one still, and of what has been put back since."""
+    async with owned(Place("s0", "", 3)) as (at, client, thing):
+        for place in Place("s1", "", 5), Place("s0", "", 7), Place("s2", "", 9), Place("s1", "", 6):
+            await client.apply(assigned(place), force=True)
+        await _watched(at.world.processes["s0~1"].client())
+        await asyncio.sleep(1)
+        at.oracles.begins("s0~1", thing)
+        assert at.result.broken == {}
+        await client.apply(assigned(Place("s2", "", 9)), force=True)
+        await _watched(at.world.processes["s0~1"].client())
+        await asyncio.sleep(1)
+        at.oracles.begins("s0~1", thing)
+        assert at.result.broken == {"not ours": 1}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("told", [False, True], ids=["begun before the edit", "begun before it was told"])
+@virtual_time
+async def test_what_has_begun_before_is_excused_until_it_ends_and_nothing_that_begins_later(
+    told: bool,
+) -> None:
+    async with owned(Place("s0", "", 3), "s1~1") as (at, client, thing):
+        edit, former = assigned(Place("s1", "", 5)), at.world.processes["s0~1"].client()
+        if told:
+            await client.apply(edit, force=True)
+        at.oracles.begins("s0~1", thing)
+        await client.apply(edit, force=True)
+        await former.get(ConfigMap, assignment_name("r"), "ops")
+        await asyncio.sleep(10 * AMNESTY)
+        at.oracles.begins("s1~1", thing)
+        assert at.result.broken == {}
+        at.oracles.ends("s0~1", thing)
+        at.oracles.begins("s0~1", thing)
+        assert at.result.broken == {"not ours": 1, "overlap": 1}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("first", ["sent", "told"])
+@virtual_time
+async def test_a_write_is_excused_that_was_sent_before_its_sender_was_told_of_an_edit(first: str) -> None:
+    async with owned(Place("s0", "", 3), "s1~1") as (at, client, _):
+        former, present = (at.world.processes[each].client() for each in ("s0~1", "s1~1"))
+        arrives, name = asyncio.Event(), assignment_name("r")
+        late = Rule("withheld", lambda *of: of[1].method == "PATCH" and of[0].name == "s0~1", lands=arrives)
+        at.conditions.rules.append(late)
+        await client.apply(assigned(Place("s1", "", 5)), force=True)
+        patch = MergePatch({"metadata": {"annotations": {"by": "s0~1"}}})
+        if first == "told":
+            await former.get(ConfigMap, name, "ops")
+            await asyncio.sleep(0.1)
+        writing = asyncio.create_task(former.patch(Thing, "t0", "team", patch))
+        await asyncio.sleep(1)
+        await former.get(ConfigMap, name, "ops")
+        await present.patch(Thing, "t0", "team", MergePatch({"metadata": {"annotations": {"by": "s1~1"}}}))
+        arrives.set()
+        await asyncio.sleep(1)
+        writing.cancel()
+        assert at.result.broken["stale write"] == (first == "told")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("by", ["s0~1", "s1~1", "x0~1"])
+@virtual_time
+async def test_what_its_owners_own_request_gives_away_is_given_away_at_any_epoch(by: str) -> None:
+    """A user has put back what its acknowledgement tests. Of nobody else's request that counts."""
+    async with owned(Place("s0", "", 9), "s1~1", "x0~1") as (at, client, thing):
+        put_back = assigned(Place("s0", "s1", 3))
+        await client.apply(put_back, force=True)
+        said = Assignment.parse(put_back.data)
+        patch = said.acknowledge("s0", said.buckets.all.buckets)
+        assert patch is not None
+        await at.world.processes[by].client().patch(ConfigMap, assignment_name("r"), "ops", patch)
+        await asyncio.sleep(1)
+        at.oracles.begins("s1~1", thing)
+        assert at.result.broken["not ours"] == (by != "s0~1")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("undone", "noticed"), [(True, False), (False, True)], ids=["undone", "kept"])
+@virtual_time
+async def test_what_a_restore_undid_was_not_written_by_the_shard_that_has_the_object(
+    undone: bool, noticed: bool
+) -> None:
+    """So a late write of the former one does not overwrite it."""
+    async with owned(Place("s0", "s1", 3), "s1~1") as (at, _, _):
+        former, present = (at.world.processes[each].client() for each in ("s0~1", "s1~1"))
+        said = Assignment.parse(assigned(Place("s0", "s1", 3)).data)
+        given = said.acknowledge("s0", said.buckets.all.buckets)
+        assert given is not None
+        await former.patch(ConfigMap, assignment_name("r"), "ops", given)
+        back = at.world.backup()
+        await present.patch(Thing, "t0", "team", MergePatch({"metadata": {"annotations": {"by": "s1~1"}}}))
+        if not undone:
+            back = at.world.backup()
+        await present.patch(Thing, "t0", "team", MergePatch({"metadata": {"annotations": {"by": "again"}}}))
+        back()
+        at.oracles.restored()
+        await former.patch(Thing, "t0", "team", MergePatch({"metadata": {"annotations": {"by": "s0~1"}}}))
+        assert at.result.broken["stale write"] == noticed
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("after", "noticed"), [(AMNESTY - 1, False), (AMNESTY, True)])
+@virtual_time
+async def test_by_ranges_a_shard_need_not_know_at_once_of_a_child_that_a_restore_brought_back(
+    after: float, noticed: bool
+) -> None:
+    async with owned(Place("s0", "", 3)) as (at, client, thing):
+        label = {bucket_label("r"): str(Ranges().divided.of_key(thing.uid))}
+        reference = OwnerReference(api_version="sim.example/v1", kind="Thing", name="t0", uid=thing.uid)
+        metadata = ObjectMeta(name="c-t0", namespace="team", labels=label, owner_references=(reference,))
+        await client.create(ConfigMap(metadata=metadata, data={"by": "s1"}))
+        back = at.world.backup()
+        await client.delete(ConfigMap, "c-t0", "team")
+        await asyncio.sleep(MISSED_CHILD.bound + 1)
+        back()
+        at.oracles.restored()
+        await asyncio.sleep(after)
+        with suppress(AlreadyExists):
+            await at.world.processes["s0~1"].client().create(ConfigMap(metadata=metadata))
+        assert at.result.broken["missed child"] == noticed
 
 
 @pytest.mark.quick

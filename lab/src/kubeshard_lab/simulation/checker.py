@@ -13,16 +13,17 @@ from the product, and follow if it changes one; here somebody has to change the 
   LEFT_FOR seconds more: a sharder leaves them for a while. If the ring has changed its delivery, so may all others:
   nothing is done with them before the last shard of the former kind is given up.
 
-The exceptions are the same: a minute after a restore of etcd, where objects name their shards, and after a user changed
+The exceptions are the same. Where objects name their shards: a minute after a restore of etcd, and after a user changed
 the object's shard label; and reconciles that began before a restore which gave the object to another shard, until they
-end.
+end. Elsewhere: what a shard does that cannot know yet that a user took the object from it, and what it has begun until
+then.
 Writes to children that took longer than a request may take are not judged, nor are children of deleted objects.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from kubeshard_lab.simulation import history as entries
@@ -56,16 +57,16 @@ class _Checker:
         self._by_version = by_version
         self._switched = False
         """Whether the ring has ever changed its delivery."""
-        self._written: set[tuple[str, str]] = set()
-        """The objects that the shards have written which have them."""
+        self._written: dict[tuple[str, str], tuple[str, int]] = {}
+        """The objects that the shards have written which have them, and the revision of the first time."""
         self.findings: list[Finding] = []
         self._sent: dict[int, entries.Sent] = {}
         self._alive: set[str] = set()
-        self._working: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._working = defaultdict[tuple[str, str], Counter[str]](Counter)
         """How many reconciles of each object each process has begun and not ended."""
-        self._from_before: dict[tuple[str, str], dict[str, int]] = {}
-        """Those of them that began before a restore, while their shard had the object."""
-        self._grace = defaultdict[tuple[str, str], float](float)
+        self._from_before = defaultdict[tuple[str, str], Counter[str]](Counter)
+        """Those of them that began before a restore, or while a user took the object, and their shard had it."""
+        self._grace = defaultdict[str, float](float)
         self._grace_of_all = 0.0
         self._owners: dict[str, tuple[str, bool]] = {}
         self._rights: dict[str, tuple[str, float]] = {}
@@ -100,9 +101,8 @@ class _Checker:
                 case entries.Began():
                     self._began(entry)
                 case entries.Ended():
-                    self._working[entry.name, entry.uid][entry.process] -= 1
-                    if entry.process in (before := self._from_before.get((entry.name, entry.uid), {})):
-                        before[entry.process] -= 1
+                    self._working[which := (entry.name, entry.uid)][entry.process] -= 1
+                    self._from_before[which] &= self._working[which]
                 case entries.Started():
                     self._alive.add(entry.process)
                 case entries.Switched():
@@ -110,18 +110,7 @@ class _Checker:
                 case entries.Died():
                     self._alive.discard(entry.process)
                 case entries.Restored():
-                    self._grace_of_all = entry.at + GRACE
-                    self._owners = dict(entry.owners)
-                    self._rights.clear()
-                    self._renewed = dict.fromkeys(entry.leases, entry.at)
-                    self._from_before = {
-                        (name, uid): {
-                            process: count
-                            for process, count in working.items()
-                            if _shard(process) != entry.owners.get(name, ("", False))[0]
-                        }
-                        for (name, uid), working in self._working.items()
-                    }
+                    self._restored(entry)
                 case entries.Calm():
                     self._due = entry.at + GRACE
                 case entries.Finished() if self._due is not None or self._last is not None:
@@ -134,18 +123,39 @@ class _Checker:
     def _found(self, at: float, rule: Rule, what: str) -> None:
         self.findings.append(Finding(at, rule, what))
 
-    def _excused(self, name: str, at: float, shard: str) -> bool:
-        if self._by_version:
-            return at < self._grace[name, shard]
-        return at < max(self._grace[name, ""], self._grace_of_all)
+    def _excused(self, name: str, at: float) -> bool:
+        """Where objects name their shards."""
+        return not self._by_version and at < max(self._grace[name], self._grace_of_all)
+
+    def _restored(self, entry: entries.Restored) -> None:
+        self._grace_of_all = entry.at + GRACE
+        self._owners = dict(entry.owners)
+        self._rights.clear()
+        self._renewed = dict.fromkeys(entry.leases, entry.at)
+        owners = {name: owner for name, (owner, _) in entry.owners.items()}
+        for which, (shard, first) in tuple(self._written.items()):
+            if shard != owners.get(which[1]) or first > entry.revisions.get(which[1], 0):
+                del self._written[which]
+        if not self._by_version:
+            self._began_before(lambda name, process: _shard(process) != owners.get(name, ""))
+
+    def _began_before(self, theirs: Callable[[str, str], bool]) -> None:
+        """What goes on for these objects in these processes began before the objects came to other shards."""
+        for (name, uid), working in self._working.items():
+            self._from_before[name, uid] |= Counter(
+                {each: n for each, n in working.items() if theirs(name, each)}
+            )
 
     def _changed(self, entry: entries.Changed) -> None:
         sent, (before, after) = self._sent.get(entry.request), entry.owner
         if entry.kind == "main":
             if entry.request == 0 and entry.existed and before != after:
-                self._grace[entry.name, before if self._by_version else ""] = entry.at + GRACE
+                self._grace[entry.name] = entry.at + GRACE
+                if self._by_version and entry.exists:
+                    self._began_before(lambda name, by: (name, _shard(by)) == (entry.name, before))
             if before != after:
-                self._written -= {("main", entry.name), ("child", entry.name)}
+                self._written.pop(("main", entry.name), None)
+                self._written.pop(("child", entry.name), None)
             if entry.exists:
                 self._owners[entry.name] = after, entry.draining[1]
             else:
@@ -156,9 +166,10 @@ class _Checker:
         handed_over = self._by_version and before != after and entry.existed and entry.exists
         owner = before if entry.kind == "main" or handed_over else entry.main_owner
         if owner == shard and not handed_over:
-            self._written.add(which)
+            self._written.setdefault(which, (shard, entry.revision))
         unseen = self._by_version and not handed_over and which not in self._written
-        if unseen or self._excused(entry.name, entry.at, shard):
+        unaware = self._by_version and sent.at <= entry.unaware_until
+        if unseen or unaware or self._excused(entry.name, entry.at):
             return
         if entry.kind == "main":
             took_back = entry.labels_only and after == shard and not self._by_version
@@ -177,15 +188,15 @@ class _Checker:
         working = self._working[which]
         others = sorted(
             each
-            for each, count in working.items()
-            if count > 0 and each != entry.process and each in self._alive
-            if self._from_before.get(which, {}).get(each, 0) <= 0
-            if not self._excused(entry.name, entry.at, _shard(each))
+            for each in working - self._from_before[which]
+            if each != entry.process and each in self._alive
         )
-        excused = self._excused(entry.name, entry.at, _shard(entry.process))
+        unaware = self._by_version and entry.unaware
+        excused = unaware or self._excused(entry.name, entry.at)
         if others and entry.process in self._alive and not excused:
             self._found(entry.at, "overlap", f"{entry.process} and {', '.join(others)}: {entry.name}")
         working[entry.process] += 1
+        self._from_before[which][entry.process] += unaware
 
     def _lease(self, entry: entries.LeaseChanged) -> None:
         sent = self._sent.get(entry.request)

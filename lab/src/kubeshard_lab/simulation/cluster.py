@@ -248,6 +248,7 @@ class SimulatedCluster(Environment):
                 self.stores, ring, ranges.divided, self._alive, self.sender.get, self.shared, self.cluster_of
             )
             self.observers.append(ranged.answered)
+            self.hearers.append(ranged.heard)
 
     async def __aenter__(self) -> Self:
         return self
@@ -257,6 +258,7 @@ class SimulatedCluster(Environment):
     ) -> None:
         self.observers.clear()
         self.learners.clear()
+        self.hearers.clear()
         self.deaths.clear()
         self.leaving.clear()
         for process in self.processes.values():

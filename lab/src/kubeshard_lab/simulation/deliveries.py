@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -97,6 +99,10 @@ class Labelled:
     def take_note(self) -> None:
         """Called when etcd has been restored."""
 
+    def unaware_until(self, process: str, meta: Any) -> float:
+        """Until when the process could not know that a user has taken the object from its shard."""
+        return -math.inf
+
     def misplaced(self, owners: Mapping[str, str], shards: Collection[str]) -> Iterator[str]:
         """What is not with the shard that it should be with, of these objects by name, when these shards live."""
         ring = HashRing(shards)
@@ -130,6 +136,8 @@ class Ranged(Labelled):
         self._cluster_of = cluster_of
         self._told: set[str] = set()
         """The sharders and shards that have asked for the assignment."""
+        self._untold: dict[str, dict[int, tuple[int, float]]] = {}
+        """The buckets that a user took from each process, with the epoch of that, and until when it was not told."""
         self._witnesses: dict[int, frozenset[str]] = {}
         """Those of them that lived when the assignment ceased to say what they had seen of each of these buckets."""
         self._store, self._stores = stores[0], stores
@@ -157,6 +165,22 @@ class Ranged(Labelled):
             # One that waits for its Lease keeps nothing of the answer.
             if holder == process.name or is_sharders(process, request):
                 self._told.add(process.name)
+
+    def heard(self, process: Process, request: HttpRequest, said: bytes) -> None:
+        """A hearer of the cluster. A sharder in the same process is told for itself."""
+        untold, now = self._untold.get(process.name, {}), asyncio.get_running_loop().time()
+        awaited = {bucket: epoch for bucket, (epoch, until) in untold.items() if until > now}
+        about = self._path.startswith(request.target.partition("?")[0])
+        for told in map(
+            _read, _objects(said) if awaited and about and not is_sharders(process, request) else ()
+        ):
+            if told and told.buckets == self._buckets:
+                reached = {each for each, epoch in awaited.items() if told.places[each].epoch >= epoch}
+                untold |= {bucket: (awaited[bucket], now) for bucket in reached}
+
+    def unaware_until(self, process: str, meta: Any) -> float:
+        untold = self._untold.get(process)
+        return untold.get(self._bucket(meta), (0, -math.inf))[1] if untold else -math.inf
 
     @property
     def anew(self) -> bool:
@@ -244,6 +268,11 @@ class Ranged(Labelled):
         before, said, sender = self._places, _read(event.old), self._sender()
         by = name_of(sender[0].name) if sender and not is_sharders(*sender) else ""
         self.take_note(said if said and said.buckets == self._buckets and sender else None, by)
+        for bucket, (old, new) in enumerate(zip(before, self._places, strict=True)):
+            if old.owner != new.owner and not (sender or self.unremembered):
+                for each in self._alive():
+                    if name_of(each) == old.owner:
+                        self._untold.setdefault(each, {})[bucket] = new.epoch, math.inf
         return self._all_changed(event, lambda obj: self._shown(obj, before) if self.by_version else obj)
 
     def _switched(self, event: Event) -> Changes:
@@ -302,5 +331,14 @@ class Ranged(Labelled):
 def _read(stored: Any) -> Assignment | None:
     """What is stored; None if nothing is, or if it cannot be read."""
     with suppress(Unreadable):
-        return None if stored is None else Assignment.parse(stored["data"])
+        return None if stored is None else Assignment.parse(stored.get("data"))
     return None
+
+
+def _objects(said: bytes) -> Iterator[Any]:
+    """What an answer, or events of a watch, say that there is."""
+    for line in said.splitlines():
+        with suppress(ValueError):  # it broke off
+            told = json.loads(line)
+            found = told.get("object", told)
+            yield from () if told.get("type") == "DELETED" else found.get("items", (found,))

@@ -12,18 +12,18 @@ from __future__ import annotations
 import hashlib
 import logging
 from array import array
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, TextIO
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import TextFormatter, heard_by
-from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard_apiserver.store import Store
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.deliveries import stored_last
-from kubeshard_lab.simulation.processes import Network, Process, StreamAround
+from kubeshard_lab.simulation.processes import Process
 
 
 class Digest(NamedTuple):
@@ -54,20 +54,12 @@ class Recorder:
 
     @contextmanager
     def recording(self, world: SimulatedCluster) -> Iterator[None]:
-        """Records what happens in the world from now until the end of the block. Faults must be installed before."""
+        """Records what happens in the world from now until the end of the block."""
         self._world = world
         world.observers.append(self._exchanged)
         for store in world.stores:
             store.subscribe(partial(self._stored, store))
-        faulty = world.connected
-
-        def connected(process: Process, network: Network) -> None:
-            if faulty is not None:
-                faulty(process, network)
-            through = network.through or (lambda _, stream: stream)
-            network.through = lambda request, stream: _Heard(self, process, request, through(request, stream))
-
-        world.connected = connected
+        world.hearers.append(self._heard)
         if not self._logged:
             yield
             return
@@ -99,24 +91,14 @@ class Recorder:
             told = f"{asked}: {answer.status}"
             self.record(f"{told} {sorted(answer.headers.items())} {answer.body!r}", told)
 
+    def _heard(self, process: Process, request: HttpRequest, chunk: bytes) -> None:
+        heard = f"{process.name} {request.method} {request.target} hears"
+        self.record(f"{heard} {chunk!r}", f"{heard} a change")
+
     def _stored(self, store: Store, resource: GroupResource) -> None:
         event = stored_last(store, resource)
         told = f"stored {resource} {event.key}"
         self.record(f"{told}: {event.new}", told)
-
-
-class _Heard(StreamAround):
-    """A stream whose chunks are recorded when the reader gets them."""
-
-    def __init__(self, recorder: Recorder, process: Process, request: HttpRequest, inner: HttpStream) -> None:
-        super().__init__(inner)
-        self._recorder = recorder
-        self._whose = f"{process.name} {request.method} {request.target}"
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        async for chunk in super().chunks():
-            self._recorder.record(f"{self._whose} hears {chunk!r}", f"{self._whose} hears a change")
-            yield chunk
 
 
 class _Lines(logging.Handler):

@@ -8,6 +8,7 @@ user's; -1: one by which a shard only takes what nobody remembers to be another'
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -67,12 +68,15 @@ class Changed(Entry, frozen=True):
     exists: bool
     owner: tuple[str, str]
     draining: tuple[bool, bool]
-    labels_only: bool
-    main_owner: str
-    main_uid: str
+    labels_only: bool = False
+    main_owner: str = ""
+    main_uid: str = ""
     belongs_to: str = ""
     what: str = ""
     """The kind and the name of the object, where these do not follow from `kind` and `name`."""
+    revision: int = 0
+    unaware_until: float = -math.inf
+    """Until when the sender could not know that a user has taken the object from its shard."""
 
 
 class LeaseChanged(Entry, frozen=True):
@@ -86,11 +90,14 @@ class LeaseChanged(Entry, frozen=True):
 
 
 class Began(Entry, frozen=True):
-    """A reconcile of a main object began. An object of another UID is another one, also if it has the same name."""
+    """A reconcile of a main object began. An object of another UID is another one, also if it has the same name.
+    `unaware`: the process cannot know yet that a user has taken it.
+    """
 
     process: str
     name: str
     uid: str
+    unaware: bool = False
 
 
 class Ended(Entry, frozen=True):
@@ -125,11 +132,12 @@ class Hit(Entry, frozen=True):
 
 class Restored(Entry, frozen=True):
     """etcd was restored. `owners` is who then owns each main object that exists, and whether it is being drained;
-    `leases` are the shards that then hold their Leases.
+    `leases` are the shards that then hold their Leases; what was written after these `revisions` is undone.
     """
 
     owners: dict[str, tuple[str, bool]]
     leases: tuple[str, ...] = ()
+    revisions: dict[str, int] = {}
 
 
 class Switched(Entry, frozen=True):
@@ -178,7 +186,8 @@ class Recorder:
             for key, lease in self._world.objects("coordination.k8s.io", "leases").items()
             if lease["spec"].get("holderIdentity") == key.name
         )
-        self.add(Restored, owners, tuple(leases))
+        stores = {name: self._world.store(self._world.cluster_of(name)) for name in owners}
+        self.add(Restored, owners, tuple(leases), {name: store.revision for name, store in stores.items()})
 
     @property
     def _now(self) -> float:
@@ -255,20 +264,26 @@ class Recorder:
         main_name = name.removeprefix("c-")
         main = self._world.stored(THINGS, event.key._replace(name=main_name))
         references = some["metadata"].get("ownerReferences") or [{"uid": ""}]
-        return Changed(
-            self._now,
+        by = sender[0].name if (sender := self._world.sender.get()) else ""
+        return self._change(
+            event,
             number,
             kind,
             main_name,
-            some["metadata"]["uid"],
-            old is not None,
-            new is not None,
-            (self._owner(old), self._owner(new)),
-            (self._draining(old), self._draining(new)),
-            bool(old and new) and but_labels(old) == but_labels(new),
-            self._owner(main),
-            "" if main is None else main["metadata"]["uid"],
-            references[0]["uid"] if kind == "child" else "",
+            labels_only=bool(old and new) and but_labels(old) == but_labels(new),
+            main_owner=self._owner(main),
+            main_uid="" if main is None else main["metadata"]["uid"],
+            belongs_to=references[0]["uid"] if kind == "child" else "",
+            unaware_until=self._world.delivery.unaware_until(by, (main or some)["metadata"]),
+        )
+
+    def _change(self, event: Event, number: int, kind: str, name: str, **more: Any) -> Changed:
+        old, new = event.old, event.new
+        some: Any = new or old
+        uid, there = some["metadata"]["uid"], (old is not None, new is not None)
+        owner, draining = (self._owner(old), self._owner(new)), (self._draining(old), self._draining(new))
+        return Changed(
+            self._now, number, kind, name, uid, *there, owner, draining, revision=event.revision, **more
         )
 
     def _owner(self, obj: Any) -> str:

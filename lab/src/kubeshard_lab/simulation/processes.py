@@ -138,7 +138,8 @@ class Network:
         self._process.check()
         self._world.observe(self._process, request, None)
         async with self._inner.stream(request) as stream:
-            yield self.through(request, stream) if self.through else Travelling(self, stream)
+            stream = self.through(request, stream) if self.through else Travelling(self, stream)
+            yield Heard(self._process, request, stream)
 
     async def _travel(self, way: asyncio.Event) -> None:
         await asyncio.sleep(self._world.rng.uniform(*self._world.latency))
@@ -206,6 +207,19 @@ class Travelling(StreamAround):
             yield chunk
 
 
+class Heard(StreamAround):
+    """A stream of whose chunks hearers are told when the process gets them."""
+
+    def __init__(self, process: Process, request: HttpRequest, inner: HttpStream) -> None:
+        super().__init__(inner)
+        self._process, self._request = process, request
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner.chunks():
+            self._process.world.hear(self._process, self._request, chunk)
+            yield chunk
+
+
 Observer = Callable[["Process", HttpRequest, HttpResponse | None], None]
 """Sees every request twice: when it reaches the server (None), and with the server's response."""
 
@@ -231,6 +245,8 @@ class Environment:
         self.leaving: list[Callable[[Process, HttpRequest], None]] = []
         """Called when a process sends a request, if its networks say so (`Network.leaving`)."""
         self.learners: list[Learner] = []
+        self.hearers: list[Callable[[Process, HttpRequest, bytes], None]] = []
+        """Called with the body of each answer that a process gets, and with each chunk of a list or a watch."""
         self.deaths: list[Callable[[Process], None]] = []
         self.sender: ContextVar[tuple[Process, HttpRequest] | None] = ContextVar("sender", default=None)
         """For whom the current task acts inside the API server; None for a user."""
@@ -259,6 +275,12 @@ class Environment:
     def learn(self, process: Process, request: HttpRequest, outcome: HttpResponse | TransportError) -> None:
         for learner in self.learners:
             learner(process, request, outcome)
+        if isinstance(outcome, HttpResponse):
+            self.hear(process, request, outcome.body)
+
+    def hear(self, process: Process, request: HttpRequest, body: bytes) -> None:
+        for hearer in self.hearers:
+            hearer(process, request, body)
 
 
 def name_of(process: str) -> str:

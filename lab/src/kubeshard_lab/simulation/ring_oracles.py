@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any
+
+import msgspec
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
@@ -45,10 +47,10 @@ class RingOracles(Oracles):
     def __init__(self, world: SimulatedCluster, result: SimulationResult, until: str = "") -> None:
         super().__init__(world, result, until)
         self._sent: dict[int, tuple[HttpRequest, float]] = {}
-        self._from_before: dict[Job, Counter[str]] = {}
-        """Which processes worked on each object of another shard when etcd was restored, and have not ended that."""
-        self._taken: dict[tuple[str, str], float] = {}
-        """Objects that a user took from their shard, with its name by ranges, and when."""
+        self._from_before: dict[Job, Counter[str]] = defaultdict(Counter)
+        """Which processes have begun, and not ended, work on each object that is not judged (`properties`)."""
+        self._taken: dict[str, float] = {}
+        """Objects that a user took from their shard, and when."""
         self._dropped: dict[str, tuple[str, float]] = {}
         """Objects whose label a user removed: whose they were, and when that was."""
         self._assigned: dict[Job, int] = {}
@@ -79,21 +81,28 @@ class RingOracles(Oracles):
         self._restored = -rules.AMNESTY
         self._read: dict[tuple[str, str], tuple[float, str]] = {}
         """When a sharder last read each object by itself, and which shard it had then."""
-        self._wrote: dict[tuple[GroupResource, str], str] = {}
-        """Which process wrote each object last, of those of the shard that has had it since."""
+        self._wrote: dict[tuple[GroupResource, str], dict[str, int]] = {}
+        """Which processes of its shard wrote each object since it came there, and the revision of the first time."""
         self._made: set[str] = set()
         """The children, by uid, that shards by ranges have created, and that nobody else has changed."""
         self._label, self._drain = shard_label(world.ring), drain_label(world.ring)
 
     def restored(self) -> None:
+        """What the present shard wrote after the backup, it has not written any more."""
         self._assigned.clear()
         self._dropped.clear()
         self._free.clear()
         self._made.clear()
         self._restored = self._now
-        for job, at_work in self._at_work.items():
+        for job, at_work in self._at_work.items() if not self._by_version else ():
             owner = self._owner(self._main(job.of))
-            self._from_before[job] = Counter(each for each in at_work if name_of(each) != owner)
+            self._from_before[job] |= Counter(each for each in at_work if name_of(each) != owner)
+        for which, wrote in self._wrote.items():
+            owner = self._owner(self._main(name := which[1]))
+            revision = self._world.store(self._world.cluster_of(name)).revision
+            self._wrote[which] = {
+                each: first for each, first in wrote.items() if name_of(each) == owner and first <= revision
+            }
 
     def _leaving(self, process: Process, request: HttpRequest) -> None:
         self._sent[id(request)] = request, self._now
@@ -140,7 +149,7 @@ class RingOracles(Oracles):
     def begins(self, process: str, meta: ObjectMeta) -> None:
         """Called when a reconcile of the object, as it was with this metadata, begins."""
         now, name = self._now, meta.name
-        excused = self._excused(name, name_of(process)) or self._dead(process)
+        excused = self._excused(name, process, msgspec.to_builtins(meta)) or self._dead(process)
         assigned = self._assigned.pop(job := Job(name, meta.uid), 0)
         if int(meta.resource_version) < assigned and not excused:
             self.broken(
@@ -156,20 +165,22 @@ class RingOracles(Oracles):
         if not excused:
             self._judge_overlap(process, job, name)
         self._at_work[job].append(process)
+        if excused and self._by_version:
+            self._from_before[job][process] += 1
 
     def ends(self, process: str, meta: ObjectMeta) -> None:
         """Called when a reconcile ends that began with this metadata."""
         job = Job(meta.name, meta.uid)
         self._at_work[job].remove(process)
         if job in self._from_before:
-            self._from_before[job][process] -= 1
+            self._from_before[job] &= Counter(self._at_work[job])
 
     def _at_work_with(self, process: str, job: Job) -> list[str]:
-        """Without those that began before a restore gave the object to another shard."""
-        others, began = super()._at_work_with(process, job), self._from_before.get(job, Counter())
-        kept = [each for each in others if began[each] <= 0]
-        self._result.counts["overlaps with what began before a restore"] += kept != others
-        return [each for each in kept if not self._excused(job.of, name_of(each))]
+        """Without what began before a restore or a user gave the object to another shard."""
+        others = Counter(super()._at_work_with(process, job))
+        kept = others - self._from_before.get(job, Counter())
+        self._result.counts["overlaps with what began before"] += kept != others
+        return [each for each in kept if self._by_version or not self._excused(job.of)]
 
     def replaced(self, name: str, before: str, *, seen: bool, unheard: bool = False) -> None:
         main = self._main(name)
@@ -236,10 +247,12 @@ class RingOracles(Oracles):
     def _sent_at(self, request: HttpRequest) -> float:
         return self._sent.get(id(request), (request, self._now))[1]
 
-    def _excused(self, name: str, shard: str) -> bool:
-        """Whether what the shard does with the object is not judged. By ranges, only of its former owner."""
-        restored, shard = (-rules.AMNESTY, shard) if self._by_version else (self._restored, "")
-        return self._now - max(restored, self._taken.get((name, shard), -rules.AMNESTY)) < rules.AMNESTY
+    def _excused(self, name: str, process: str = "", found: Any = None, sent: float | None = None) -> bool:
+        """Whether it is not judged what the process does with the object of this metadata, or has sent to it then."""
+        if self._by_version:
+            at = self._now if sent is None else sent
+            return found is not None and at <= self._world.delivery.unaware_until(process, found)
+        return self._now - max(self._restored, self._taken.get(name, -rules.AMNESTY)) < rules.AMNESTY
 
     def _observed(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         path = request.target.partition("?")[0]
@@ -271,7 +284,8 @@ class RingOracles(Oracles):
         if _age(main, process) < rules.MISSED_CHILD.bound or not self._world.delivery.finds(child):
             return
         # A shard that made the child itself may not have got the answer.
-        if self._owner(main) == shard != child["data"].get("by") and not self._excused(thing, shard):
+        excused = self._excused(thing, process.name, main["metadata"])
+        if self._owner(main) == shard != child["data"].get("by") and not (excused or self._since_restore):
             self.broken(
                 rules.MISSED_CHILD, f"{process.name} creates {name}, which {child['data'].get('by')} made"
             )
@@ -308,7 +322,7 @@ class RingOracles(Oracles):
         if resource == THINGS:
             self._note_owner(name, event, sender)
         if sender is not None and not is_sharders(*sender):
-            self._judge_write(resource, name, event, main, *sender)
+            self._judge_write(resource, name, event, *sender)
 
     def _note_owner(self, name: str, event: Event, sender: Sender) -> None:
         before, after = self._owner(event.old), self._owner(event.new)
@@ -336,8 +350,13 @@ class RingOracles(Oracles):
             self._result.counts["taken by users"] += bool(event.new)
             if self._world.delivery.unremembered:
                 return
-            self._taken[name, before if self._by_version else ""] = self._now
-            if event.new is not None and not after and not self._by_version:
+            self._taken[name] = self._now
+            if event.new is not None and self._by_version:
+                job = Job(name, _uid(event))
+                self._from_before[job] |= Counter(
+                    each for each in self._at_work[job] if name_of(each) == before
+                )
+            elif event.new is not None and not after:
                 self._dropped[name] = before, self._now
 
     def _judge_owner(
@@ -356,11 +375,7 @@ class RingOracles(Oracles):
             self.broken(
                 rules.DEAD_TARGET, f"{who} gives {event.key.name} to {after}, dead for {sent - free:.1f} s"
             )
-        if (
-            event.old is None
-            or event.new is None
-            or (self._excused(name, before) and name not in self._dropped)
-        ):
+        if event.old is None or event.new is None or (self._excused(name) and name not in self._dropped):
             return
         if resource == THINGS and not before:
             shard, dropped = self._dropped.get(name, ("", -rules.HASTY.bound))
@@ -373,7 +388,7 @@ class RingOracles(Oracles):
         worker, began = self._worked.get(name, ("", 0.0))
         known = began >= self._gained.get(name, 0.0)  # else it worked when the object was its own before
         acts = worker and known and name_of(worker) == before and self._acting(before) == worker
-        if not acts or self._excused(name, before):
+        if not acts or self._excused(name):
             return
         if resource == THINGS:
             if not self._asked(event.old):
@@ -396,15 +411,10 @@ class RingOracles(Oracles):
             self.broken(rules.PARTED, f"{who} gives {event.key.name} to {after}, and {worker} has its owner")
 
     def _judge_write(
-        self,
-        resource: GroupResource,
-        name: str,
-        event: Event,
-        main: Any,
-        process: Process,
-        request: HttpRequest,
+        self, resource: GroupResource, name: str, event: Event, process: Process, request: HttpRequest
     ) -> None:
         """What a shard may write."""
+        main = self._main(name)
         before, after = self._owner(event.old), self._owner(event.new)
         shard = name_of(process.name)
         handed_over = self._by_version and before != after and bool(event.old and event.new)
@@ -419,17 +429,19 @@ class RingOracles(Oracles):
             return
         self._judge_sender(process, request, resource, name)
         if owner == shard and not handed_over:
-            self._wrote[resource, name] = process.name
+            self._wrote.setdefault((resource, name), {}).setdefault(process.name, event.revision)
             return
-        if owner == shard or (main is None and event.old is None) or self._excused(name, shard):
+        some: Any = main or event.new or event.old
+        sent = self._sent_at(request)
+        excused = self._excused(name, process.name, some["metadata"], sent)
+        if owner == shard or (main is None and event.old is None) or excused:
             return
-        if self._by_version and not handed_over and (resource, name) not in self._wrote:
+        if self._by_version and not handed_over and not self._wrote.get((resource, name)):
             self._result.counts["late writes before any of the present shard"] += 1
             return
         if main is not None and event.old is None and self._owner_uid(event.new) != main["metadata"]["uid"]:
             self._result.counts["children of deleted objects"] += 1
             return
-        sent = self._sent_at(request)
         late = self._now - sent > (request.timeout or 0.0) + rules.LANDS_WITHIN
         if resource == CHILDREN and late:
             self._result.counts["late creates" if event.old is None else "late updates of children"] += 1
@@ -447,9 +459,8 @@ class RingOracles(Oracles):
         sent = self._sent_at(request)
         same_shard = name_of(latest) == name_of(process.name)
         late = resource == THINGS and latest != process.name and same_shard and sent < began
-        if self._by_version and self._wrote.get((resource, name)) != latest:
-            return
-        if late and not self._excused(name, name_of(latest)):
+        lands = not self._by_version or latest in self._wrote.get((resource, name), ())
+        if late and lands and not self._excused(name):
             self.broken(rules.FORMER_PROCESS, f"{process.name} wrote {name} after {latest} began with it")
 
     def _judge_lease(self, name: str, old: Any, new: Any, sender: Sender) -> None:
@@ -461,7 +472,8 @@ class RingOracles(Oracles):
             self._free.pop(name, None)
         elif before or name not in self._free:
             deleted = new is None and (sender is None or not is_sharders(*sender))
-            self._free[name] = self._now + (self._lives_on(deleted, evicted) if before else 0.0)
+            lives_on = 4 if evicted else 2 if deleted else 0  # the next leader counts from when it sees it
+            self._free[name] = self._now + (lives_on * rules.STALE if before else 0.0)
         if sender is None or not changed:
             return
         process, request = sender
@@ -502,10 +514,6 @@ class RingOracles(Oracles):
 
     def _main(self, name: str) -> Any:
         return self._world.stored(THINGS, Key(self._world.home_of(name), name))
-
-    def _lives_on(self, deleted: bool, evicted: bool) -> float:
-        """Seconds for which a shard lives on without its Lease: the next leader counts from when it sees it."""
-        return 4 * rules.STALE if evicted else 2 * rules.STALE if deleted else 0.0
 
     def _judge_eviction(self, name: str, by: str) -> None:
         """A shard that is alive loses its Lease only if it has not released an object for long."""

@@ -9,6 +9,8 @@ from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
+import msgspec
+
 from kubeshard.client.client import Client
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
@@ -74,7 +76,6 @@ class Watching(Reconciler[PartialObject]):
     def __init__(self, workload: Things, process: str) -> None:
         self._world = workload.world
         self._working = partial(workload.working, process)
-        self._process = process
 
     async def reconcile(self, ctx: Context, obj: PartialObject) -> Result | None:
         with self._working(obj.metadata):
@@ -195,8 +196,9 @@ class Things(Workload):
     @contextmanager
     def working(self, process: str, meta: ObjectMeta) -> Iterator[None]:
         """A reconcile of the object, as it was with this metadata, lasts as long as the block."""
+        until = self.world.delivery.unaware_until(process, msgspec.to_builtins(meta))
         self.oracles.begins(process, meta)
-        self.recorder.add(Began, process, meta.name, meta.uid)
+        self.recorder.add(Began, process, meta.name, meta.uid, until >= self.world.loop.time())
         try:
             yield
         finally:

@@ -32,8 +32,8 @@ async def restore(on: Injection) -> None:
 
 def restored(on: Injection, back: Callable[[], None]) -> None:
     """etcd is what it was then."""
-    on.workload.oracles.restored()
     back()
+    on.workload.oracles.restored()
     on.workload.recorder.restored()
 
 

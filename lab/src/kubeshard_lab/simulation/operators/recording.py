@@ -11,7 +11,7 @@ from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.history import Event
 from kubeshard_lab.simulation.cluster import SimulatedCluster
 from kubeshard_lab.simulation.deliveries import LEASES
-from kubeshard_lab.simulation.history import Changed, Entry, LeaseChanged, Recorder
+from kubeshard_lab.simulation.history import Entry, LeaseChanged, Recorder
 from kubeshard_lab.simulation.operators.families import Families, controller_uid
 from kubeshard_lab.simulation.operators.shape import Shape
 from kubeshard_lab.simulation.processes import name_of
@@ -89,18 +89,8 @@ class OperatorRecorder(Recorder):
         family = self._families.name(resource, some)
         if not family or resource.resource == "events":
             return None
-        return Changed(
-            self._now,
-            number,
+        kind, what = (
             "child" if controller_uid(some["metadata"]) else "main",
-            family,
-            some["metadata"]["uid"],
-            old is not None,
-            new is not None,
-            (self._owner(old), self._owner(new)),
-            (self._draining(old), self._draining(new)),
-            labels_only=False,
-            main_owner="",
-            main_uid="",
-            what=f"{some.get('kind') or resource.resource} {name}",
+            some.get("kind") or resource.resource,
         )
+        return self._change(event, number, kind, family, what=f"{what} {name}")
