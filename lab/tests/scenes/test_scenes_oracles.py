@@ -256,6 +256,20 @@ async def test_what_a_user_has_taken_from_its_shard_may_be_given_away_at_once_on
         assert at.result.counts["new objects that were given away at once"] == (not noticed)
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("taken", [False, True], ids=["its shard's", "nobody's"])
+@virtual_time
+async def test_an_object_that_has_come_to_a_shard_is_awaited_until_it_is_deleted(taken: bool) -> None:
+    async with scene() as at, at.world.admin() as client:
+        label = shard_label(at.world.ring)
+        await client.create(Thing(metadata=ObjectMeta(name="t0", namespace="team", labels={label: "s0"})))
+        if taken:
+            await client.patch(Thing, "t0", "team", MergePatch({"metadata": {"labels": {label: None}}}))
+        assert at.oracles.awaited == {"t0"}
+        await client.delete(Thing, "t0", "team")
+        assert at.oracles.awaited == set()
+
+
 @pytest.mark.parametrize(("held", "noticed"), [(5.0, False), (7.0, True)])
 @virtual_time
 async def test_a_webhook_need_not_know_a_shard_that_got_its_lease_a_moment_ago(

@@ -326,6 +326,8 @@ class RingOracles(Oracles):
 
     def _note_owner(self, name: str, event: Event, sender: Sender) -> None:
         before, after = self._owner(event.old), self._owner(event.new)
+        if event.new is None:
+            self._assigned = {job: version for job, version in self._assigned.items() if job.of != name}
         if (asked := self._asked(event.new)) != self._asked(event.old):
             if asked:
                 self._drains[name] = after, self._now, math.inf
@@ -337,9 +339,7 @@ class RingOracles(Oracles):
         for resource in THINGS, CHILDREN:
             self._wrote.pop((resource, name), None)
         self._dropped.pop(name, None)
-        if event.new is None:
-            self._assigned = {job: version for job, version in self._assigned.items() if job.of != name}
-        elif after and after != self._last_owner.get(name):
+        if event.new and after and after != self._last_owner.get(name):
             self._gained[name] = self._now
             meta = event.new["metadata"]
             self._assigned[Job(name, meta["uid"])] = int(meta["resourceVersion"])
