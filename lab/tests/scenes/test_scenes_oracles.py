@@ -270,6 +270,31 @@ async def test_an_object_that_has_come_to_a_shard_is_awaited_until_it_is_deleted
         assert at.oracles.awaited == set()
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize(("later", "noticed"), [(5.0, False), (7.0, True)])
+@virtual_time
+async def test_a_renewal_that_arrives_after_a_later_one_takes_nothing_from_the_right_to_act(
+    later: float, noticed: bool
+) -> None:
+    async with scene() as at, at.world.admin() as client:
+        await client.create(Thing(metadata=ObjectMeta(name="t0", namespace="team")))
+        process, arrives = Process(at.world, "s0~1"), asyncio.Event()
+        await hold(process)
+        at.conditions.rules.append(
+            Rule("withheld", lambda of, request: request.method == "PATCH", lands=arrives)
+        )
+        late = asyncio.create_task(hold(process))
+        await asyncio.sleep(4)
+        at.conditions.rules.clear()
+        await hold(process)
+        await asyncio.sleep(4)
+        arrives.set()
+        await asyncio.sleep(later)
+        await process.client().patch(Thing, "t0", "team", MergePatch({"spec": {"v": 1}}))
+        late.cancel()
+        assert at.result.broken["expired"] == noticed
+
+
 @pytest.mark.parametrize(("held", "noticed"), [(5.0, False), (7.0, True)])
 @virtual_time
 async def test_a_webhook_need_not_know_a_shard_that_got_its_lease_a_moment_ago(

@@ -495,7 +495,8 @@ class RingOracles(Oracles):
             held = process.name in self._rights and process.armed
             self._acquired.setdefault(process.name, self._now)
             self._renewed[name] = self._now
-            self._rights[process.name] = sent + rules.RIGHT - process.frozen_for
+            right = sent + rules.RIGHT - process.frozen_for
+            self._rights[process.name] = max(right, self._rights.get(process.name, right))
             if held and (blocked := process.blocked_for - (self._now - sent)) > rules.HUNG.bound:
                 self.broken(rules.HUNG, f"{process.name}, blocked for {blocked:.1f} s, renews its Lease")
         elif before:
