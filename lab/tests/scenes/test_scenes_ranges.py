@@ -124,7 +124,8 @@ class Fleet:
 
     def start(self, name: str, work: float = 0.05, mode: str = "shard", **more: Any) -> Process:
         sharding = {"mode": mode, "delivery": self.ranges}
-        return self.world.shard(name, Work(self, name, work), workers=20, sharding=sharding, **more)
+        reconciler = Work(self, name, work, more.get("process", name))
+        return self.world.shard(name, reconciler, workers=20, sharding=sharding, **more)
 
     def roles(self) -> Iterator[Mapping[str, Any]]:
         """Returns what `kubeshard rbac` renders."""
@@ -176,17 +177,18 @@ class Fleet:
 
 
 class Work(Reconciler[Thing]):
-    def __init__(self, fleet: Fleet, shard: str, seconds: float) -> None:
+    def __init__(self, fleet: Fleet, shard: str, seconds: float, process: str = "") -> None:
         self._fleet = fleet
         self._shard = shard
         self._seconds = seconds
+        self._process = process or shard
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
         fleet, key = self._fleet, obj.key
         other = fleet.working.get(key)
         if other is not None and not fleet.world.processes[other].dead:
-            fleet.together.append(f"{key}: {self._shard} and {other}")
-        fleet.working[key] = self._shard
+            fleet.together.append(f"{key}: {self._process} and {other}")
+        fleet.working[key] = self._process
         try:
             await asyncio.sleep(self._seconds)
             metadata = ObjectMeta(name=f"c-{obj.metadata.name}", namespace=obj.metadata.namespace)

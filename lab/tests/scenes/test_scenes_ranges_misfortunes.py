@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -612,8 +613,8 @@ class Changing:
         self.fleet = Operators(world, Ranges(buckets=64))
 
     def labels(self, name: str, mode: str = "both") -> None:
-        work = Work(self.fleet, name, 0.05)
-        self.world.shard(name, work, workers=20, owns=(), sharding={"mode": mode}, process=f"labels-{name}")
+        work = Work(self.fleet, name, 0.05, process := f"labels-{name}")
+        self.world.shard(name, work, workers=20, owns=(), sharding={"mode": mode}, process=process)
 
     async def stop(self, name: str) -> None:
         await self.world.processes[name].stop()
@@ -737,5 +738,46 @@ def test_a_leader_that_is_elected_just_after_its_ring_has_appeared_gives_nothing
             assert fleet.shares == {"s0": 64}
             await world.processes["l0"].stop()
             assert await fleet.until_settled("s1") < 5
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("former", ["labels", "ranges"])
+def test_who_waits_for_the_end_of_the_other_delivery_does_not_take_a_deleted_lease_for_it(
+    former: str,
+) -> None:
+    """The shard that works cannot write it anew at once."""
+
+    async def scene() -> None:
+        async with changing() as ring:
+            world, fleet = ring.world, ring.fleet
+            fleet.start("s1")
+            await fleet.until_settled("s1")
+            await ring.stop("s1")
+            ring.labels("s1")
+            await ring.by_labels("s1")
+            await ring.stop("labels-s1")  # labels and assignment name it, so it may begin with either
+            changes = asyncio.create_task(ring.change(1000))
+            starts = {"labels": ring.labels, "ranges": partial(fleet.start, process="ranges-s1")}
+            if former == "labels":
+                ring.labels("s0")
+            else:
+                fleet.start("s0")
+            await world.until(lambda: "s0" in fleet.ran.values(), 60)
+            starts["ranges" if former == "labels" else "labels"]("s1")
+            await asyncio.sleep(5)
+            works = world.processes["labels-s0" if former == "labels" else "s0"]
+            works.cut_off()
+            async with world.admin() as client:
+                await client.delete(Lease, "s0", "ops")
+            fleet.ran.clear()
+            await asyncio.sleep(3)
+            works.cut_off(False)
+            await asyncio.sleep(30)
+            assert set(fleet.ran.values()) == {"s0"}
+            await works.stop()
+            fleet.ran.clear()
+            await world.until(lambda: set(fleet.ran.values()) == {"s1"}, 10)
+            changes.cancel()
 
     simulate(scene)

@@ -11,8 +11,8 @@
 A ring may have worked by hash ranges until now, and its labels are as they were before that. So a shard begins when a
 list shows its Lease, which those by ranges see that begin later, and that none of these holds one. Until then its Lease
 says that it waits, so that it keeps none of these from beginning again after a crash. Shards by ranges wait in the same
-way (`coordinator.doubts`). Not guaranteed: this without the right to list Leases, which labels alone do not need; nor
-if the Lease of a shard at work has been deleted, and its next renewal has not made it anew yet.
+way (`coordinator.doubts`), and both take no deleted Lease for such an end (`ring_leases`). Not guaranteed: this without
+the right to list Leases, which labels alone do not need.
 
 RBAC: `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that they control;
 `list` on leases in the namespace of the shards.
@@ -30,7 +30,7 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
-from kubeshard.core.builtin import Lease, Namespace
+from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden
 from kubeshard.core.grants import READ, Grant
 from kubeshard.core.kinds import GroupKind
@@ -44,12 +44,12 @@ from kubeshard.shard.delivery import ObjectDelivery, Places, RingMember
 from kubeshard.shard.handover import Handovers, shard_predicate
 from kubeshard.shard.label_restorer import LabelRestorer
 from kubeshard.shard.reclaiming import Reclaiming, clear
+from kubeshard.shard.ring_leases import RingLeases
 from kubeshard.shard.settings import DeclaredRing
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.assignment import BY_LABELS, takes_by_labels
 from kubeshard.sharding.coordinator import said_by
-from kubeshard.sharding.names import RING_LABEL
 
 RETRY = 1.0
 """Seconds between looks at who works by ranges."""
@@ -170,11 +170,11 @@ class LabelledShare:
     async def _after_ranges(self, held: HeldShardLease) -> None:
         """Returns when no shard of the ring works by ranges, and one that begins sees that this one does not wait."""
         member, notices = self._member, Notices()
-        client, shard = member.home.with_timeout(member.request_bound), member.shard
-        ring = Selector.equals(RING_LABEL, shard.ring)
+        shard, client = member.shard, member.home.with_timeout(member.request_bound)
+        ring = RingLeases(shard, client, lambda said: not takes_by_labels(said))
         while True:
             try:
-                leases = await client.list_all(Lease, shard.namespace, label_selector=ring)
+                leases = await ring.read()
             except Forbidden:
                 return
             except ApiError as error:

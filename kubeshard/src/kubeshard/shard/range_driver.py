@@ -35,7 +35,7 @@ from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.errors import ApiError, Conflict, NotFound, PatchTestFailed
 from kubeshard.core.hash_ranges import HashedField, HashRanges
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.core.selectors import FieldSelector
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import set_within
@@ -51,8 +51,9 @@ from kubeshard.shard.range_ownership import (
     Stop,
     Tell,
 )
+from kubeshard.shard.ring_leases import RingLeases
 from kubeshard.shard.shard_lease import HeldShardLease
-from kubeshard.sharding.assignment import Assignment, Unreadable
+from kubeshard.sharding.assignment import Assignment, Unreadable, takes_by_labels
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.coordinator import doubts, kinds_stated
 from kubeshard.sharding.names import (
@@ -178,7 +179,7 @@ class RangeDriver:
     ) -> None:
         self._shard, self._ring = shard.name, shard.ring
         self._place = (assignment_name(shard.ring), shard.namespace)
-        self._members = Selector.equals(RING_LABEL, shard.ring)
+        self._leases = RingLeases(shard, client, takes_by_labels)
         self._home = home
         self._client = client
         self._ownership = ownership
@@ -256,7 +257,7 @@ class RangeDriver:
     async def _read(self) -> tuple[Sequence[Lease], ConfigMap]:
         """What all shards say, and then the object, which cannot be older than that unless it was restored."""
         name, namespace = self._place
-        leases = await self._client.list_all(Lease, namespace, label_selector=self._members)
+        leases = await self._leases.read()
         return leases, await self._client.get(ConfigMap, name, namespace)
 
     # What the object says
