@@ -503,6 +503,27 @@ def test_what_nobody_claims_stays_with_whom_it_was_seen_at() -> None:
     assert world.groups == {"0-3": "a@3", "4-7": "b@3"}  # to be taken only with a proof
 
 
+@pytest.mark.parametrize(("alive", "owner"), [(True, "a"), (False, "b")])
+def test_what_is_handed_over_while_something_else_is_wrong_stays_with_its_new_owner_if_that_lives(
+    alive: bool, owner: str
+) -> None:
+    """It may work on it, and has not said so yet."""
+    world = scene("a", "b", "c", _0_3="c@1", _4_7="b@2")
+    world.tend()
+    world.edit(_0_3="b@1", _4_7="a@4")
+    world.shard("b", "/4")
+    world.shard("a", "/2", available=alive)
+    world.heard()
+    world.tend()
+    for _ in range(2):
+        for shard, said in {"a": "/2", "b": "/4", "c": "0-3@1/4"}.items():
+            world.shard(shard, said, available=alive or shard != "a")
+        done = world.tend(2)
+    assert [type(each) for each in done][:2] == [Look, Change]
+    patched = next(each for each in done if isinstance(each, Change)).patch.ops[-1]["value"]
+    assert patched == {**HEAD, "0-3": "c@5", "4-7": f"{owner}@5"}
+
+
 def test_a_bucket_that_a_live_and_a_dead_shard_claim_is_the_live_ones() -> None:
     world = scene("a")
     world.shard("a", "0-7@3/3")

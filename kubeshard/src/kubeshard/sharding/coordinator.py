@@ -466,11 +466,11 @@ class Coordinator:
             self._renewals, self._renewed = self._renewals - 1, renewed
         return True
 
-    def _from_claims(self, members: Iterable[RingMember]) -> Assignment:
+    def _from_claims(self, members: Collection[RingMember]) -> Assignment:
         greatest = max(each.epoch if each else 0 for each in (self._sound, self._assignment))
         if self._sound is None and self._ever:  # all who knew it may have ended, and forgotten it
             greatest = max(greatest, int(self._clock.wall()))
-        return claimed(self.buckets, members, self._sound, greatest)
+        return claimed(self.buckets, members, self._sound, greatest, self._assignment)
 
     # Moving
 
@@ -673,14 +673,23 @@ def _kinds(lease: Lease) -> frozenset[str]:
 
 
 def claimed(
-    buckets: Buckets, members: Iterable[RingMember], last: Assignment | None = None, greatest: int = 0
+    buckets: Buckets,
+    members: Collection[RingMember],
+    last: Assignment | None = None,
+    greatest: int = 0,
+    now: Assignment | None = None,
 ) -> Assignment:
-    """Each bucket at the available shard that says that it owns it; else at whoever owned it last, according to others
-    and `last`. At an epoch that is greater than any of theirs, and `greatest`.
+    """Each bucket at the available shard that says that it owns it; else at whoever owned it last, according to others,
+    `last`, and of such shards `now`: what is handed over while something else is wrong, its new owner may work on, and
+    not have said so yet. At an epoch that is greater than any of theirs, and `greatest`.
     """
     claims: dict[int, tuple[bool, int, str]] = {}
+    alive = {member.shard for member in members if member.available}
     if last is not None:
         claims = {bucket: (False, each.epoch, each.owner) for bucket, each in enumerate(last.places)}
+    for bucket, each in enumerate(now.places if now is not None and now.buckets == buckets else ()):
+        if each.owner in alive and each.epoch > claims.get(bucket, (False, -1, ""))[1]:
+            claims[bucket] = (False, each.epoch, each.owner)
     for member in members:
         if member.report is None:
             continue
