@@ -746,6 +746,25 @@ async def test_a_write_is_excused_that_was_sent_before_its_sender_was_told_of_an
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("told", [True, False], ids=["has been told", "has not been told"])
+@virtual_time
+async def test_a_shard_that_got_back_what_an_edit_took_works_on_it_once_it_has_been_told(told: bool) -> None:
+    """Only then may no sharder take it from the shard."""
+    async with owned(Place("s0", "", 3), "x0~1") as (at, client, thing):
+        for place in Place("s1", "", 5), Place("s0", "", 7):
+            await client.apply(assigned(place), force=True)
+        if told:
+            await _watched(at.world.processes["s0~1"].client())
+            await asyncio.sleep(1)
+        at.oracles.begins("s0~1", thing)
+        said = Assignment.parse(assigned(Place("s0", "", 7)).data)
+        taken = said.change(dict.fromkeys(said.buckets.all.buckets, ("s2", "")))
+        assert taken is not None
+        await at.world.processes["x0~1"].client().patch(ConfigMap, assignment_name("r"), "ops", taken)
+        assert at.result.broken == ({"taken alive": 1} if told else {})
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("by", ["s0~1", "s1~1", "x0~1"])
 @virtual_time
 async def test_what_its_owners_own_request_gives_away_is_given_away_at_any_epoch(by: str) -> None:

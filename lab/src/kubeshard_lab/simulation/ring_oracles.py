@@ -157,7 +157,8 @@ class RingOracles(Oracles):
                 f"{process} begins with {name} at {meta.resource_version}, assigned at {assigned}",
             )
         main = self._main(name)
-        self._worked[name] = process, now
+        if not (excused and self._by_version):
+            self._worked[name] = process, now
         if main is not None and main["metadata"]["uid"] == meta.uid and not excused:
             owner = self._owner(main)
             if owner != name_of(process):
