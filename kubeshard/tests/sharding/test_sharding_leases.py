@@ -503,6 +503,23 @@ def test_a_lease_that_a_restore_undid_leaves_a_tombstone() -> None:
     assert not states.may_live("ring", "b", 111.0)
 
 
+def test_a_lease_that_a_restore_has_erased_is_no_sign_of_another_one_when_it_is_made_anew() -> None:
+    """The watch tells of its end without a version. With another restore, the time of all shards would begin anew."""
+    states = ShardStates()
+    states.observe(at_version(1000, renewed=90.0), now=90.0)
+    states.observe(at_version(1001, name="b", renewed=90.0), now=90.0)
+    states.forget(Key("ns", "b"), now=100.0)
+    states.observe(at_version(500, renewed=10.0), now=101.0, asked=100.5)
+    states.forget(Key("ns", "b"), now=101.0, resource_version="501", asked=100.5)
+    assert states.may_live("ring", "b", 130.9)
+    taken = at_version(510, name="b", holder="shardlease-controller", duration=30)
+    states.observe(taken, now=131.0, asked=130.9)
+    died = states.shard(A, 131.0)
+    assert died is not None
+    assert died.state == UNCERTAIN
+    assert not states.may_live("ring", "b", 131.0)
+
+
 def _heard_until(states: ShardStates, end: float) -> None:
     states.confirm(0.0, 0.0, "100")
     for second in range(1, round(end) + 1):

@@ -321,13 +321,18 @@ class ShardStates:
         `asked`: for a consistent read that does not contain it, when it was sent.
         """
         old = self._records.get(key)
-        if old is None or old.deleted:
+        if old is None:
             return None
         rewound = old.compared_to(resource_version) > 0
+        if old.deleted and not rewound:
+            return None
         if rewound and not old.seen_before(asked):
             return None
         if rewound and asked is not None:
             old = self._went_back(key, now, asked)
+        if old.deleted:  # else its Lease would look as if it had gone back once more when it is made anew
+            self._put(key, old, old.undone(resource_version, now), now)
+            return None
         if not old.state(now).available:
             return self._put(key, old, None, now)._replace(rewound=rewound)
         tombstone = old.undone(resource_version, now) if rewound else replace(old, deleted=True, seen=now)
