@@ -413,6 +413,33 @@ async def test_after_a_restore_shards_fail_that_stopped_before_or_after_it(
         assert workload.result.broken == ({} if sharder else {"not owned": 1, "not settled": 1})
 
 
+@pytest.mark.parametrize(
+    ("erased", "sharder", "least", "most"),
+    [(2, "x0", 60, 145), (1, "x0", 20, 60), (1, "", 60, 62), (2, "", 145, 152)],
+    ids=["most", "few", "few, and there is no sharder", "most, and there is no sharder"],
+)
+@virtual_time
+async def test_after_a_restore_shards_fail_whose_leases_it_has_erased(
+    erased: int, sharder: str, least: float, most: float
+) -> None:
+    async with SimulatedCluster(seed=1) as world:
+        workload = await ring_of(world, 3)
+        restore = world.backup()
+        names = [f"s{number}" for number in range(3, 3 + erased)]
+        for name in names:
+            workload.start(name)
+        await asyncio.sleep(20)
+        workload.oracles.restored()
+        restore()
+        for name in ["s2", *names, *([] if sharder else workload.sharders)]:
+            for process in workload.live(f"{name}~"):
+                process.kill()
+        workload.sharders = [sharder] if sharder else []
+        await workload.end()
+        assert least < workload.result.owned_after < most
+        assert workload.result.broken == ({} if sharder else {"not owned": 1, "not settled": 1})
+
+
 @pytest.mark.quick
 @virtual_time
 async def test_a_sharder_that_takes_a_lease_earlier_than_any_clock_allows_is_noticed() -> None:

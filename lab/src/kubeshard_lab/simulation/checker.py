@@ -72,8 +72,8 @@ class _Checker:
         self._rights: dict[str, tuple[str, float]] = {}
         """For each shard, the process that acquired its Lease last, and until when it may act."""
         self._renewed: dict[str, float] = {}
-        """For each shard that holds its Lease, when it renewed it last. Those that a restore brought back, or that were
-        released soon after it, count as held: their version does not tell that they were.
+        """For each shard that holds its Lease, when it renewed it last. Those that a restore brought back or erased, or
+        that were released soon after it, count as held: their version does not tell that they were.
         """
         self._last: float | None = None
         """When those must have one, too, that shards may keep for a while."""
@@ -131,7 +131,7 @@ class _Checker:
         self._grace_of_all = entry.at + GRACE
         self._owners = dict(entry.owners)
         self._rights.clear()
-        self._renewed = dict.fromkeys(entry.leases, entry.at)
+        self._renewed = dict.fromkeys((*self._renewed, *entry.leases), entry.at)
         owners = {name: owner for name, (owner, _) in entry.owners.items()}
         for which, (shard, first) in tuple(self._written.items()):
             if shard != owners.get(which[1]) or first > entry.revisions.get(which[1], 0):
@@ -202,7 +202,7 @@ class _Checker:
         sent = self._sent.get(entry.request)
         if entry.holder != entry.name and (entry.holder or entry.at >= self._grace_of_all):
             self._renewed.pop(entry.name, None)
-        elif sent is not None and not sent.sharder:
+        elif not sent.sharder if sent else entry.holder == entry.name:
             self._renewed[entry.name] = entry.at
         if sent is None or entry.holder != entry.name or sent.sharder:
             if sent is None or entry.holder == "":

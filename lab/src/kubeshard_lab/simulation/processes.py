@@ -104,7 +104,7 @@ class Network:
         exchange = asyncio.create_task(
             self._exchange(request), name=f"{self._process.name} request", context=Context()
         )
-        exchange.add_done_callback(_retrieved)
+        exchange.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may ask
         try:
             async with asyncio.timeout(request.timeout):
                 return await asyncio.shield(exchange)
@@ -153,11 +153,6 @@ class Network:
 
     async def close(self) -> None:
         await self._inner.close()
-
-
-def _retrieved(exchange: asyncio.Task[HttpResponse]) -> None:
-    if not exchange.cancelled():
-        exchange.exception()  # nobody may be waiting for it any more
 
 
 class Answered:

@@ -74,6 +74,8 @@ class RingOracles(Oracles):
         """Processes that read a ring which did not list children, and no other one before they held their Lease."""
         self._renewed: dict[str, float] = {}
         """When the holder of each Lease wrote it last."""
+        self._held: set[str] = set()
+        """The shards that hold their Leases, as far as no restore has undone that; and those whose it has erased."""
         self._left: dict[str, float] = {}
         """When the shards were seen to fail last that `left` is about."""
         self._free: dict[str, float] = {}
@@ -218,6 +220,8 @@ class RingOracles(Oracles):
             if (holder := lease["spec"].get("holderIdentity")) == key.name
             or (holder == "" and key.name in released)
         }
+        erased = self._held - {key.name for key, _ in leases if key.namespace == "ops"}
+        ages |= dict.fromkeys(erased, self._now - self._restored)
         failing = {name for name, age in ages.items() if age > rules.STALE / rules.FASTEST}
         together = len(failing) >= AT_LEAST and 2 * len(failing) > len(ages)
         self._left |= {name: self._now for name in failing if together or name in self._left}
@@ -468,6 +472,7 @@ class RingOracles(Oracles):
         """Who may write, take and delete a shard's Lease."""
         before, after = (bool(each) and each["spec"].get("holderIdentity") == name for each in (old, new))
         changed = old is None or new is None or old["spec"] != new["spec"]
+        (self._held.add if after else self._held.discard)(name)
         evicted = new is not None and EVICTED_ANNOTATION in (new["metadata"].get("annotations") or {})
         if after:
             self._free.pop(name, None)
