@@ -58,7 +58,10 @@ OUTSIDE = {
     "assignment mended": "liveness is not in the model",
     "runs by clusters": "the model has one cluster",
     "label written at creation": "labels of controlled objects are not in the model",
-    **dict.fromkeys(("labels first", "ranges first"), "a ring of the model does not change its delivery"),
+    **dict.fromkeys(
+        ("labels first", "ranges first", "take-over doubted"),
+        "a ring of the model does not change its delivery",
+    ),
     **dict.fromkeys(
         ("hash of the object", "filter without selector"), "a shard of the model sees only what is its own"
     ),

@@ -40,6 +40,7 @@ from kubeshard.sharder import (
     admission,
     lease_controller,
     lease_observer,
+    range_coordinator,
     unassigned,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
@@ -174,6 +175,25 @@ def _believing(ownership: RangeOwnership, assignment: Assignment) -> list[Comman
     for held in ownership._held.values():
         held.epoch = -1
     return _see(ownership, assignment)
+
+
+_confirm, _read = RangeDriver._confirm, RangeDriver._read
+_members = range_coordinator.RangeCoordination.members
+
+
+async def _unasked(driver: RangeDriver) -> None:
+    """Whatever the other shards say."""
+
+    async def read() -> tuple[Sequence[Lease], ConfigMap]:
+        leases, found = await _read(driver)
+        return [lease for lease in leases if lease.metadata.name == driver._shard], found
+
+    driver._read = read  # type: ignore[method-assign]
+    await _confirm(driver)
+
+
+def _as_if_by_ranges(membership: Any, buckets: Any) -> list[coordinator.RingMember]:
+    return [member._replace(by_labels=False) for member in _members(membership, buckets)]
 
 
 async def _taken_at_once(driver: RangeDriver) -> None:
@@ -581,7 +601,16 @@ MEASURES = (
         "nothing is shared out by ranges while a shard takes objects by labels",
         "overlap",
         "other_delivery",
-        off=((coordinator, "_by_labels_only", lambda *_: []),),
+        off=((range_coordinator.RangeCoordination, "members", _as_if_by_ranges),),
+        covered_by=("take-over doubted",),
+    ),
+    by_ranges(
+        "take-over doubted",
+        "a shard that is given something compares the assignment with what others say",
+        "overlap",
+        "other_delivery",
+        off=((RangeDriver, "_confirm", _unasked),),
+        covered_by=("labels first",),
     ),
     by_ranges(
         "ranges first",
