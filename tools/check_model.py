@@ -56,6 +56,7 @@ OUTSIDE = {
     "renewals before it is written anew": "what a shard says on its Lease is never old in the model",
     "memory of the coordinator": "deletions of the assignment are not in the model",
     "assignment mended": "liveness is not in the model",
+    "renewals before a shard begins": "restores of etcd are not in the model",
     "runs by clusters": "the model has one cluster",
     "label written at creation": "labels of controlled objects are not in the model",
     **dict.fromkeys(

@@ -36,6 +36,7 @@ from kubeshard.shard.label_delivery import LabelledShare
 from kubeshard.shard.range_driver import RangeDriver
 from kubeshard.shard.range_ownership import Command, RangeOwnership, State
 from kubeshard.shard.range_runs import BucketRuns
+from kubeshard.shard.ring_leases import RingLeases
 from kubeshard.sharder import (
     admission,
     lease_controller,
@@ -497,6 +498,16 @@ MEASURES = (
         "children_unlisted",
         "scale",
         off=((RangeOwnership, "term", _term_in(State.ACQUIRING)),),
+    ),
+    by_ranges(
+        "renewals before a shard begins",
+        "a shard that begins believes what the others say once they have renewed their Leases",
+        "not ours",
+        "restore",
+        "restart",
+        "scale",
+        off=((RingLeases, "unrenewed", lambda *_: []),),
+        minutes=2.0,
     ),
     by_ranges(
         "no run while an acknowledgement is under way",

@@ -103,6 +103,35 @@ async def test_a_shard_takes_over_nothing_while_others_have_seen_what_is_later_t
     assert bool(ownership.unconfirmed) is (waits or not listed)
 
 
+@pytest.mark.parametrize("names", ["a", "b"])
+@virtual_time
+async def test_a_shard_that_is_named_begins_once_the_others_have_renewed_their_leases(names: str) -> None:
+    """Just after a restore, what they say is as old as what the assignment says."""
+    now, reads = says(f"{names}@1", "b@1"), 0
+
+    async def list_all(*_: object, **__: object) -> list[Lease]:
+        nonlocal reads
+        reads += 1
+        said = {"a": "uid/2:", "b": "uid/2:1-1@1/1" if reads < 3 else "uid/2:0-1@2/2"}
+        return [
+            Lease(
+                metadata=ObjectMeta(name=each, annotations={OWNED_RANGES_ANNOTATION: text}),
+                spec=LeaseSpec(holder_identity=each, renew_time=f"{reads // 3}"),
+            )
+            for each, text in said.items()
+            if reads < 4 or each == "a"
+        ]
+
+    async def get(*_: object) -> ConfigMap:
+        return ConfigMap(metadata=ObjectMeta(resource_version="1"), data=now.data())
+
+    async def patch(*_: object) -> ConfigMap:
+        return await get()
+
+    await driver(RangeOwnership("a", BUCKETS), None, list_all=list_all, get=get, patch=patch)._reclaimed()
+    assert reads == (4 if names == "a" else 1)
+
+
 async def test_what_a_read_gives_to_another_shard_is_not_this_ones_also_if_it_confirms_nothing() -> None:
     """The watch would have brought the same, and may be late."""
     ownership, now, stopped = heard(says("a@1", "b@1")), says("b@5", "a@2"), set[int]()

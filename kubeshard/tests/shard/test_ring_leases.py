@@ -17,11 +17,15 @@ from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 SHARD: Any = SimpleNamespace(name="a", ring="r", namespace="ops")
 
 
-def lease(name: str = "b", said: str = "", version: int = 5, holder: str | None = None) -> Lease:
+def lease(
+    name: str = "b", said: str = "", version: int = 5, holder: str | None = None, renewed: str = "1"
+) -> Lease:
     meta = ObjectMeta(
         name=name, resource_version=str(version), annotations={OWNED_RANGES_ANNOTATION: said} if said else {}
     )
-    spec = LeaseSpec(holder_identity=name if holder is None else holder, lease_duration_seconds=15)
+    spec = LeaseSpec(
+        holder_identity=name if holder is None else holder, lease_duration_seconds=15, renew_time=renewed
+    )
     return Lease(metadata=meta, spec=spec)
 
 
@@ -39,6 +43,9 @@ class Reads:
     async def __call__(self, *listed: Lease) -> set[str]:
         self._listed = listed
         return set(said_by(await self._leases.read()))
+
+    def unrenewed(self, *listed: Lease) -> list[str]:
+        return self._leases.unrenewed(listed)
 
 
 @pytest.mark.parametrize("undone", [(), (lease(version=3, holder=""),)], ids=["gone", "older"])
@@ -75,3 +82,27 @@ async def test_a_shard_that_writes_its_lease_anew_counts_until_that_is_released(
     await reads()
     assert await reads(lease(version=8)) == {"b"}
     assert await reads(lease(version=9, holder="")) == set()
+
+
+@pytest.mark.parametrize(
+    ("later", "seconds", "waits"),
+    [
+        (lease(renewed="3"), 2, True),
+        (lease(renewed="2"), 2, True),
+        (lease(renewed="4"), 2, False),
+        (lease(renewed="4", holder=""), 2, False),
+        (lease(renewed="3"), 16, False),
+    ],
+    ids=["as it was", "undone by a restore", "renewed", "given up", "expired"],
+)
+@virtual_time
+async def test_what_a_lease_says_counts_once_it_has_been_renewed_before_the_eyes_of_who_reads_it(
+    later: Lease, seconds: float, waits: bool
+) -> None:
+    reads = Reads()
+    await reads(lease(renewed="3"), lease("a", renewed="3"))
+    await asyncio.sleep(seconds)
+    await reads(later, lease("a", renewed="3"), lease("new", renewed="1"))
+    assert reads.unrenewed(later, lease("a", renewed="3"), lease("new", renewed="1")) == (
+        ["b"] if waits else []
+    )

@@ -162,7 +162,7 @@ def test_a_shard_that_begins_again_believes_no_assignment_that_somebody_has_edit
     check(history(seed, BEGUN_BESIDE_EDITS, 30))
 
 
-@pytest.mark.parametrize("seed", [215, 507])  # those of the first 600 in which it makes a difference
+@pytest.mark.parametrize("seed", [215, 507])  # of the first 600, the former shows it
 def test_a_shard_takes_over_nothing_that_another_works_on_if_the_assignment_was_restored_while_it_heard_nothing(
     seed: int,
 ) -> None:

@@ -30,6 +30,7 @@ LATE = frozenset(
         "fence by versions",
         "take-over confirmed",
         "assignment mended",
+        "renewals before a shard begins",
     }
 )
 """Measures whose absence takes more than five seconds of processor time to notice."""

@@ -242,6 +242,8 @@ class RangeDriver:
                 assignment = Assignment.parse(found.data)
                 if why := doubts(assignment, self._shard, leases):
                     self._tell_doubt(why)
+                elif self._shard in assignment.shards and (late := self._leases.unrenewed(leases)):
+                    _log.debug("Waits until others have renewed their Leases", ring=self._ring, shards=late)
                 elif (patch := assignment.reclaim(self._shard)) is None:
                     return found
                 else:
