@@ -18,6 +18,7 @@ from kubeshard_apiserver.model import Target, WriteOptions
 from kubeshard_apiserver.patching import JsonPatch, MergePatch, StrategicPatch
 from kubeshard_apiserver.resources.pod_defaults import pull_policy
 from kubeshard_apiserver.states import DecodedCache
+from kubeshard_apiserver.verbs import writing
 from kubeshard_apiserver.verbs.reading import ListOptions
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.virtual_time import virtual_time
@@ -209,6 +210,19 @@ def test_the_same_calls_make_the_same_state():
         server.create(maps(server), {"metadata": {"generateName": "x-"}})
         states.append(server.list(maps(server)).items)
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("again", [7, 8])
+def test_a_generated_name_that_is_taken_is_generated_again_up_to_seven_times(again, monkeypatch):
+    server, body = ApiServer(), {"metadata": {"generateName": "x-"}}
+    named = server.create(maps(server), body).object["metadata"]["name"]
+    suffixes = iter([named.removeprefix("x-")] * again + ["fresh"])
+    monkeypatch.setattr(writing, "generated_name", lambda prefix, _: prefix + next(suffixes))
+    if again < 8:
+        assert server.create(maps(server), body).object["metadata"]["name"] == "x-fresh"
+    else:
+        with pytest.raises(AlreadyExists, match="not able to generate a unique name"):
+            server.create(maps(server), body)
 
 
 def test_a_refused_write_changes_nothing():

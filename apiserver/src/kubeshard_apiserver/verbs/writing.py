@@ -47,6 +47,8 @@ from kubeshard_apiserver.verbs.updating import MutateFn, Updates, is_same, metad
 
 _VERSION = re.compile(r"0*[0-9]{1,20}").fullmatch
 _OF_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_GENERATED = 8
+"""How many names are tried until one is free (KEP-4420)."""
 _SERVERS_OWN = ("uid", "resourceVersion", "selfLink", *_OF_DELETION)
 
 
@@ -182,7 +184,10 @@ class Writes:
         check_namespace(target, obj)
         meta = obj["metadata"]
         if not meta.get("name") and (prefix := meta.get("generateName")):
-            meta["name"] = generated_name(prefix, self._model.rng.token())
+            for _ in range(_GENERATED):
+                meta["name"] = generated_name(prefix, self._model.rng.token())
+                if self._store.get(resource, Key(meta.get("namespace", ""), meta["name"])) is None:
+                    break
         meta |= {"uid": self._model.rng.token(), "creationTimestamp": self._model.now()}
         strategy.prepare_create(obj)
         strategy.stamp(obj, None, options.user, self._model.now())
