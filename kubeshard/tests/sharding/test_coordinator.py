@@ -24,6 +24,7 @@ from kubeshard.sharding.coordinator import (
     REWRITE,
     SETTLE,
     UNCLAIMED,
+    UNPROVEN,
     UNSEEN,
     Change,
     Command,
@@ -33,6 +34,7 @@ from kubeshard.sharding.coordinator import (
     Prove,
     ReadLeases,
     RingMember,
+    claimed,
     doubts,
     due,
     member_of,
@@ -522,6 +524,46 @@ def test_what_is_handed_over_while_something_else_is_wrong_stays_with_its_new_ow
     assert [type(each) for each in done][:2] == [Look, Change]
     patched = next(each for each in done if isinstance(each, Change)).patch.ops[-1]["value"]
     assert patched == {**HEAD, "0-3": "c@5", "4-7": f"{owner}@5"}
+
+
+def test_what_nobody_but_the_wrong_assignment_says_is_taken_from_whom_it_names_only_with_a_proof() -> None:
+    """Its Lease may have been deleted a moment ago, and it works on."""
+    world = Scene({**HEAD, "0-3": "b@1", "4-7": "c@2"}, first=False)
+    world.clock.now = 9.0
+    world.shard("a", "0-3@2/2")
+    for _ in range(3):
+        world.tend()
+        renew_all(world)
+    assert world.groups == {"0-3": "a@10", "4-7": "c@10"}
+    world.ended.add("c")
+    world.tend(UNPROVEN)
+    assert world.groups == {"0-7": "a@11"}
+
+
+owned = st.dictionaries(st.integers(0, 7), st.integers(1, 9))
+places = st.builds(Place, st.sampled_from(["", "a", "b", "c", "d"]), st.just(""), st.integers(1, 9))
+assignments = st.none() | st.lists(places, min_size=8, max_size=8)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.tuples(st.booleans(), owned)), assignments, assignments)
+def test_what_anybody_was_seen_to_own_is_never_nobodys_and_what_a_live_shard_says_is_its(
+    reports: dict[str, tuple[bool, dict[int, int]]], now: list[Place] | None, last: list[Place] | None
+) -> None:
+    members = [
+        RingMember(shard, alive, Fraction(1), Report(epochs, 0), "")
+        for shard, (alive, epochs) in reports.items()
+    ]
+    before = [each and Assignment.of(BUCKETS, dict(enumerate(each))) for each in (now, last)]
+    after = claimed(BUCKETS, members, *before).places
+    assert after[0].epoch > max((0, *(epoch for _, own in reports.values() for epoch in own.values())))
+    for bucket, place in enumerate(after):
+        said = {shard: (live, own[bucket]) for shard, (live, own) in reports.items() if bucket in own}
+        written = [each[bucket] for each in (now, last) if each]
+        assert all(place.epoch > each.epoch for each in written)
+        if any(live for live, _ in said.values()):
+            assert said[place.owner] == max(said.values())
+        else:
+            assert place.owner in ({*said, *(each.owner for each in written)} - {""} or {""})
 
 
 def test_a_bucket_that_a_live_and_a_dead_shard_claim_is_the_live_ones() -> None:

@@ -237,11 +237,7 @@ def seen_ranges(
     if known is not None:
         wrong = contradiction(known, members.values())
         problem = f"the ConfigMap {where} is not what the shards have seen: {wrong}" if wrong else ""
-    assignment = (
-        known
-        if known and not problem
-        else claimed(buckets, members.values(), known, known.epoch if known else 0)
-    )
+    assignment = known if known and not problem else claimed(buckets, members.values(), known)
     kinds = kinds_of(assignment, members.values())
     weights = weights_of(assignment, members.values(), kinds.strangers)
     return SeenRanges(

@@ -31,9 +31,9 @@ Leases are read (`ReadLeases`). A shard may have seen just before that it got a 
 that is late. So when every shard that may act has renewed its Lease `RENEWALS` times after that, the object is written
 anew, at an epoch that is greater than any (the time in seconds, if this process has seen none: all who have may be
 gone): each bucket to the available shard that says that it owns it; else to whoever owned it last, by what dead shards
-have said and this process has seen; else to nobody. Nobody is waited for if there cannot have been an assignment: there
-is no object, no shard has seen one, and nobody has led before. That no shard says so is not enough: it may have got
-something a moment ago.
+have said and this process has seen; else to whom the object names. Nobody is waited for if there cannot have been an
+assignment: there is no object, no shard has seen one, and nobody has led before. That no shard says so is not enough:
+it may have got something a moment ago.
 
 Who keeps editing it is not fought: the third time, it is said (`contested`), and from then on the object is written
 anew every `REWRITE` seconds at most (`kubeshard.runtime.repairs`). That is less rare than with other things that are
@@ -76,6 +76,7 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -467,10 +468,9 @@ class Coordinator:
         return True
 
     def _from_claims(self, members: Collection[RingMember]) -> Assignment:
-        greatest = max(each.epoch if each else 0 for each in (self._sound, self._assignment))
-        if self._sound is None and self._ever:  # all who knew it may have ended, and forgotten it
-            greatest = max(greatest, int(self._clock.wall()))
-        return claimed(self.buckets, members, self._sound, greatest, self._assignment)
+        forgotten = self._sound is None and self._ever  # all who knew it may have ended
+        least = int(self._clock.wall()) if forgotten else 0
+        return claimed(self.buckets, members, self._assignment, self._sound, least)
 
     # Moving
 
@@ -675,35 +675,31 @@ def _kinds(lease: Lease) -> frozenset[str]:
 def claimed(
     buckets: Buckets,
     members: Collection[RingMember],
+    now: Assignment | None = None,
     last: Assignment | None = None,
     greatest: int = 0,
-    now: Assignment | None = None,
 ) -> Assignment:
-    """Each bucket at the available shard that says that it owns it; else at whoever owned it last, according to others,
-    `last`, and of such shards `now`: what is handed over while something else is wrong, its new owner may work on, and
-    not have said so yet. At an epoch that is greater than any of theirs, and `greatest`.
+    """Each bucket at whom the best witness names, and of equal ones the one with the greatest epoch: an available shard
+    that says that it owns it; else others that said so, `last`, and `now` where it names an available shard, which may
+    work on what was handed over meanwhile, and not have said so yet; else `now`. At an epoch that is greater than any
+    of theirs, and `greatest`.
     """
-    claims: dict[int, tuple[bool, int, str]] = {}
-    alive = {member.shard for member in members if member.available}
-    if last is not None:
-        claims = {bucket: (False, each.epoch, each.owner) for bucket, each in enumerate(last.places)}
-    for bucket, each in enumerate(now.places if now is not None and now.buckets == buckets else ()):
-        if each.owner in alive and each.epoch > claims.get(bucket, (False, -1, ""))[1]:
-            claims[bucket] = (False, each.epoch, each.owner)
-    for member in members:
-        if member.report is None:
-            continue
-        greatest = max(greatest, member.report.seen, *member.report.epochs.values())
-        for bucket, since in member.report.epochs.items():
-            claim = (member.available, since, member.shard)
-            claims[bucket] = max(claim, claims.get(bucket, claim))
+    available = {each.shard for each in members if each.available}
+    reports = [(each.shard, each.report) for each in members if each.report is not None]
+    said = [(int(each.owner in available), each.epoch, bucket, each.owner) for bucket, each in _places(now)]
+    said += [(1, each.epoch, bucket, each.owner) for bucket, each in _places(last)]
+    for shard, report in reports:
+        said += [(1 + (shard in available), each, bucket, shard) for bucket, each in report.epochs.items()]
+    owners = {bucket: owner for _, _, bucket, owner in sorted(said, key=itemgetter(0, 1)) if owner}
+    epochs = greatest, *(each.seen for _, each in reports), *(each for _, each, _, _ in said)
+    epoch = max(epochs) + 1
     return Assignment.of(
-        buckets,
-        {
-            bucket: Place(claims[bucket][2] if bucket in claims else "", "", greatest + 1)
-            for bucket in buckets.all.buckets
-        },
+        buckets, {each: Place(owners.get(each, ""), "", epoch) for each in buckets.all.buckets}
     )
+
+
+def _places(assignment: Assignment | None) -> Iterable[tuple[int, Place]]:
+    return enumerate(assignment.places if assignment is not None else ())
 
 
 def weights_of(
