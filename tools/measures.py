@@ -55,6 +55,7 @@ from kubeshard.sharding import (
     waiting,
 )
 from kubeshard.sharding.assignment import Assignment
+from kubeshard.sharding.members import RingMember, claimed
 from kubeshard.sharding.object_job import Job
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_resources import RingEntry
@@ -193,7 +194,7 @@ async def _unasked(driver: RangeDriver) -> None:
     await _confirm(driver)
 
 
-def _as_if_by_ranges(membership: Any, buckets: Any) -> list[coordinator.RingMember]:
+def _as_if_by_ranges(membership: Any, buckets: Any) -> list[RingMember]:
     return [member._replace(by_labels=False) for member in _members(membership, buckets)]
 
 
@@ -224,7 +225,7 @@ def _unreadable(machine: coordinator.Coordinator, _: object) -> str:
 
 
 def _unremembered(machine: coordinator.Coordinator, members: Any) -> Assignment:
-    return coordinator.claimed(machine.buckets, members)
+    return claimed(machine.buckets, members)
 
 
 def _untested(assignment: Assignment, groups: Any) -> JsonPatch | None:

@@ -10,7 +10,7 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.shard.ring_leases import RingLeases
 from kubeshard.sharding.assignment import takes_by_labels
-from kubeshard.sharding.coordinator import said_by
+from kubeshard.sharding.members import said_by
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 

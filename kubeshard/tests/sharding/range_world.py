@@ -20,16 +20,8 @@ from kubeshard.core.patches import JsonPatch
 from kubeshard.shard.range_ownership import Acknowledge, Command, Drain, RangeOwnership, Read
 from kubeshard.sharding.assignment import Assignment, Report, Unreadable, owns_some
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.coordinator import (
-    Change,
-    Coordinator,
-    Create,
-    Look,
-    Prove,
-    ReadLeases,
-    RingMember,
-    contradiction,
-)
+from kubeshard.sharding.coordinator import Change, Coordinator, Create, Look, Prove, ReadLeases
+from kubeshard.sharding.members import RingMember, contradiction
 from kubeshard_apiserver.json_patch import apply_json_patch
 
 RENEWAL = 2.0

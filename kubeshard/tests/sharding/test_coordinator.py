@@ -10,14 +10,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from range_world import VirtualClock
 
-from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.errors import ApiError, Forbidden, PatchTestFailed
-from kubeshard.core.objects import ObjectMeta
-from kubeshard.sharding.assignment import Assignment, Place, Report
+from kubeshard.sharding.assignment import Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.coordinator import (
     LONGEST_SETTLE,
@@ -33,14 +29,8 @@ from kubeshard.sharding.coordinator import (
     Look,
     Prove,
     ReadLeases,
-    RingMember,
-    claimed,
-    doubts,
-    due,
-    member_of,
-    used_by,
 )
-from kubeshard.sharding.names import CLUSTERS_ANNOTATION, OWNED_RANGES_ANNOTATION
+from kubeshard.sharding.members import RingMember
 from kubeshard_apiserver.json_patch import apply_json_patch
 
 HEAD = {"by": "uid", "buckets": "8"}
@@ -540,32 +530,6 @@ def test_what_nobody_but_the_wrong_assignment_says_is_taken_from_whom_it_names_o
     assert world.groups == {"0-7": "a@11"}
 
 
-owned = st.dictionaries(st.integers(0, 7), st.integers(1, 9))
-places = st.builds(Place, st.sampled_from(["", "a", "b", "c", "d"]), st.just(""), st.integers(1, 9))
-assignments = st.none() | st.lists(places, min_size=8, max_size=8)
-
-
-@given(st.dictionaries(st.sampled_from("abc"), st.tuples(st.booleans(), owned)), assignments, assignments)
-def test_what_anybody_was_seen_to_own_is_never_nobodys_and_what_a_live_shard_says_is_its(
-    reports: dict[str, tuple[bool, dict[int, int]]], now: list[Place] | None, last: list[Place] | None
-) -> None:
-    members = [
-        RingMember(shard, alive, Fraction(1), Report(epochs, 0), "")
-        for shard, (alive, epochs) in reports.items()
-    ]
-    before = [each and Assignment.of(BUCKETS, dict(enumerate(each))) for each in (now, last)]
-    after = claimed(BUCKETS, members, *before).places
-    assert after[0].epoch > max((0, *(epoch for _, own in reports.values() for epoch in own.values())))
-    for bucket, place in enumerate(after):
-        said = {shard: (live, own[bucket]) for shard, (live, own) in reports.items() if bucket in own}
-        written = [each[bucket] for each in (now, last) if each]
-        assert all(place.epoch > each.epoch for each in written)
-        if any(live for live, _ in said.values()):
-            assert said[place.owner] == max(said.values())
-        else:
-            assert place.owner in ({*said, *(each.owner for each in written)} - {""} or {""})
-
-
 def test_a_bucket_that_a_live_and_a_dead_shard_claim_is_the_live_ones() -> None:
     world = scene("a")
     world.shard("a", "0-7@3/3")
@@ -665,14 +629,6 @@ def test_no_assignment_is_written_beside_a_shard_that_divides_objects_differentl
     assert Create in map(type, world.tend())
 
 
-@pytest.mark.parametrize(("available", "problem"), [(True, "a gets nothing: its program"), (False, "")])
-def test_nothing_is_wrong_with_what_a_shard_says_that_has_ended(available: bool, problem: str) -> None:
-    meta = ObjectMeta(name="a", annotations={OWNED_RANGES_ANNOTATION: "uid/512:0-3@1/1"})
-    _, said = member_of(Lease(metadata=meta), BUCKETS, available=available)
-    assert said.startswith(problem)
-    assert bool(said) == bool(problem)
-
-
 @pytest.mark.parametrize("by_labels", [False, True])
 def test_what_a_shard_has_that_lives_and_says_that_it_works_on_nothing_goes_to_the_others(
     by_labels: bool,
@@ -724,29 +680,6 @@ def test_nothing_is_given_by_ranges_if_a_shard_by_labels_is_seen_while_an_answer
     assert world.groups == {"0-7": "c@1"}
 
 
-@pytest.mark.parametrize(("said", "waits"), [("uid/8:/1", True), ("uid/8:0-3@1/1", False)])
-def test_only_a_shard_that_has_begun_by_ranges_keeps_those_by_labels_waiting(said: str, waits: bool) -> None:
-    """One that was given something, and nothing more, may itself have to wait."""
-    assignment = Assignment.of(BUCKETS, {bucket: Place("a", "", 1) for bucket in range(8)})
-    works = ObjectMeta(name="a", annotations={OWNED_RANGES_ANNOTATION: said})
-    leases = [
-        Lease(metadata=meta, spec=LeaseSpec(holder_identity=meta.name))
-        for meta in (works, ObjectMeta(name="b"))
-    ]
-    assert bool(doubts(assignment, "a", leases)) == waits
-
-
-@pytest.mark.parametrize(("shard", "waits"), [("a", True), ("c", False)])
-def test_a_shard_that_nothing_names_does_not_wait_for_shards_by_labels_before_it_begins(
-    shard: str, waits: bool
-) -> None:
-    """It is given nothing before they have ended: the coordinator sees to that."""
-    assignment = Assignment.of(BUCKETS, {bucket: Place("a", "", 1) for bucket in range(8)})
-    metas = ObjectMeta(name=shard, annotations={OWNED_RANGES_ANNOTATION: "uid/8:/1"}), ObjectMeta(name="b")
-    leases = [Lease(metadata=meta, spec=LeaseSpec(holder_identity=meta.name)) for meta in metas]
-    assert bool(doubts(assignment, shard, leases)) == waits
-
-
 @pytest.mark.parametrize(("later", "since"), [(0, 0.0), (1, 0.0), (2, 60.0)])
 def test_a_shard_that_is_asked_again_is_not_blamed_for_the_time_in_which_nothing_was_heard(
     later: int, since: float
@@ -788,58 +721,6 @@ def test_a_shard_that_has_said_nothing_yet_keeps_what_it_reclaims() -> None:
             world.edit(_4_7="b@2")
             world.heard()
         assert changes(world.tend(1)) == 0
-
-
-@given(
-    st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=64, max_size=64),
-    st.sets(st.integers(0, 63)),
-    st.sets(st.sampled_from(["a", "b", "c", "d"]), min_size=1),
-)
-def test_what_is_used_of_the_buckets_is_divided_evenly_with_the_fewest_moves_and_so_is_the_rest(
-    owners: list[str], used: set[int], shards: set[str]
-) -> None:
-    buckets = Buckets(64, "cluster")
-    assignment = Assignment.of(buckets, {bucket: Place(owner) for bucket, owner in enumerate(owners)})
-    weights = dict.fromkeys(shards, Fraction(1))
-    after = due(assignment, weights, {}, used)
-    for part in used, set(range(64)) - used:
-        shares = Counter(after[bucket] for bucket in part)
-        have = Counter(owners[bucket] for bucket in part)
-        least, most = len(part) // len(shards), -(-len(part) // len(shards))
-        assert all(least <= shares[shard] <= most for shard in shards)
-        stayed = sum(owners[bucket] == after[bucket] for bucket in part)
-        assert stayed == sum(min(have[shard], shares[shard]) for shard in shards)
-
-
-@given(
-    st.lists(st.sampled_from(["", "a", "b", "c"]), min_size=16, max_size=16),
-    st.sets(st.integers(0, 15), min_size=1),
-    st.dictionaries(st.integers(0, 15), st.sets(st.sampled_from(["a", "b", "c"]), min_size=1)),
-)
-def test_a_bucket_goes_to_who_can_work_on_it_if_anybody_can_and_stays_there(
-    owners: list[str], used: set[int], unable: dict[int, set[str]]
-) -> None:
-    buckets, weights = Buckets(16, "cluster"), dict.fromkeys("abc", Fraction(1))
-
-    def after(present: list[str]) -> list[str]:
-        places = {bucket: Place(owner) for bucket, owner in enumerate(present)}
-        return due(Assignment.of(buckets, places), weights, {}, used, unable)
-
-    first = after(owners)
-    for bucket, those in unable.items():
-        assert first[bucket] not in those or those == {"a", "b", "c"}
-    assert after(first) == first
-
-
-def test_the_clusters_of_a_shard_count_in_a_ring_by_clusters_only() -> None:
-    lease = Lease(metadata=ObjectMeta(name="a", annotations={CLUSTERS_ANNOTATION: "eu,us"}))
-    by_cluster, by_uid = Buckets(8, "cluster"), Buckets(8)
-    for available in True, False:
-        member, wrong = member_of(lease, by_cluster, available=available)
-        assert wrong == ""
-        used = {by_cluster.of_key("eu"), by_cluster.of_key("us")} if available else set()
-        assert used_by([member]) == used
-        assert used_by([member_of(lease, by_uid, available=available)[0]]) == frozenset()
 
 
 def works_on(world: Scene, **kinds: str) -> None:

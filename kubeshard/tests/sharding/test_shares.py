@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeshard.sharding.assignment import Assignment, Place
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.shares import MOST_RUNS, divide, weight_of
+from kubeshard.sharding.shares import MOST_RUNS, divide, due, weight_of
 
 Weights = Mapping[str, Fraction]
 
@@ -22,7 +23,7 @@ WEIGHTS = st.lists(
 ).map(lambda texts: {f"s{n}": Fraction(text) for n, text in enumerate(texts)})
 
 
-def due(count: int, weights: Weights) -> dict[str, Fraction]:
+def exact(count: int, weights: Weights) -> dict[str, Fraction]:
     total = sum(weights.values())
     return {shard: count * weight / total for shard, weight in weights.items()}
 
@@ -40,10 +41,10 @@ def fewest_moves(present: Sequence[str], weights: Weights) -> int:
     being due one exactly takes one bucket less away from another.
     """
     have = Counter(owner if owner in weights else "" for owner in present)
-    exact = due(len(present), weights)
-    floors = {shard: int(share) for shard, share in exact.items()}
+    dues = exact(len(present), weights)
+    floors = {shard: int(share) for shard, share in dues.items()}
     extra = len(present) - sum(floors.values())
-    keeps = sum(have[s] > floors[s] and exact[s] > floors[s] for s in weights)
+    keeps = sum(have[s] > floors[s] and dues[s] > floors[s] for s in weights)
     surplus = sum(max(0, have[shard] - floors[shard]) for shard in weights)
     return have[""] + surplus - min(extra, keeps)
 
@@ -53,7 +54,7 @@ def is_even(owners: Sequence[str], weights: Weights) -> bool:
     return (
         all(
             share.__floor__() <= have[shard] <= share.__ceil__()
-            for shard, share in due(len(owners), weights).items()
+            for shard, share in exact(len(owners), weights).items()
         )
         and have.keys() <= weights.keys()
     )
@@ -179,3 +180,44 @@ def test_a_weight_is_a_number(text: str, weight: Fraction) -> None:
 def test_what_is_no_number_from_0_up_is_no_weight(text: str) -> None:
     with pytest.raises(ValueError, match="not a number from 0 up"):
         weight_of(text)
+
+
+@given(
+    st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=64, max_size=64),
+    st.sets(st.integers(0, 63)),
+    st.sets(st.sampled_from(["a", "b", "c", "d"]), min_size=1),
+)
+def test_what_is_used_of_the_buckets_is_divided_evenly_with_the_fewest_moves_and_so_is_the_rest(
+    owners: list[str], used: set[int], shards: set[str]
+) -> None:
+    buckets = Buckets(64, "cluster")
+    assignment = Assignment.of(buckets, {bucket: Place(owner) for bucket, owner in enumerate(owners)})
+    weights = dict.fromkeys(shards, Fraction(1))
+    after = due(assignment, weights, {}, used)
+    for part in used, set(range(64)) - used:
+        shares = Counter(after[bucket] for bucket in part)
+        have = Counter(owners[bucket] for bucket in part)
+        least, most = len(part) // len(shards), -(-len(part) // len(shards))
+        assert all(least <= shares[shard] <= most for shard in shards)
+        stayed = sum(owners[bucket] == after[bucket] for bucket in part)
+        assert stayed == sum(min(have[shard], shares[shard]) for shard in shards)
+
+
+@given(
+    st.lists(st.sampled_from(["", "a", "b", "c"]), min_size=16, max_size=16),
+    st.sets(st.integers(0, 15), min_size=1),
+    st.dictionaries(st.integers(0, 15), st.sets(st.sampled_from(["a", "b", "c"]), min_size=1)),
+)
+def test_a_bucket_goes_to_who_can_work_on_it_if_anybody_can_and_stays_there(
+    owners: list[str], used: set[int], unable: dict[int, set[str]]
+) -> None:
+    buckets, weights = Buckets(16, "cluster"), dict.fromkeys("abc", Fraction(1))
+
+    def after(present: list[str]) -> list[str]:
+        places = {bucket: Place(owner) for bucket, owner in enumerate(present)}
+        return due(Assignment.of(buckets, places), weights, {}, used, unable)
+
+    first = after(owners)
+    for bucket, those in unable.items():
+        assert first[bucket] not in those or those == {"a", "b", "c"}
+    assert after(first) == first

@@ -27,11 +27,10 @@ from kubeshard.inspection.stats import Located
 from kubeshard.sharder.owners import OwnerChains
 from kubeshard.sharding.assignment import Assignment, Place, Unreadable, owns_some, takes_by_labels
 from kubeshard.sharding.buckets import Buckets, runs_of
-from kubeshard.sharding.coordinator import (
+from kubeshard.sharding.members import (
     RingMember,
     claimed,
     contradiction,
-    due,
     kinds_of,
     member_of,
     pins_of,
@@ -42,6 +41,7 @@ from kubeshard.sharding.coordinator import (
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION, RING_LABEL, assignment_name
 from kubeshard.sharding.planner import NOT_ASSIGNABLE, Action, Decision, RingView, place
 from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.shares import due
 
 
 class WrittenMap(Written, version="v1", kind="ConfigMap"):

@@ -58,7 +58,7 @@ from kubeshard.sharding.conditions import (
     WEBHOOK_REACHED,
     shard_problems,
 )
-from kubeshard.sharding.coordinator import said_by
+from kubeshard.sharding.members import said_by
 from kubeshard.sharding.names import (
     DELIVERY_ANNOTATION,
     RING_LABEL,

@@ -11,7 +11,7 @@
 A ring may have worked by hash ranges until now, and its labels are as they were before that. So a shard begins when a
 list shows its Lease, which those by ranges see that begin later, and that none of these holds one. Until then its Lease
 says that it waits, so that it keeps none of these from beginning again after a crash. Shards by ranges wait in the same
-way (`coordinator.doubts`), and both take no deleted Lease for such an end (`ring_leases`). Not guaranteed: this without
+way (`members.doubts`), and both take no deleted Lease for such an end (`ring_leases`). Not guaranteed: this without
 the right to list Leases, which labels alone do not need.
 
 RBAC: `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that they control;
@@ -49,7 +49,7 @@ from kubeshard.shard.settings import DeclaredRing
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.assignment import BY_LABELS, takes_by_labels
-from kubeshard.sharding.coordinator import said_by
+from kubeshard.sharding.members import said_by
 
 RETRY = 1.0
 """Seconds between looks at who works by ranges."""

@@ -2,7 +2,7 @@
 
     ask whether it could work and hand over                       before anything else, without the Lease: `until_able`
     compare the assignment with what all shards of the ring say   by live reads of both
-    reclaim what names this shard                                 if it can be true (`coordinator.doubts`)
+    reclaim what names this shard                                 if it can be true (`members.doubts`)
     follow it                                                     each change goes to the machine, in order
     confirm what it gives                                         by live reads of both
     take over what it gives                                       `TakeOver`
@@ -55,7 +55,7 @@ from kubeshard.shard.ring_leases import RingLeases
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable, takes_by_labels
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.coordinator import doubts, kinds_stated
+from kubeshard.sharding.members import doubts, kinds_stated
 from kubeshard.sharding.names import (
     DELIVERY_ANNOTATION,
     OWNED_RANGES_ANNOTATION,

@@ -34,7 +34,7 @@ Guaranteed, while the assignment is changed as it says (`kubeshard.sharding.assi
 shards that hold their Leases, at most one runs objects of a bucket; a run starts only after a read has confirmed its
 term, and all kinds that it reads have been listed in it; whatever is asked for is acknowledged once nothing acts for
 it. Not guaranteed: anything before `seen` is called with what was read after the Lease was acquired, agrees with what
-other shards say (`coordinator.doubts`), and was written to reclaim what names this shard.
+other shards say (`members.doubts`), and was written to reclaim what names this shard.
 """
 
 from __future__ import annotations

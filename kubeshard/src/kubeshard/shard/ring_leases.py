@@ -22,7 +22,7 @@ from kubeshard.core.builtin import Lease
 from kubeshard.core.selectors import Selector
 from kubeshard.core.versions import precedes
 from kubeshard.shard.identity import ShardIdentity
-from kubeshard.sharding.coordinator import said_by
+from kubeshard.sharding.members import said_by
 from kubeshard.sharding.names import RING_LABEL
 from kubeshard.sharding.shard_states import DEFAULT_DURATION, MAX_DURATION
 

@@ -35,17 +35,8 @@ from kubeshard.sharder.rings import Inbox, Rings, reading
 from kubeshard.sharder.tasks import carried_out
 from kubeshard.sharding.assignment import Place
 from kubeshard.sharding.buckets import BUCKETS, Buckets
-from kubeshard.sharding.coordinator import (
-    Change,
-    Command,
-    Coordinator,
-    Create,
-    Look,
-    Prove,
-    ReadLeases,
-    RingMember,
-    member_of,
-)
+from kubeshard.sharding.coordinator import Change, Command, Coordinator, Create, Look, Prove, ReadLeases
+from kubeshard.sharding.members import RingMember, member_of
 from kubeshard.sharding.names import (
     RING_LABEL,
     SYNC_PERIOD,

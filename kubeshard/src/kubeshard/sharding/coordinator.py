@@ -12,28 +12,20 @@ Each bucket is decided about like an object that carries labels (`planner.place`
 | available | another one | another one | that one as its target |
 | available | some | its owner | no target |
 
-The object may be deleted, edited, or restored from a backup, while shards go on with what they own. A coordinator that
-believes it then gives buckets away that somebody works on. That an object is old is not written in it, but shards say
-on their Leases what they own, and since which epoch (`assignment.Report`). They say so with their renewals, so what
-they say is old, too, by a few seconds. A shard compares in the same way, before it believes what names it: when it
-begins, and whenever it was given something (`doubts`).
-
-| what is wrong | |
+| what is wrong with the object | |
 |---|---|
-| there is no object | |
+| there is none | |
 | it is unreadable | if it is not labelled, and nobody has seen an assignment, it is somebody else's: nothing is done |
-| its greatest epoch is less than one that a shard has seen | it was restored |
-| an owner has seen a greater epoch of a bucket; or another shard has it, at no smaller epoch | it was edited |
+| shards say otherwise (`members.contradiction`) | it was edited or restored |
 | this process has seen a bucket at a greater epoch, or elsewhere at the same | it was edited or restored |
 
 If something is wrong in an answer to a read (`Look`) that was sent after the reports had arrived, nothing is moved. All
 Leases are read (`ReadLeases`). A shard may have seen just before that it got a bucket, or see it only now, in a watch
 that is late. So when every shard that may act has renewed its Lease `RENEWALS` times after that, the object is written
-anew, at an epoch that is greater than any (the time in seconds, if this process has seen none: all who have may be
-gone): each bucket to the available shard that says that it owns it; else to whoever owned it last, by what dead shards
-have said and this process has seen; else to whom the object names. Nobody is waited for if there cannot have been an
-assignment: there is no object, no shard has seen one, and nobody has led before. That no shard says so is not enough:
-it may have got something a moment ago.
+anew from what all have said and this process has seen (`members.claimed`), at an epoch that is greater than any (the
+time in seconds, if this process has seen none: all who have may be gone). Nobody is waited for if there cannot have
+been an assignment: there is no object, no shard has seen one, and nobody has led before. That no shard says so is not
+enough: it may have got something a moment ago.
 
 Who keeps editing it is not fought: the third time, it is said (`contested`), and from then on the object is written
 anew every `REWRITE` seconds at most (`kubeshard.runtime.repairs`). That is less rare than with other things that are
@@ -47,18 +39,9 @@ Whoever drives the machine knows no rule:
 
 It calls `seen` with every answer before it goes on, and tends once at a time.
 
-A ring begins with ranges when no shard acts any more that takes objects by labels, and one by labels does not begin
-before all by ranges have ended (`label_delivery`): the two know nothing of each other.
-
 A process may have the name of a shard, and never work on what is that shard's: it takes objects by labels, divides them
 differently, or may not read the assignment. While it lives, nobody else gets its Lease. So what it says counts, if it
 has said so since.
-
-Two programs may have one ring by mistake. A bucket has objects of all kinds, so each would get objects that it does not
-work on. Shards say which kinds these are (`names.KINDS_ANNOTATION`), and who has none in common with the others gets
-nothing, and hands over what it has. A kind in common is enough: while a version is rolled out that adds or drops one,
-some objects wait for a shard that knows their kind. Who "the others" are begins with who owns most. So when all shards
-of a program are gone, those of another one get everything, and keep it.
 
 Guaranteed: a bucket is taken only from a shard that was proven to hold no Lease after the bucket was seen there, or has
 said after that that it works on nothing, by a patch that fails if the shard has begun again since; every other change
@@ -72,43 +55,33 @@ before anybody looks, and no process of the former owner lives that has seen the
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from operator import itemgetter
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import AlreadyExists, ApiError, NotFound, PatchTestFailed
 from kubeshard.core.patches import JsonPatch, add, test
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.repairs import Repairs
-from kubeshard.sharding.assignment import (
-    BY_LABELS,
-    Assignment,
-    DividedDifferently,
-    Group,
-    Place,
-    Report,
-    Unreadable,
-    owns_some,
-    takes_by_labels,
-)
+from kubeshard.sharding.assignment import Assignment, Group, Place, Unreadable
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.names import (
-    CLUSTERS_ANNOTATION,
-    KINDS_ANNOTATION,
-    LEAVING_ANNOTATION,
-    OWNED_RANGES_ANNOTATION,
-    PINNED_ANNOTATION,
-    UNREACHABLE_ANNOTATION,
-    WEIGHT_ANNOTATION,
+from kubeshard.sharding.members import (
+    RingMember,
+    by_labels_only,
+    claimed,
+    contradiction,
+    kinds_of,
+    named_idle,
+    pins_of,
+    renewals,
+    unable_of,
+    used_by,
+    weights_of,
 )
 from kubeshard.sharding.planner import Action, place
-from kubeshard.sharding.shares import divide, weight_of
+from kubeshard.sharding.shares import due
 
 SETTLE, LONGEST_SETTLE = 0.5, 3.0
 """Seconds without another shard that joins, and at most, before shards that join are given something."""
@@ -125,36 +98,6 @@ REWRITE = 20.0
 """Seconds from one time that the object is written anew to the next, if somebody keeps changing it."""
 RETRY_FIRST, RETRY_LAST = 0.5, 10.0
 """Seconds until a refused request is tried again, doubled each time."""
-
-
-class RingMember(NamedTuple):
-    """A Lease of the ring."""
-
-    shard: str
-    available: bool
-    weight: Fraction
-    report: Report | None
-    """None if it is not a shard by ranges, or has not read the assignment yet: it gets nothing."""
-    renewed: str
-    """Changes with each renewal."""
-    by_labels: bool = False
-    """Whether it takes objects by labels, and does not wait for the end of those that work by ranges."""
-    differs: bool = False
-    """Whether its program divides objects differently."""
-    pinned: frozenset[int] = frozenset()
-    """The buckets that it gets whatever its weight."""
-    clusters: frozenset[str] = frozenset()
-    """Those that its program has, in a ring by clusters, if it says their names."""
-    used: frozenset[int] = frozenset()
-    """Their buckets."""
-    cannot: frozenset[int] = frozenset()
-    """The buckets of those of them that it cannot reach."""
-    idle: bool = False
-    """Whether it says that it works on nothing, and has not read the assignment."""
-    kinds: frozenset[str] = frozenset()
-    """The resources that its program works on; empty if it does not say so."""
-    silent: bool = False
-    """Whether its Lease is due, so that its process does not act any more, although nobody has taken the Lease yet."""
 
 
 class Membership(Protocol):
@@ -422,7 +365,7 @@ class Coordinator:
             yield ReadLeases()
             members = self._membership.members(self.buckets)
             ever = self._ever or any(m.report and m.report.seen for m in members)
-            self._renewals, self._renewed = RENEWALS if ever else 0, _renewals(_acting(members))
+            self._renewals, self._renewed = RENEWALS if ever else 0, renewals(members)
         if not self._all_renewed():
             self.problem = f"{wrong}. It is written anew when all shards have said what they own"
             if self.contested:
@@ -461,7 +404,7 @@ class Coordinator:
     def _all_renewed(self) -> bool:
         """Whether all shards that may act have renewed their Leases often enough."""
         while self._renewals:
-            renewed = _renewals(_acting(self._membership.members(self.buckets)))
+            renewed = renewals(self._membership.members(self.buckets))
             if any(self._renewed.get(shard) == version for shard, version in renewed.items()):
                 return False
             self._renewals, self._renewed = self._renewals - 1, renewed
@@ -479,7 +422,7 @@ class Coordinator:
             self.wake_at = self._clock.monotonic() + RETRY_FIRST
             return
         members = self._membership.members(self.buckets)  # an answer may have been waited for
-        if by_labels := _by_labels_only(assignment, members):
+        if by_labels := by_labels_only(assignment, members):
             self.problem = (
                 "nothing is given to shards by ranges before those that take objects by labels have ended: "
                 f"{', '.join(by_labels)}"
@@ -515,7 +458,7 @@ class Coordinator:
         moves = {**self._repeated(assignment, members), **moves}
         places = {bucket: (move.owner, move.target) for bucket, move in moves.items()}
         if moves and (patch := assignment.change(places, join=True)):
-            if _by_labels_only(assignment, self._membership.members(self.buckets)):  # seen meanwhile
+            if by_labels_only(assignment, self._membership.members(self.buckets)):  # seen meanwhile
                 self.wake_at = now
                 return
             each = [(assignment.places[bucket], move) for bucket, move in moves.items()]
@@ -532,13 +475,13 @@ class Coordinator:
         """
         groups = {
             shard: tuple(group for group in assignment.groups if shard in group.place[:2])
-            for shard in _named_idle(assignment, members)
+            for shard in named_idle(assignment, members)
         }
         self._idle = {shard: each for shard, each in self._idle.items() if each.groups == groups.get(shard)}
         if groups.keys() - self._idle.keys():
             yield ReadLeases()  # what a watch brings may have been said long before
             members = self._membership.members(self.buckets)
-        for shard, renewed in _named_idle(assignment, members).items():
+        for shard, renewed in named_idle(assignment, members).items():
             if shard in groups:
                 last = self._idle.get(shard, _Idle(groups[shard], renewed, RENEWALS))
                 self._idle[shard] = _Idle(last.groups, renewed, last.left - (renewed != last.renewed))
@@ -571,260 +514,6 @@ class Coordinator:
         self._since = {shard: self._since.get(shard, now) for shard in joined}
         since = self._since.values()
         return min(max(since) + SETTLE, min(since) + LONGEST_SETTLE) if since else -math.inf
-
-
-def contradiction(assignment: Assignment, members: Iterable[RingMember]) -> str:
-    """Why the object cannot be what these shards have seen; "" if it can."""
-    for member in members:
-        if member.report is None or not member.available:
-            continue
-        if member.report.seen > assignment.epoch:
-            return f"it is older than what {member.shard} has seen: it was restored"
-        for bucket, epoch in member.report.epochs.items():
-            owner, _, since = assignment.places[bucket]
-            if since < epoch or (since == epoch and owner != member.shard):
-                run = assignment.buckets.key(assignment.run_of(bucket))
-                said = f"{run} is {owner or 'nobody'}'s since {since}"
-                return f"{said}, but {member.shard} has had some of it since {epoch}: it was edited"
-    return ""
-
-
-def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingMember, str]:
-    """What a shard's Lease says of it, and what is wrong with that while it is available."""
-    meta, spec = lease.metadata, lease.spec
-    said, problems = meta.annotation(OWNED_RANGES_ANNOTATION), list[str]()
-    by_labels, said = not said, "" if said == BY_LABELS else said
-    weight, report, differs = Fraction(1), None, False
-    try:
-        weight = weight_of(meta.annotation(WEIGHT_ANNOTATION))
-    except ValueError as error:
-        problems.append(f"{meta.name}: {error}; it counts as 1")
-    try:
-        report = Report.parse(said, buckets) if said else None
-    except ValueError as error:
-        problems.append(f"{meta.name} gets nothing: {error}")
-        differs = isinstance(error, DividedDifferently)
-    renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
-    pinned, wrong = buckets.pinned(meta.annotation(PINNED_ANNOTATION))
-    problems += [f"{meta.name}: {wrong}"] if wrong else []
-    if meta.annotation(LEAVING_ANNOTATION):
-        weight, pinned = Fraction(0), frozenset()
-    idle = report is None and not owns_some(said)
-    names, used, cannot = frozenset[str](), frozenset[int](), frozenset[int]()
-    if buckets.by == "cluster":
-        names, used = buckets.clusters(meta.annotation(CLUSTERS_ANNOTATION))
-        _, cannot = buckets.clusters(meta.annotation(UNREACHABLE_ANNOTATION))
-    found = RingMember(
-        meta.name,
-        available,
-        weight,
-        report,
-        renewed,
-        by_labels,
-        differs,
-        pinned,
-        names,
-        used,
-        cannot,
-        idle,
-        _kinds(lease),
-    )
-    return found, "; ".join(problems if available else ())
-
-
-def doubts(assignment: Assignment, shard: str, leases: Collection[Lease]) -> str:
-    """Why a shard that begins, or was given something, must not believe the object, by the Leases of its ring, which
-    were read before; "" if it may. The coordinator, which looks for shards by labels, too, may have done so before one
-    of them began. Those that begin later have to see this one.
-    """
-    members = [
-        member_of(lease, assignment.buckets, available=True)[0]
-        for lease in leases
-        if lease.spec.holder_identity == lease.metadata.name
-    ]
-    if why := contradiction(assignment, [each for each in members if each.shard != shard]):
-        return why
-    if shard not in assignment.shards:
-        return ""
-    if takes_by_labels(said_by(leases).get(shard, "")):
-        return f"the Lease of {shard} is gone, or not as this shard has written it"
-    by_labels = ", ".join(each for each in _by_labels_only(assignment, members) if each != shard)
-    return f"shards that take objects by labels have to end first: {by_labels}" if by_labels else ""
-
-
-def said_by(leases: Iterable[Lease]) -> dict[str, str]:
-    """What the shards that hold these Leases say that they work on, by name (`assignment.takes_by_labels`)."""
-    return {
-        lease.metadata.name: lease.metadata.annotation(OWNED_RANGES_ANNOTATION)
-        for lease in leases
-        if lease.spec.holder_identity == lease.metadata.name
-    }
-
-
-def kinds_stated(leases: Iterable[Lease]) -> dict[str, frozenset[str]]:
-    """The resources that the programs of the shards work on that hold these Leases, and say so."""
-    held = (lease for lease in leases if lease.spec.holder_identity == lease.metadata.name)
-    return {lease.metadata.name: kinds for lease in held if (kinds := _kinds(lease))}
-
-
-def _kinds(lease: Lease) -> frozenset[str]:
-    said = lease.metadata.annotation(KINDS_ANNOTATION)
-    return frozenset(filter(None, map(str.strip, said.split(","))))
-
-
-def claimed(
-    buckets: Buckets,
-    members: Collection[RingMember],
-    now: Assignment | None = None,
-    last: Assignment | None = None,
-    greatest: int = 0,
-) -> Assignment:
-    """Each bucket at whom the best witness names, and of equal ones the one with the greatest epoch: an available shard
-    that says that it owns it; else others that said so, `last`, and `now` where it names an available shard, which may
-    work on what was handed over meanwhile, and not have said so yet; else `now`. At an epoch that is greater than any
-    of theirs, and `greatest`.
-    """
-    available = {each.shard for each in members if each.available}
-    reports = [(each.shard, each.report) for each in members if each.report is not None]
-    said = [(int(each.owner in available), each.epoch, bucket, each.owner) for bucket, each in _places(now)]
-    said += [(1, each.epoch, bucket, each.owner) for bucket, each in _places(last)]
-    for shard, report in reports:
-        said += [(1 + (shard in available), each, bucket, shard) for bucket, each in report.epochs.items()]
-    owners = {bucket: owner for _, _, bucket, owner in sorted(said, key=itemgetter(0, 1)) if owner}
-    epochs = greatest, *(each.seen for _, each in reports), *(each for _, each, _, _ in said)
-    epoch = max(epochs) + 1
-    return Assignment.of(
-        buckets, {each: Place(owners.get(each, ""), "", epoch) for each in buckets.all.buckets}
-    )
-
-
-def _places(assignment: Assignment | None) -> Iterable[tuple[int, Place]]:
-    return enumerate(assignment.places if assignment is not None else ())
-
-
-def weights_of(
-    assignment: Assignment, members: Iterable[RingMember], strangers: Collection[str]
-) -> dict[str, Fraction]:
-    """Those of the shards that get something: not of one that has not read the assignment, or is a stranger."""
-    return {m.shard: m.weight for m in _sharing(assignment, members) if m.shard not in strangers}
-
-
-class Kinds(NamedTuple):
-    """What the shards work on."""
-
-    together: frozenset[str]
-    """All of them that share out buckets."""
-    strangers: frozenset[str]
-    """The shards that have none of these kinds."""
-    problem: str
-    """What people should know about it."""
-
-
-def kinds_of(assignment: Assignment, members: Iterable[RingMember]) -> Kinds:
-    """Who works together, as the module says."""
-    left = {m.shard: m.kinds for m in _sharing(assignment, members) if m.kinds}
-    everyone = frozenset(left.values())
-    if len(everyone) <= 1:
-        return Kinds(next(iter(everyone), frozenset()), frozenset(), "")
-    owned = Counter(place.owner for place in assignment.places)
-    near = [min(left, key=lambda shard: (-owned[shard], shard))]
-    together = frozenset[str]()
-    while near:
-        together = together.union(*(left.pop(shard) for shard in near))
-        near = [shard for shard, kinds in left.items() if kinds & together]
-    if left:
-        theirs, ours = ", ".join(sorted(frozenset().union(*left.values()))), ", ".join(sorted(together))
-        problem = (
-            f"{', '.join(sorted(left))} gets nothing: its program works on {theirs}, and the other shards of the ring "
-            f"on {ours}. If it is not their next version, give one of the two programs another ring"
-        )
-        return Kinds(together, frozenset(left), problem)
-    missing = ", ".join(sorted(together.difference(frozenset.intersection(*everyone))))
-    problem = (
-        f"not all shards of the ring work on {missing}: objects of these kinds wait while a shard has them that does "
-        "not. That ends when all run the same version"
-    )
-    return Kinds(together, frozenset(), problem)
-
-
-def _sharing(assignment: Assignment, members: Iterable[RingMember]) -> list[RingMember]:
-    """The shards among which buckets are shared out."""
-    named = assignment.shards
-    return [m for m in members if m.available and (m.report is not None or m.shard in named)]
-
-
-def pins_of(members: Iterable[RingMember], weights: Mapping[str, Fraction]) -> dict[int, str]:
-    """Which shard gets a bucket whatever the weights are. Of several, the first one by name does."""
-    ordered = sorted((each.shard, each.pinned) for each in members if each.shard in weights)
-    return {bucket: shard for shard, pinned in reversed(ordered) for bucket in pinned}
-
-
-def used_by(members: Iterable[RingMember]) -> frozenset[int]:
-    """The buckets of the clusters that are known, in a ring by clusters: what makes the shares even."""
-    return frozenset[int]().union(*(member.used for member in members if member.available))
-
-
-def unable_of(members: Iterable[RingMember], weights: Mapping[str, Fraction]) -> dict[int, frozenset[str]]:
-    """Which shards cannot work on a bucket, of those that get something."""
-    able = [each for each in members if weights.get(each.shard)]
-    buckets = frozenset[int]().union(*(each.cannot for each in able))
-    return {bucket: frozenset(m.shard for m in able if bucket in m.cannot) for bucket in sorted(buckets)}
-
-
-def due(
-    assignment: Assignment,
-    weights: Mapping[str, Fraction],
-    pins: Mapping[int, str],
-    used: Collection[int] = (),
-    unable: Mapping[int, Collection[str]] = MappingProxyType({}),
-) -> list[str]:
-    """Who should have each bucket. What somebody is asked to hand over counts as handed over: the next shard that joins
-    does not stop it. Who would have a bucket that is in `pins` gets nothing in its place, so no others move for it.
-
-    `used`: those of few that have anything in them. They are divided by themselves, and the others, too: objects are so
-    many that all buckets have about as many, but of ten clusters in a thousand buckets, one shard may have seven.
-
-    `unable`: who cannot work on a bucket, and gets it only if nobody can. It stays with who has it, or else goes to who
-    has least; the rest is divided without it.
-    """
-    owners = [target if weights.get(target, 0) else owner for owner, target, _ in assignment.places]
-    able = {
-        bucket: shards
-        for bucket, those in unable.items()
-        if (shards := [shard for shard in weights if weights[shard] and shard not in those])
-    }
-    for part in (True, False):
-        buckets = [b for b in range(len(owners)) if b not in able and (b in used) is part]
-        divided = divide([owners[bucket] for bucket in buckets], weights)
-        for bucket, shard in zip(buckets, divided, strict=True):
-            owners[bucket] = shard
-    for bucket, shards in able.items():
-        if owners[bucket] not in shards:
-            have = Counter(owners[each] for each in used)
-            owners[bucket] = min(shards, key=lambda shard: (have[shard] / weights[shard], shard))
-    return [pins.get(bucket, shard) for bucket, shard in enumerate(owners)]
-
-
-def _named_idle(assignment: Assignment, members: Iterable[RingMember]) -> dict[str, str]:
-    """The shards that are named, and say that they work on nothing, with their renewals."""
-    return _renewals(each for each in members if each.idle and each.shard in assignment.shards)
-
-
-def _by_labels_only(assignment: Assignment, members: Collection[RingMember]) -> list[str]:
-    """The shards by labels, unless a shard already works on what it got by ranges, as a live read has confirmed."""
-    owners = {place.owner for _, place in assignment.groups}
-    if any(m.available and m.report and m.report.epochs and m.shard in owners for m in members):
-        return []
-    return sorted(m.shard for m in _acting(members) if m.available and m.by_labels)
-
-
-def _acting(members: Iterable[RingMember]) -> list[RingMember]:
-    """Those that may see something yet. When most of a ring dies, the others are available for minutes."""
-    return [member for member in members if not member.silent]
-
-
-def _renewals(members: Iterable[RingMember]) -> dict[str, str]:
-    return {member.shard: member.renewed for member in members if member.available}
 
 
 def _moves(

@@ -24,10 +24,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
+from types import MappingProxyType
 from typing import NamedTuple
+
+from kubeshard.sharding.assignment import Assignment
 
 MOST_RUNS = 24
 """Of a shard. The selector of so many is half of what proxies let through in a URL."""
@@ -69,6 +72,40 @@ def divide(present: Sequence[str], weights: Mapping[str, Fraction | int]) -> lis
     if not any(weights.values()):
         return [""] * len(present)
     return _Division(present, weights).owners()
+
+
+def due(
+    assignment: Assignment,
+    weights: Mapping[str, Fraction],
+    pins: Mapping[int, str],
+    used: Collection[int] = (),
+    unable: Mapping[int, Collection[str]] = MappingProxyType({}),
+) -> list[str]:
+    """Who should have each bucket. What somebody is asked to hand over counts as handed over: the next shard that joins
+    does not stop it. Who would have a bucket that is in `pins` gets nothing in its place, so no others move for it.
+
+    `used`: those of few that have anything in them. They are divided by themselves, and the others, too: objects are so
+    many that all buckets have about as many, but of ten clusters in a thousand buckets, one shard may have seven.
+
+    `unable`: who cannot work on a bucket, and gets it only if nobody can. It stays with who has it, or else goes to who
+    has least; the rest is divided without it.
+    """
+    owners = [target if weights.get(target, 0) else owner for owner, target, _ in assignment.places]
+    able = {
+        bucket: shards
+        for bucket, those in unable.items()
+        if (shards := [shard for shard in weights if weights[shard] and shard not in those])
+    }
+    for part in (True, False):
+        buckets = [b for b in range(len(owners)) if b not in able and (b in used) is part]
+        divided = divide([owners[bucket] for bucket in buckets], weights)
+        for bucket, shard in zip(buckets, divided, strict=True):
+            owners[bucket] = shard
+    for bucket, shards in able.items():
+        if owners[bucket] not in shards:
+            have = Counter(owners[each] for each in used)
+            owners[bucket] = min(shards, key=lambda shard: (have[shard] / weights[shard], shard))
+    return [pins.get(bucket, shard) for bucket, shard in enumerate(owners)]
 
 
 class _Run(NamedTuple):
