@@ -22,7 +22,7 @@ from kubeshard.core.builtin import Lease
 from kubeshard.core.selectors import Selector
 from kubeshard.core.versions import precedes
 from kubeshard.shard.identity import ShardIdentity
-from kubeshard.sharding.members import said_by
+from kubeshard.sharding.members import held, said_by
 from kubeshard.sharding.names import RING_LABEL
 from kubeshard.sharding.shard_states import DEFAULT_DURATION, MAX_DURATION
 
@@ -65,8 +65,8 @@ class RingLeases:
         first, now = self._first or {}, self._clock.monotonic()
         return sorted(
             name
-            for lease in leases
-            if lease.spec.holder_identity == (name := lease.metadata.name) and name in first
+            for lease in held(leases)
+            if (name := lease.metadata.name) in first
             if now < first[name][1] and (lease.spec.renew_time or "") <= first[name][0]
         )
 

@@ -127,19 +127,19 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingM
     return found, "; ".join(problems if available else ())
 
 
+def held(leases: Iterable[Lease]) -> list[Lease]:
+    """Those of them that the shards hold that they are named after."""
+    return [lease for lease in leases if lease.spec.holder_identity == lease.metadata.name]
+
+
 def said_by(leases: Iterable[Lease]) -> dict[str, str]:
     """What the shards that hold these Leases say that they work on, by name (`assignment.takes_by_labels`)."""
-    return {
-        lease.metadata.name: lease.metadata.annotation(OWNED_RANGES_ANNOTATION)
-        for lease in leases
-        if lease.spec.holder_identity == lease.metadata.name
-    }
+    return {each.metadata.name: each.metadata.annotation(OWNED_RANGES_ANNOTATION) for each in held(leases)}
 
 
 def kinds_stated(leases: Iterable[Lease]) -> dict[str, frozenset[str]]:
     """The resources that the programs of the shards work on that hold these Leases, and say so."""
-    held = (lease for lease in leases if lease.spec.holder_identity == lease.metadata.name)
-    return {lease.metadata.name: kinds for lease in held if (kinds := _kinds(lease))}
+    return {lease.metadata.name: kinds for lease in held(leases) if (kinds := _kinds(lease))}
 
 
 def _kinds(lease: Lease) -> frozenset[str]:
@@ -168,11 +168,7 @@ def doubts(assignment: Assignment, shard: str, leases: Collection[Lease]) -> str
     were read before; "" if it may. The coordinator, which looks for shards by labels, too, may have done so before one
     of them began. Those that begin later have to see this one.
     """
-    members = [
-        member_of(lease, assignment.buckets, available=True)[0]
-        for lease in leases
-        if lease.spec.holder_identity == lease.metadata.name
-    ]
+    members = [member_of(lease, assignment.buckets, available=True)[0] for lease in held(leases)]
     if why := contradiction(assignment, [each for each in members if each.shard != shard]):
         return why
     if shard not in assignment.shards:
