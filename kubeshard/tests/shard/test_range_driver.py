@@ -1,6 +1,7 @@
 """The driver of a shard by ranges does what `RangeOwnership` says; here with an API server that fails."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +11,13 @@ import pytest
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import NotFound, Unavailable
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.shard.range_driver import RangeDriver, until_able
 from kubeshard.shard.range_ownership import RangeOwnership, State
 from kubeshard.sharding.assignment import BY_LABELS, Assignment, Place
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.names import OWNED_RANGES_ANNOTATION
-from kubeshard_lab.virtual_time import virtual_time
+from kubeshard_lab.virtual_time import VirtualClock, virtual_time
 
 BUCKETS = Buckets(2)
 
@@ -37,13 +38,15 @@ def heard(*assignments: Assignment) -> RangeOwnership:
 SHARD: Any = SimpleNamespace(name="a", ring="r", namespace="ops")
 
 
-def api(**requests: Any) -> Any:
+def api(clock: Clock | None = None, **requests: Any) -> Any:
     """A client of an API server that answers these requests so."""
-    return SimpleNamespace(world=SimpleNamespace(clock=SystemClock()), **requests)
+    return SimpleNamespace(world=SimpleNamespace(clock=clock or SystemClock()), **requests)
 
 
-def driver(ownership: RangeOwnership, take_over: Any, **requests: Any) -> RangeDriver:
-    client = api(**requests)
+def driver(
+    ownership: RangeOwnership, take_over: Any, clock: Clock | None = None, **requests: Any
+) -> RangeDriver:
+    client = api(clock, **requests)
     unused: Any = None
     made = RangeDriver(SHARD, client, client, ownership, unused, take_over, 30.0)
     made._asked = dict.fromkeys(ownership.terms, 0.0)
@@ -130,6 +133,37 @@ async def test_a_shard_that_is_named_begins_once_the_others_have_renewed_their_l
 
     await driver(RangeOwnership("a", BUCKETS), None, list_all=list_all, get=get, patch=patch)._reclaimed()
     assert reads == (4 if names == "a" else 1)
+
+
+@virtual_time
+async def test_that_a_shard_waits_for_others_to_renew_their_leases_is_told_once_it_takes_unusually_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """`alive` renews two seconds after the first read, and `ended` never."""
+    begun, now = asyncio.get_running_loop().time(), says("a@1", "b@1")
+
+    async def list_all(*_: object, **__: object) -> list[Lease]:
+        renewed = asyncio.get_running_loop().time() - begun >= 2
+        return [
+            Lease(
+                metadata=ObjectMeta(name=name, annotations={OWNED_RANGES_ANNOTATION: "uid/2:"}),
+                spec=LeaseSpec(holder_identity=name, renew_time=str(int(renewed and name == "alive"))),
+            )
+            for name in ("a", "alive", "ended")
+        ]
+
+    async def get(*_: object) -> ConfigMap:
+        return ConfigMap(metadata=ObjectMeta(resource_version="1"), data=now.data())
+
+    async def patch(*_: object) -> ConfigMap:
+        return await get()
+
+    made = driver(RangeOwnership("a", BUCKETS), None, VirtualClock(), list_all=list_all, get=get, patch=patch)
+    with caplog.at_level(logging.INFO):
+        await made._reclaimed()
+    (told,) = [each.__dict__["fields"] for each in caplog.records if each.msg.startswith("This shard waits")]
+    assert (told["shards"], told["at_most"]) == ("ended", "12 s")
+    assert asyncio.get_running_loop().time() - begun == 15
 
 
 async def test_what_a_read_gives_to_another_shard_is_not_this_ones_also_if_it_confirms_nothing() -> None:

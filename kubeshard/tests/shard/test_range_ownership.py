@@ -307,6 +307,7 @@ class Shard:
     """The term of a run in each bucket."""
     listed: dict[int, int] = field(default_factory=dict)
     """When the list was requested because of which it owns each bucket."""
+    drained: set[int] = field(default_factory=set)
 
 
 class World:
@@ -358,7 +359,12 @@ class World:
                     raise AssertionError(f"{shard.name} lost {buckets} while it was alive")
                 case Tell(problem):
                     raise AssertionError(problem)
-                case Drain() | Acknowledge() | Released():
+                case Drain(buckets):
+                    shard.drained |= buckets
+                case Released(buckets):
+                    assert buckets <= shard.drained
+                    shard.drained -= buckets
+                case Acknowledge():
                     pass
 
     def step(self) -> None:

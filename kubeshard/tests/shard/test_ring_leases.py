@@ -44,7 +44,7 @@ class Reads:
         self._listed = listed
         return set(said_by(await self._leases.read()))
 
-    def unrenewed(self, *listed: Lease) -> list[str]:
+    def unrenewed(self, *listed: Lease) -> dict[str, float]:
         return self._leases.unrenewed(listed)
 
 
@@ -104,5 +104,5 @@ async def test_what_a_lease_says_counts_once_it_has_been_renewed_before_the_eyes
     await asyncio.sleep(seconds)
     await reads(later, lease("a", renewed="3"), lease("new", renewed="1"))
     assert reads.unrenewed(later, lease("a", renewed="3"), lease("new", renewed="1")) == (
-        ["b"] if waits else []
+        {"b": 15 - seconds} if waits else {}
     )

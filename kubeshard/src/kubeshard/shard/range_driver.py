@@ -21,6 +21,7 @@ RBAC: `get`, `list`, `watch`, `patch` on the ConfigMap `ranges-<ring>`, next to 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress
@@ -66,6 +67,8 @@ from kubeshard.sharding.names import (
 
 RETRY, MISSED_AGAIN = 1.0, 0.1
 PARTLY = 2.0
+RENEWED = 2.5
+"""Seconds after which it is told that others have not renewed their Leases: usually each has."""
 ASKED_AGAIN = 2.0
 """Seconds after which a shard that lacks something finds out whether it was mended."""
 PATIENCE = 10.0
@@ -243,7 +246,7 @@ class RangeDriver:
                 if why := doubts(assignment, self._shard, leases):
                     self._tell_doubt(why)
                 elif self._shard in assignment.shards and (late := self._leases.unrenewed(leases)):
-                    _log.debug("Waits until others have renewed their Leases", ring=self._ring, shards=late)
+                    self._tell_unrenewed(late)
                 elif (patch := assignment.reclaim(self._shard)) is None:
                     return found
                 else:
@@ -299,7 +302,7 @@ class RangeDriver:
                 case Acknowledge():
                     self._to_acknowledge.set()
                 case Released(buckets):
-                    for bucket in buckets:
+                    for bucket in buckets:  # each of which had its `Drain`
                         self._released(now - self._asked.pop(bucket))
                 case Stop(buckets):
                     self._runs.cancel(buckets)
@@ -474,6 +477,17 @@ class RangeDriver:
                 "Cannot hand over buckets, because something goes on for their objects that was cancelled",
                 ring=self._ring,
                 objects=", ".join(acting[:OBJECTS_TOLD]) + (f" and {more} more" if more > 0 else ""),
+            )
+
+    def _tell_unrenewed(self, late: Mapping[str, float]) -> None:
+        """Once, and not at each start: others renew in two seconds, unless they have just ended."""
+        if self._notices.due("unrenewed", after=RENEWED):
+            _log.info(
+                "This shard waits until others have renewed their Leases, or these have expired, because just after a "
+                "restore of etcd they may have what it would take back",
+                ring=self._ring,
+                shards=", ".join(sorted(late)),
+                at_most=f"{math.ceil(max(late.values()))} s",
             )
 
     def _tell_doubt(self, why: str) -> None:

@@ -80,7 +80,7 @@ class Acknowledge(NamedTuple):
 
 
 class Released(NamedTuple):
-    """These were handed over as asked."""
+    """These were handed over as asked: each was in a `Drain` since this shard was given it."""
 
     buckets: frozenset[int]
 

@@ -60,15 +60,17 @@ class RingLeases:
             self._first = {name: (found[name].spec.renew_time or "", end) for name, end in ends.items()}
         return list(found.values())
 
-    def unrenewed(self, leases: Iterable[Lease]) -> list[str]:
-        """Whose Leases, which were just read, have been neither renewed since the first read nor given up."""
+    def unrenewed(self, leases: Iterable[Lease]) -> dict[str, float]:
+        """Whose Leases, which were just read, have been neither renewed since the first read nor given up, and in how
+        many seconds they have expired.
+        """
         first, now = self._first or {}, self._clock.monotonic()
-        return sorted(
-            name
+        return {
+            name: first[name][1] - now
             for lease in held(leases)
             if (name := lease.metadata.name) in first
             if now < first[name][1] and (lease.spec.renew_time or "") <= first[name][0]
-        )
+        }
 
 
 def _duration(lease: Lease) -> float:
