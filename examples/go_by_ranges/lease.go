@@ -17,6 +17,7 @@ import (
 const (
 	ringLabel   = "alpha.sharding.timebertt.dev/controllerring"
 	ownedRanges = "alpha.sharding.timebertt.dev/owned-ranges"
+	leaving     = "alpha.sharding.timebertt.dev/leaving"
 	taker       = "shardlease-controller" // who takes Leases that are not renewed
 
 	duration    = 15 * time.Second
@@ -47,31 +48,21 @@ func newLease(api coordination.LeaseInterface, ring, name string) *lease {
 // acquire returns when the Lease is ours.
 func (l *lease) acquire(ctx context.Context) error {
 	var version string
-	var since time.Time
+	var since time.Time // when the Lease was found to have changed, or to be gone
 	for {
 		found, err := l.api.Get(ctx, l.name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			started := time.Now()
-			if made, err := l.api.Create(ctx, l.ours(&coordinationv1.Lease{}, true), metav1.CreateOptions{}); err == nil {
-				l.held, l.renewed = made, started
-				return nil
-			}
-		case err == nil:
-			holder := ""
-			if found.Spec.HolderIdentity != nil {
-				holder = *found.Spec.HolderIdentity
-			}
+		if err == nil || apierrors.IsNotFound(err) { // in which case `found` is empty
 			if found.ResourceVersion != version {
 				version, since = found.ResourceVersion, time.Now()
 			}
-			free := holder == "" || holder == l.name || (holder == taker && time.Since(since) > duration)
-			if holder != "" && holder != l.name && holder != taker {
-				return fmt.Errorf("the Lease %s is held by %s", l.name, holder)
+			by := holder(found)
+			if by != "" && by != l.name && by != taker {
+				return fmt.Errorf("the Lease %s is held by %s", l.name, by)
 			}
-			if free {
+			released := by == "" && found.Name != ""
+			if released || by == l.name || time.Since(since) > lasts(found) {
 				started := time.Now()
-				if held, err := l.api.Update(ctx, l.ours(found, holder != l.name), metav1.UpdateOptions{}); err == nil {
+				if held, err := l.write(ctx, found); err == nil {
 					l.held, l.renewed = held, started
 					return nil
 				}
@@ -80,7 +71,7 @@ func (l *lease) acquire(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(time.Second):
+		case <-time.After(retry):
 		}
 	}
 }
@@ -88,32 +79,33 @@ func (l *lease) acquire(ctx context.Context) error {
 // renew goes on until the context is done. It ends the process when the Lease is lost.
 func (l *lease) renew(ctx context.Context) {
 	time.AfterFunc(deadline, func() { l.watch(ctx) })
+	pause := renewEvery
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.soon:
-		case <-time.After(renewEvery):
+		case <-time.After(pause):
 		}
 		started := time.Now()
 		attempt, cancel := context.WithTimeout(context.Background(), attemptTime)
-		held, err := l.api.Update(attempt, l.ours(l.held, false), metav1.UpdateOptions{})
-		if apierrors.IsConflict(err) {
-			if held, err = l.api.Get(attempt, l.name, metav1.GetOptions{}); err == nil {
-				if held.Spec.HolderIdentity == nil || *held.Spec.HolderIdentity != l.name {
-					lost("somebody else has taken it")
-				}
-				l.held = held
-				err = fmt.Errorf("it has changed")
-				l.renewSoon()
-			}
-		}
-		cancel()
+		held, err := l.write(attempt, l.held)
 		if err == nil {
+			pause = renewEvery
 			l.mutex.Lock()
 			l.held, l.renewed = held, started
 			l.mutex.Unlock()
+		} else {
+			pause = retry
+			found, err := l.api.Get(attempt, l.name, metav1.GetOptions{})
+			if err == nil && holder(found) != l.name {
+				lost("somebody else has taken it")
+			}
+			if err == nil || apierrors.IsNotFound(err) { // somebody has deleted it, and `found` is empty
+				l.held = found
+			}
 		}
+		cancel()
 	}
 }
 
@@ -141,21 +133,17 @@ func (l *lease) says(what report) {
 	defer l.mutex.Unlock()
 	if text := what.String(); text != l.report {
 		l.report = text
-		l.renewSoon()
-	}
-}
-
-func (l *lease) renewSoon() {
-	select {
-	case l.soon <- struct{}{}:
-	default:
+		select {
+		case l.soon <- struct{}{}:
+		default:
+		}
 	}
 }
 
 // release is for a process in which nothing runs any more.
 func (l *lease) release(ctx context.Context) error {
 	for {
-		free := l.ours(l.held, false)
+		free := l.ours(l.held)
 		nobody, second := "", int32(1)
 		free.Spec.HolderIdentity, free.Spec.LeaseDurationSeconds = &nobody, &second
 		_, err := l.api.Update(ctx, free, metav1.UpdateOptions{})
@@ -168,8 +156,17 @@ func (l *lease) release(ctx context.Context) error {
 	}
 }
 
+// write creates the Lease if it was not found.
+func (l *lease) write(ctx context.Context, found *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	next := l.ours(found)
+	if next.ResourceVersion == "" {
+		return l.api.Create(ctx, next, metav1.CreateOptions{})
+	}
+	return l.api.Update(ctx, next, metav1.UpdateOptions{})
+}
+
 // ours is the Lease as this process writes it. It keeps what others have written.
-func (l *lease) ours(found *coordinationv1.Lease, begins bool) *coordinationv1.Lease {
+func (l *lease) ours(found *coordinationv1.Lease) *coordinationv1.Lease {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	now, seconds := metav1.NowMicro(), int32(duration/time.Second)
@@ -182,8 +179,9 @@ func (l *lease) ours(found *coordinationv1.Lease, begins bool) *coordinationv1.L
 		next.Annotations = map[string]string{}
 	}
 	next.Labels[ringLabel], next.Annotations[ownedRanges] = l.ring, l.report
+	delete(next.Annotations, leaving) // the former process was
 	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds, next.Spec.RenewTime = &l.name, &seconds, &now
-	if begins {
+	if holder(found) != l.name {
 		transitions := int32(0)
 		if found.Spec.LeaseTransitions != nil {
 			transitions = *found.Spec.LeaseTransitions + 1
@@ -191,4 +189,44 @@ func (l *lease) ours(found *coordinationv1.Lease, begins bool) *coordinationv1.L
 		next.Spec.AcquireTime, next.Spec.LeaseTransitions = &now, &transitions
 	}
 	return next
+}
+
+func holder(lease *coordinationv1.Lease) string {
+	if by := lease.Spec.HolderIdentity; by != nil {
+		return *by
+	}
+	return ""
+}
+
+// lasts is how long a Lease counts as held after a renewal.
+func lasts(lease *coordinationv1.Lease) time.Duration {
+	if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil {
+		return time.Duration(*seconds) * time.Second
+	}
+	return duration
+}
+
+// firstReads is what others' Leases said when this process read each of them first.
+type firstReads map[string]firstRead
+
+type firstRead struct {
+	renewed *metav1.MicroTime
+	expires time.Time
+}
+
+// unrenewed are those of which nobody knows whether what they say is of today, or from before a restore of etcd: not
+// renewed since the first read, and not expired since.
+func (f firstReads) unrenewed(leases []coordinationv1.Lease) []string {
+	var names []string
+	for _, lease := range leases {
+		first, known := f[lease.Name]
+		if !known {
+			first = firstRead{lease.Spec.RenewTime, time.Now().Add(lasts(&lease))}
+			f[lease.Name] = first
+		}
+		if !first.renewed.Before(lease.Spec.RenewTime) && time.Now().Before(first.expires) {
+			names = append(names, lease.Name)
+		}
+	}
+	return names
 }

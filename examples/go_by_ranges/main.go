@@ -41,7 +41,12 @@ type controller struct {
 func (c *controller) work(ctx context.Context, share *Share) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	informer := dynamicinformer.NewFilteredDynamicInformer(c.client, pages, metav1.NamespaceAll, 0, cache.Indexers{},
-		func(options *metav1.ListOptions) { options.ShardSelector = share.Selector() }).Informer()
+		func(options *metav1.ListOptions) {
+			options.ShardSelector = share.Selector()
+			if options.ResourceVersion == "0" { // of an API server that may lag behind the hand-over
+				options.ResourceVersion = ""
+			}
+		}).Informer()
 	add := func(object any) {
 		if page, is := object.(*unstructured.Unstructured); is && share.Owns(page.GetUID()) {
 			queue.Add(cache.MetaObjectToName(page))

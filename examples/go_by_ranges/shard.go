@@ -6,6 +6,7 @@ import (
 	"log"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
+
+const retry = time.Second
 
 // shard is one process of a ring that is sharded by ranges. It works on all of its buckets together: whenever some come
 // or have to go, it ends everything, hands over, and begins anew with a list.
@@ -40,29 +43,47 @@ func (s *shard) run(ctx context.Context, work func(context.Context, *Share)) err
 
 	s.reclaim(ctx)
 	changes := s.follow(ctx)
+	var found *assignment
+	var again <-chan time.Time // when to try anew what has failed
 	var present *Share
 	end := func() {}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case found := <-changes:
-			asked := s.see(found)
-			share := s.share(asked)
-			if present != nil && *present == *share && asked == nil {
-				continue
+			continue
+		case found = <-changes:
+		case <-again:
+		}
+		again = nil
+		confirmed := !s.gains(found)
+		if !confirmed { // by a watch that may be late
+			now, _, err := s.look(ctx)
+			if confirmed = err == nil && now != nil; confirmed {
+				found = now
+			} else {
+				log.Printf("waiting: cannot take over anything: %v", err)
+				again = time.After(retry)
 			}
-			if asked != nil {
-				log.Print("asked to hand over")
+		}
+		asked := s.see(found, confirmed)
+		share := s.share(asked)
+		if present != nil && *present == *share && asked == nil {
+			continue
+		}
+		if asked != nil {
+			log.Print("asked to hand over")
+		}
+		end() // returns when nothing runs any more
+		end, present = func() {}, nil
+		if asked != nil {
+			if err := s.handOver(ctx, asked); err != nil {
+				log.Printf("handing over: %v", err)
+				again = time.After(retry)
 			}
-			end() // returns when nothing runs any more
-			end, present = func() {}, nil
-			if asked != nil {
-				s.handOver(ctx, asked)
-				continue // what became of it is the next change
-			}
-			if share.Selector() != "" {
-				end, present = start(ctx, share, work), share
-			}
+			continue // what became of it is the next change
+		}
+		if share.Selector() != "" {
+			end, present = start(ctx, share, work), share
 		}
 	}
 	end()
@@ -90,25 +111,50 @@ func (s *shard) share(asked *assignment) *Share {
 	return &share
 }
 
-// see takes note of what the assignment says; nil: that it is deleted or cannot be read. It returns the assignment if it
-// asks for something of ours.
-func (s *shard) see(found *assignment) (asked *assignment) {
+// gains says whether the assignment gives us something.
+func (s *shard) gains(found *assignment) bool {
+	if found == nil {
+		return false
+	}
+	for bucket, now := range found.places {
+		if s.gained(bucket, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// gained also if we have handed it over, and it stays ours.
+func (s *shard) gained(bucket int, now place) bool {
+	epoch, mine := s.owned.epochs[bucket]
+	if mine {
+		return now.owner == s.name && now.epoch > epoch && s.leaving[bucket] && now.target == ""
+	}
+	return now.owner == s.name && now.epoch > s.epochs[bucket]
+}
+
+// see takes note of what the assignment says; nil: that it is deleted or cannot be read. What it gives us counts once it
+// is confirmed. It returns the assignment if it asks for something of ours.
+func (s *shard) see(found *assignment, confirmed bool) (asked *assignment) {
 	if found == nil {
 		return nil // what we have stays ours
 	}
 	for bucket, now := range found.places {
 		epoch, mine := s.owned.epochs[bucket]
+		gained := s.gained(bucket, now)
 		switch {
+		case gained && !confirmed:
+			continue // it will be looked at again
 		case mine && (now.epoch < epoch || (now.epoch == epoch && now.owner != s.name)):
 			continue // an edit, or an old version: the report says better
 		case mine && now.owner != s.name:
 			delete(s.owned.epochs, bucket)
 			s.leaving[bucket] = false
-		case mine || (now.owner == s.name && now.epoch > s.epochs[bucket]):
+		case mine || gained:
 			s.owned.epochs[bucket] = now.epoch
 			if now.target != "" {
 				asked = found
-			} else if now.epoch > epoch {
+			} else if gained {
 				s.leaving[bucket] = false
 			}
 		}
@@ -119,76 +165,93 @@ func (s *shard) see(found *assignment) (asked *assignment) {
 	return asked
 }
 
-// handOver gives what was asked for to those who get it. Nothing works on it now.
-func (s *shard) handOver(ctx context.Context, asked *assignment) {
+// handOver gives what was asked for to those who get it. Nothing works on it now. After an error it may have happened all
+// the same.
+func (s *shard) handOver(ctx context.Context, asked *assignment) error {
 	for bucket, now := range asked.places {
 		if now.owner == s.name && now.target != "" {
 			s.leaving[bucket] = true
 		}
 	}
-	patch := asked.change(func(now place) (place, bool) {
-		return place{owner: now.target}, now.owner == s.name && now.target != ""
-	})
 	log.Print("handing over")
-	_, err := s.client.CoreV1().ConfigMaps(s.namespace).Patch(ctx, s.object(), types.JSONPatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		log.Printf("handing over: %v", err)
-	}
+	return s.write(ctx, asked.change(func(now place) (place, bool) {
+		return place{owner: now.target}, now.owner == s.name && now.target != ""
+	}))
 }
 
 // reclaim returns when nothing can take effect any more that was decided about a former process of this name.
 func (s *shard) reclaim(ctx context.Context) {
-	maps := s.client.CoreV1().ConfigMaps(s.namespace)
+	first := firstReads{}
 	for ctx.Err() == nil {
-		err := func() error {
-			leases, err := s.client.CoordinationV1().Leases(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: ringLabel + "=" + s.ring})
-			if err != nil {
-				return err
-			}
-			found, err := maps.Get(ctx, s.object(), metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				return nil // there is none yet
-			}
-			if err != nil {
-				return err
-			}
-			says, err := parse(found.Data)
-			if err != nil {
-				return err
-			}
-			byLabels, byRanges := "", false
-			for _, other := range leases.Items {
-				if holder := other.Spec.HolderIdentity; holder == nil || *holder != other.Name || other.Name == s.name {
-					continue
-				}
-				text, reports := other.Annotations[ownedRanges]
-				if !reports {
-					byLabels = other.Name
-				}
-				if why := parseReport(text).contradicts(says, other.Name); why != "" {
-					return fmt.Errorf("the assignment cannot be believed: %s", why)
-				}
-				byRanges = byRanges || (reports && says.names(other.Name))
-			}
-			if byLabels != "" && !byRanges {
-				return fmt.Errorf("%s takes objects by labels, and has not ended", byLabels)
-			}
-			patch := says.change(func(now place) (place, bool) { return place{owner: s.name}, now.owner == s.name })
-			if patch == nil {
-				return nil
-			}
-			_, err = maps.Patch(ctx, s.object(), types.JSONPatchType, patch, metav1.PatchOptions{})
-			return err
-		}()
-		if err == nil {
+		found, others, err := s.look(ctx)
+		late := first.unrenewed(others)
+		switch {
+		case err != nil:
+		case found == nil || !found.names(s.name):
 			return
+		case len(late) > 0: // just after a restore of etcd, they and the assignment are as old, and contradict nothing
+			err = fmt.Errorf("not renewed since this shard began, and not expired: the Leases of %v", late)
+		default:
+			err = s.write(ctx, found.change(func(now place) (place, bool) {
+				return place{owner: s.name}, now.owner == s.name
+			}))
+			if err == nil {
+				return
+			}
 		}
 		log.Printf("waiting: %v", err)
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Second):
+		case <-time.After(retry):
 		}
 	}
+}
+
+// look is what the assignment says, if that can be believed, and the Leases that others hold. Without an error, nil says
+// that there is none yet.
+func (s *shard) look(ctx context.Context) (*assignment, []coordinationv1.Lease, error) {
+	leases, err := s.client.CoordinationV1().Leases(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: ringLabel + "=" + s.ring})
+	if err != nil {
+		return nil, nil, err
+	}
+	var others []coordinationv1.Lease
+	for _, each := range leases.Items {
+		if each.Name != s.name && holder(&each) == each.Name {
+			others = append(others, each)
+		}
+	}
+	object, err := s.client.CoreV1().ConfigMaps(s.namespace).Get(ctx, s.object(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, others, nil
+	}
+	if err != nil {
+		return nil, others, err
+	}
+	found, err := parse(object.Data)
+	if err != nil {
+		return nil, others, err
+	}
+	byLabels, byRanges := "", false
+	for _, other := range others {
+		text, reports := other.Annotations[ownedRanges]
+		if !reports {
+			byLabels = other.Name
+		}
+		says := parseReport(text)
+		if why := says.contradicts(found, other.Name); why != "" {
+			return nil, others, fmt.Errorf("the assignment cannot be believed: %s", why)
+		}
+		byRanges = byRanges || (len(says.epochs) > 0 && found.names(other.Name))
+	}
+	if byLabels != "" && !byRanges {
+		return nil, others, fmt.Errorf("%s takes objects by labels, and has not ended", byLabels)
+	}
+	return found, others, nil
+}
+
+func (s *shard) write(ctx context.Context, patch []byte) error {
+	_, err := s.client.CoreV1().ConfigMaps(s.namespace).Patch(ctx, s.object(), types.JSONPatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 // follow returns what the assignment says, after each change the newest; nil: it is deleted or cannot be read.

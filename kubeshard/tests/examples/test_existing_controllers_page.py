@@ -1,4 +1,4 @@
-"""docs/existing-controllers.md: the ring is the one in the example, and the kopf operators are shards."""
+"""docs/existing-controllers.md: the ring is the one in the example, and the programs are shards."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,20 @@ from kubeshard import (
     wait_for,
     when,
 )
-from kubeshard.core import Lease, MergePatch
+from kubeshard.core import Lease, LeaseSpec, MergePatch
+from kubeshard.core.partial_kinds import ValidatingWebhookConfiguration
 from kubeshard.crd import definition
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharding.assignment import Assignment
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.sharding.names import (
+    LEAVING_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
+    RING_LABEL,
+    drain_label,
+    shard_label,
+)
 from kubeshard_apiserver.testing.child import Child
 from kubeshard_apiserver.testing.control_plane import ControlPlane
 from kubeshard_apiserver.testing.kube_api import EmbeddedApi, KubeApi, RealApi
@@ -280,3 +288,195 @@ async def test_the_go_controller_shares_ranges_and_hands_over_when_it_is_idle(
             case ["handing", "over"]:
                 assert not running
     assert busy, "no run was under way when it was asked"
+
+
+REFUSES = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingWebhookConfiguration",
+    "metadata": {"name": "refuses"},
+    "webhooks": [
+        {
+            "name": "refuses.kubeshard.dev",
+            "clientConfig": {"url": "https://127.0.0.1:1"},
+            "rules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "resources": ["configmaps"],
+                    "operations": ["UPDATE"],
+                }
+            ],
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+    ],
+}
+"""Nobody is there to admit changes of ConfigMaps."""
+
+
+class Ring:
+    """What the programs see of a ring whose coordinator and other shards are this test."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def says(self, place: str) -> None:
+        """Writes this of all buckets, into an object of its own."""
+        with suppress(errors.NotFound):
+            await self._client.delete(ConfigMap, "ranges-pages", "default")
+        meta = ObjectMeta(name="ranges-pages", namespace="default")
+        data = {"by": "uid", "buckets": "1024", "0000-1023": place}
+        await self._client.create(ConfigMap(metadata=meta, data=data))
+
+    async def place(self) -> str:
+        return (await self._client.get(ConfigMap, "ranges-pages", "default")).data["0000-1023"]
+
+    async def holds(self, name: str, seconds: int = 15, **annotations: str) -> None:
+        spec = LeaseSpec(holder_identity=name, lease_duration_seconds=seconds, renew_time=now())
+        its = {OWNED_RANGES_ANNOTATION: "uid/1024:", **annotations}
+        meta = ObjectMeta(name=name, namespace="default", labels={RING_LABEL: "pages"}, annotations=its)
+        await self._client.create(Lease(metadata=meta, spec=spec))
+
+    async def renews(self, name: str) -> None:
+        await self._client.patch(Lease, name, "default", MergePatch({"spec": {"renewTime": now()}}))
+
+    async def lease(self, name: str) -> Lease | None:
+        with suppress(errors.NotFound):
+            return await self._client.get(Lease, name, "default")
+        return None
+
+    async def report(self, name: str) -> str:
+        found = await self.lease(name)
+        return found.metadata.annotation(OWNED_RANGES_ANNOTATION) if found else ""
+
+
+def now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+async def eventually(
+    holds: Callable[[], Awaitable[bool]], child: Child, what: str, seconds: float = 20
+) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                if await holds():
+                    return
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"not within {seconds} s: {what}\n{child.tail(30)}") from None
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param("go", marks=pytest.mark.go), pytest.param("kopf", marks=pytest.mark.system)]
+)
+async def test_a_shard_that_is_named_begins_once_each_other_lease_was_renewed_or_has_expired(
+    tmp_path: Path, program: str, built_go: Callable[[Path], Path]
+) -> None:
+    """Just after a restore of etcd, the Leases are as old as the assignment."""
+    if program == "go":
+        command = [str(await asyncio.to_thread(built_go, ROOT / "examples" / "go_by_ranges"))]
+    else:
+        (tmp_path / "kopf_by_ranges.py").write_text(blocks("python")[1])
+        command = [sys.executable, str(tmp_path / "kopf_by_ranges.py")]
+    async with pages(embedded) as (api, client):
+        ring, renewals = Ring(client), set[str | None]()
+        await ring.says("it@1")
+        await ring.holds("alive", 60)
+        await ring.holds("dead", 8)
+        child = foreign(api, "it", tmp_path / "log", *command)
+
+        async def renewed_twice() -> bool:
+            if (found := await ring.lease("it")) is not None:
+                renewals.add(found.spec.renew_time)
+            return len(renewals) > 2
+
+        async def reclaimed() -> bool:
+            return await ring.place() == "it@2"
+
+        try:
+            await eventually(renewed_twice, child, "it renews its own Lease")
+            assert await ring.place() == "it@1"
+            await ring.renews("alive")
+            await eventually(reclaimed, child, "it reclaims")
+        finally:
+            child.kill()
+
+
+@asynccontextmanager
+async def go_shard(
+    tmp_path: Path, built_go: Callable[[Path], Path], begins: Callable[[Ring], Awaitable[None]]
+) -> AsyncIterator[tuple[Client, Ring, Child]]:
+    program = str(await asyncio.to_thread(built_go, ROOT / "examples" / "go_by_ranges"))
+    async with pages(embedded) as (api, client):
+        ring = Ring(client)
+        await begins(ring)
+        child = foreign(api, "go-0", tmp_path / "log", program)
+        try:
+            yield client, ring, child
+        finally:
+            child.kill()
+
+
+@pytest.mark.go
+async def test_the_go_shard_takes_over_nothing_of_which_others_have_seen_something_later(
+    tmp_path: Path, built_go: Callable[[Path], Path]
+) -> None:
+    async with go_shard(tmp_path, built_go, lambda ring: ring.says("@0")) as (_, ring, child):
+
+        async def reports(what: str) -> bool:
+            return await ring.report("go-0") == what
+
+        await eventually(partial(reports, "uid/1024:/0"), child, "it has seen the assignment")
+        await ring.holds("other", **{OWNED_RANGES_ANNOTATION: "uid/1024:/9"})
+        await ring.says("go-0@5")
+        await eventually(
+            partial(reports, "uid/1024:/5"), child, "it has seen what it was given, and not taken it"
+        )
+        await ring.says("go-0@10")
+        await eventually(partial(reports, "uid/1024:0-1023@10/10"), child, "it has taken what it was given")
+
+
+@pytest.mark.go
+async def test_the_go_shard_tries_again_to_hand_over_what_it_is_asked_for(
+    tmp_path: Path, built_go: Callable[[Path], Path]
+) -> None:
+    async with go_shard(tmp_path, built_go, lambda ring: ring.says("go-0@1")) as (client, ring, child):
+
+        async def works() -> bool:
+            return await ring.report("go-0") == "uid/1024:0-1023@2/2"
+
+        async def failed() -> bool:
+            return "handing over: " in child.log.read_text()
+
+        async def handed_over() -> bool:
+            return await ring.place() == "other@6"
+
+        await eventually(works, child, "it has reclaimed")
+        await client.apply_manifest(REFUSES)
+        await ring.says("go-0 to other@5")
+        await eventually(failed, child, "it cannot hand over")
+        await client.delete(ValidatingWebhookConfiguration, "refuses")
+        await eventually(handed_over, child, "it hands over")
+
+
+@pytest.mark.go
+async def test_the_go_shard_does_not_go_on_leaving_and_writes_its_lease_anew(
+    tmp_path: Path, built_go: Callable[[Path], Path]
+) -> None:
+    """The former process under its name was leaving."""
+
+    def begins(ring: Ring) -> Awaitable[None]:
+        return ring.holds("go-0", **{LEAVING_ANNOTATION: "true"})
+
+    async with go_shard(tmp_path, built_go, begins) as (client, ring, child):
+
+        async def stays() -> bool:
+            found = await ring.lease("go-0")
+            return found is not None and not found.metadata.annotation(LEAVING_ANNOTATION)
+
+        await eventually(stays, child, "its Lease is not marked")
+        await client.delete(Lease, "go-0", "default")
+        await eventually(stays, child, "its Lease is there")
+        assert child.running
