@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
-from kubeshard.core.errors import NotFound, Unavailable
+from kubeshard.core.errors import NotFound, PatchTestFailed, Unavailable
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.shard.range_driver import RangeDriver, until_able
@@ -185,6 +185,60 @@ async def test_what_a_read_gives_to_another_shard_is_not_this_ones_also_if_it_co
     assert ownership.unconfirmed.keys() == {1}
 
 
+@virtual_time
+async def test_what_is_not_by_the_rules_is_looked_at_again_as_the_watch_may_be_late() -> None:
+    """A user has edited what nobody had heard of, so it was news to others, and to this shard it is none."""
+    ownership, stopped, reads = heard(says("a@5", "b@1")), set[int](), 0
+
+    async def list_all(*_: object, **__: object) -> list[Lease]:
+        return []
+
+    async def get(*_: object) -> ConfigMap:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            raise Unavailable("not now")
+        return ConfigMap(metadata=ObjectMeta(resource_version="9"), data=says("b@6", "b@1").data())
+
+    async def take_over(*_: object) -> None: ...
+
+    made = driver(ownership, take_over, list_all=list_all, get=get)
+    made._runs = SimpleNamespace(cancel=stopped.update)  # type: ignore[assignment]
+    async with asyncio.TaskGroup() as made._tasks:
+        taking = made._tasks.create_task(made._take_over_on())
+        made._see(ConfigMap(metadata=ObjectMeta(resource_version="7"), data=says("b@5", "b@1").data()))
+        await asyncio.sleep(10)
+        taking.cancel()
+    assert (ownership.state(0), stopped, reads) == (State.FOREIGN, {0}, 2)
+
+
+@virtual_time
+async def test_what_stays_against_the_rules_is_looked_at_once() -> None:
+    """Until it has changed. The coordinator will write it anew."""
+    ownership, reads = heard(says("a@5", "b@1")), list[str]()
+
+    def edited(version: str) -> ConfigMap:
+        return ConfigMap(metadata=ObjectMeta(resource_version=version), data=says("b@5", "b@1").data())
+
+    async def list_all(*_: object, **__: object) -> list[Lease]:
+        return []
+
+    async def get(*_: object) -> ConfigMap:
+        reads.append(made._version)
+        return edited(made._version)
+
+    async def take_over(*_: object) -> None: ...
+
+    made = driver(ownership, take_over, list_all=list_all, get=get)
+    async with asyncio.TaskGroup() as made._tasks:
+        taking = made._tasks.create_task(made._take_over_on())
+        for version in "789":
+            made._see(edited(version))
+            await asyncio.sleep(10)
+        taking.cancel()
+    assert (ownership.state(0), reads) == (State.ACQUIRING, ["7", "8", "9"])
+
+
 async def test_no_read_confirms_what_an_acknowledgement_may_give_away_that_is_under_way() -> None:
     ownership = heard(says("a@1", "b@1"), says("a to b@2", "b@1"))
     ownership.idle({0})
@@ -254,6 +308,31 @@ async def test_no_read_is_sent_while_an_acknowledgement_is_under_way_that_follow
         arrives[1].set()
         await asyncio.wait_for(confirming, 10)
         acknowledging.cancel()
+
+
+@virtual_time
+async def test_what_is_read_after_an_acknowledgement_came_too_late_counts_at_once() -> None:
+    ownership, stopped, asked = heard(says("a@1", "a@1"), says("a to b@2", "a@1")), set[int](), list[float]()
+    ownership.idle({0})
+
+    async def patch(*_: object) -> ConfigMap:
+        asked.append(asyncio.get_running_loop().time())
+        raise PatchTestFailed("something else was written")
+
+    async def get(*_: object) -> ConfigMap:
+        return ConfigMap(metadata=ObjectMeta(resource_version="5"), data=says("a to b@2", "c@5").data())
+
+    made = driver(ownership, None, patch=patch, get=get)
+    made._runs = SimpleNamespace(cancel=stopped.update)  # type: ignore[assignment]
+    async with asyncio.TaskGroup() as made._tasks:
+        made._assignment = says("a to b@2", "a@1")
+        made._to_acknowledge.set()
+        acknowledging = made._tasks.create_task(made._acknowledge_on())
+        await asyncio.sleep(0.01)
+        assert (stopped, len(asked)) == ({1}, 1)
+        await asyncio.sleep(0.5)
+        acknowledging.cancel()
+    assert 4 <= len(asked) <= 6, "it is not asked again and again at once"
 
 
 @virtual_time

@@ -316,6 +316,8 @@ class RangeDriver:
                         )
         if self._ownership.leaving:  # what keeps an acknowledgement from taking effect may be over
             self._to_acknowledge.set()
+        if self._ownership.doubtful:
+            self._to_read.set()
         self._report()
 
     def _report(self) -> None:
@@ -328,7 +330,8 @@ class RangeDriver:
         taken: Mapping[int, int] | None = None
         waiting: Collection[int] = ()
         while True:
-            await set_within(self._to_read, RETRY if waiting else None)
+            again = waiting or self._ownership.doubtful
+            await set_within(self._to_read, RETRY if again else None)
             self._to_read.clear()
             await self._confirm()
             waiting = self._ownership.unconfirmed
@@ -338,10 +341,12 @@ class RangeDriver:
                 await self._take_over(terms, self._tasks)
 
     async def _confirm(self) -> None:
-        """Asks whether this shard has been given what it was heard to have been given, and nobody has it since."""
+        """Asks whether this shard has been given what it was heard to have been given, and nobody has it since. And
+        what is true, if what was heard is not by the rules.
+        """
         async with self._acknowledging:  # what is under way may be about the same
             terms, before = self._ownership.unconfirmed, self._version
-        if not terms:
+        if not (terms or self._ownership.doubtful):
             return
         try:
             leases, found = await self._read()
@@ -349,15 +354,14 @@ class RangeDriver:
         except (ApiError, Unreadable) as error:
             _tell_unread(self._notices, self._ring, error)
             return
-        if why := doubts(assignment, self._shard, leases):
+        if terms and (why := doubts(assignment, self._shard, leases)):
             self._tell_doubt(why)
-            self._see(found)  # as if the watch had brought it: what it gives to others is not ours
-            return
+            terms = {}  # but what it gives to others is not ours, as if the watch had brought it
         late = bool(self._version) and precedes(found.metadata.resource_version, self._version)
         if late and self._version == before:  # nothing newer was heard meanwhile: etcd was restored
             self._version, late = "", False
         self._do(self._ownership.confirm(terms, assignment, late=late))
-        if not late:
+        if not late and found.metadata.resource_version != self._version:
             self._see(found)
 
     # Handing over
@@ -411,17 +415,18 @@ class RangeDriver:
                     patch = assignment.acknowledge(self._shard, leaving) if assignment is not None else None
                     if patch is None:
                         continue
+                    missed = False
                     try:
                         after = await self._client.patch(ConfigMap, name, namespace, patch)
                     except _MISSED:  # another one was faster
-                        after = await self._client.get(ConfigMap, name, namespace)
-                        await asyncio.sleep(MISSED_AGAIN)
+                        missed, after = True, await self._client.get(ConfigMap, name, namespace)
             except ApiError as error:
                 self._tell_failure("Cannot hand over what this shard is asked for; trying again", error)
                 await asyncio.sleep(RETRY)
                 self._to_acknowledge.set()
             else:
                 self._see(after)
+                await asyncio.sleep(MISSED_AGAIN if missed else 0)
 
     async def _tell_who_selects(self, by: HashedField) -> None:
         """Once. Lists of custom resources never say whether they were selected from, so the assignment is listed."""

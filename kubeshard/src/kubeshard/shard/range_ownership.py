@@ -28,7 +28,8 @@ been listed: a kind whose conversion webhook fails, say, holds up the runs that 
 
 The third trap is a watch that is late. It shows what an edit or a restore gave to this shard and what has been undone
 since, so that others work on it. So nothing is taken over, and nothing is said to be this shard's, before a read has
-confirmed it (`confirm`).
+confirmed it (`confirm`). And it shows an edit of what this shard has, at an epoch that is no news, long after others
+have got it at a greater one. So whatever is not by the rules is looked at again (`doubtful`).
 
 Guaranteed, while the assignment is changed as it says (`kubeshard.sharding.assignment`) and seen in order: of all
 shards that hold their Leases, at most one runs objects of a bucket; a run starts only after a read has confirmed its
@@ -124,6 +125,8 @@ class RangeOwnership:
         """The greatest epoch that was seen with each."""
         self._older: Collection[int] = ()
         """The buckets of which the assignment says what is older than what was seen before."""
+        self.doubtful = False
+        """Whether it has said so of any since a read said what is true."""
         self._seen = 0
         self._terms = itertools.count(1)
 
@@ -155,7 +158,7 @@ class RangeOwnership:
                 if place.target:
                     drain.add(bucket)
             self._epochs[bucket] = max(last, place.epoch)
-        self._older = older
+        self._older, self.doubtful = older, self.doubtful or bool(older)
         self._seen = max(self._seen, assignment.epoch)
         commands: list[Command] = [Released(frozenset(released))] if released else []
         if taken:
@@ -177,7 +180,7 @@ class RangeOwnership:
         forgotten, and is news if it is given to us again. `late`: something newer was heard since, so it may be what
         had not been given to us yet.
         """
-        before = self.terms
+        before, self.doubtful = self.terms, False
         for bucket, term in terms.items() if assignment.buckets == self.buckets else ():
             if (held := self._held.get(bucket)) is not None and held.term == term:
                 held.confirmed = held.confirmed or assignment.places[bucket].owner == self._shard
