@@ -700,6 +700,25 @@ def test_a_shard_that_is_asked_again_is_not_blamed_for_the_time_in_which_nothing
     assert world.machine.asked[0] == ("a", since)
 
 
+@pytest.mark.parametrize("handed_over", [True, False])
+def test_a_shard_is_overdue_only_if_a_read_has_just_shown_that_it_has_not_handed_over(
+    handed_over: bool,
+) -> None:
+    """It would be evicted for what the coordinator's watch has not shown yet."""
+    world = scene("a", "b", _0_3="a to b@2", _4_7="b@1")
+    world.tend()
+    world.clock.now = 60.0
+    if handed_over:
+        world.edit(_0_3="b@3")
+    for _ in range(2):
+        assert world.machine.overdue(61.0) == world.machine.overdue(60.0) == []
+        assert [type(each) for each in world.tend()] == [Look]
+        assert world.machine.overdue(60.0) == ([] if handed_over else [(bucket, "a") for bucket in range(4)])
+        if handed_over:
+            break
+        world.clock.now += 10.0
+
+
 @pytest.mark.parametrize("edited", [{"_0_3": "a to b@1"}, {"_0_3": None}])
 def test_no_shard_is_asked_to_hand_over_what_an_edit_or_a_restore_has_put_there(
     edited: dict[str, str | None],

@@ -134,7 +134,7 @@ class RangeCoordination:
             if (ring := self._rings.get(self._ring)) is not None:
                 ring.led_by(self)
                 await self._tend(ring)
-                wait = min(wait, self._machine.wake_at, self._tell_overdue(ring))
+                wait = min(wait, self._tell_overdue(ring), self._machine.wake_at)
                 wait = min(wait, ring.shards.until)
                 if self._waiting:  # for how long is measured at each look
                     wait = min(wait, self._clock.monotonic() + OVERDUE_AGAIN)
@@ -144,12 +144,13 @@ class RangeCoordination:
 
     def _tell_overdue(self, ring: Ring) -> float:
         """Which buckets have not been released in time, for evictions. Returns when to tell it again."""
-        now, asked = self._clock.monotonic(), self._machine.asked.items()
-        late = [(bucket, owner) for bucket, (owner, since) in asked if now - since >= ring.evictions.timeout]
-        ring.evictions.overdue(((BUCKETS, str(bucket)), owner, now) for bucket, owner in late)
+        now, timeout = self._clock.monotonic(), ring.evictions.timeout
+        late = self._machine.overdue(timeout)
+        ring.evictions.overdue(((BUCKETS, str(bucket)), shard, now) for bucket, shard in late)
         if late:
             return now + OVERDUE_AGAIN
-        return min((since + ring.evictions.timeout for _, (_, since) in asked), default=math.inf)
+        due = (since + timeout for _, since in self._machine.asked.values())
+        return min((at for at in due if at > now), default=math.inf)
 
     # Events
 

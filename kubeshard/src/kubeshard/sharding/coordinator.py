@@ -94,6 +94,8 @@ UNSEEN = 30.0
 shows an object that was deleted before it was listed."""
 UNCLAIMED = 10.0
 """Seconds until a shard is told again that it owns what it does not say that it owns."""
+LOOKED = 1.0
+"""Seconds for which a read says who has not handed over what. A watch that is late says nothing of it."""
 REWRITE = 20.0
 """Seconds from one time that the object is written anew to the next, if somebody keeps changing it."""
 RETRY_FIRST, RETRY_LAST = 0.5, 10.0
@@ -200,6 +202,8 @@ class Coordinator:
         """The buckets that are to be handed over: who is asked for each, and since when, as seen here. None while the
         object is wrong: shards do not hand over what an edit or a restore has put there.
         """
+        self._looked = -math.inf
+        """When the object was read last."""
         self._first = first
         self._outdated = True
         """Whether the object has to be read before anything is decided."""
@@ -253,6 +257,8 @@ class Coordinator:
         if not read and self._version and precedes(version, self._version):
             self._outdated = True  # or it was restored
             return
+        if read:
+            self._looked = self._clock.monotonic()
         known = version == self._version and data is not None
         shown = not read or data is None or (known and self._unseen == math.inf)
         self._unseen = math.inf if shown else self._clock.monotonic() + UNSEEN
@@ -268,6 +274,19 @@ class Coordinator:
                 self._assignment = Assignment.parse(data)
             except Unreadable as error:
                 self._unreadable, self._labelled = str(error), labelled
+
+    # Questions
+
+    def overdue(self, timeout: float) -> list[tuple[int, str]]:
+        """The buckets that were not handed over this many seconds after their shards were asked, and these shards. It
+        has to be tended before, whenever it is not known from a read that this is so: none then.
+        """
+        now = self._clock.monotonic()
+        late = [(bucket, shard) for bucket, (shard, since) in self.asked.items() if now - since >= timeout]
+        if late and now - self._looked > LOOKED:
+            self._outdated, self.wake_at = True, max(now, self._retry_at)
+            return []
+        return late
 
     # What to do
 
