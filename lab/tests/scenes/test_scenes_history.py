@@ -435,6 +435,19 @@ def test_by_ranges_an_edit_excuses_writes_that_were_sent_before_its_former_owner
     assert [finding.rule for finding in check(history, by_version=True)] == found
 
 
+@pytest.mark.parametrize("was_sent", [2.0, 4.0])
+@pytest.mark.parametrize("others_wrote", [True, False])
+def test_a_write_that_was_sent_by_ranges_is_stale_by_what_others_wrote_also_if_it_comes_later(
+    was_sent: float, others_wrote: bool
+) -> None:
+    """No label names its shard, as by labels, where the shards of the ring have been replaced meanwhile."""
+    theirs = (sent(5.0, 1, "b~1"), changed(5.1, 1, "b", "b")) if others_wrote else ()
+    late = sent(was_sent, 2, "a~1"), changed(9.0, 2, "b", "b")
+    history = (*STARTED, CREATED, Switched(3.0, False), changed(3.0, -1, "a", "b"), *theirs, *late)
+    stale = others_wrote or was_sent > 3
+    assert [finding.rule for finding in check(history, by_version=True)] == ["stale write"] * stale
+
+
 @pytest.mark.parametrize(("kept", "found"), [(7, ["stale write"]), (6, [])], ids=["kept", "undone"])
 def test_by_ranges_what_a_restore_undid_was_not_written_by_the_present_shard(
     kept: int, found: list[str]

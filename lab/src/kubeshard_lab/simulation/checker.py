@@ -5,7 +5,7 @@ what they excuse, shows as a disagreement. So the bounds are written out once mo
 from the product, and follow if it changes one; here somebody has to change the number, and to say why that is safe.
 
 - stale write: a write by a shard took effect on a main object, or on a child of one, that another shard owned; where
-  nothing on an object names its shard: and that this other one had written since it got it.
+  nothing on an object names its shard, or did when it was sent: and that this other one had written since it got it.
 - overlap: two live processes worked on one object, of one UID, at the same time.
 - identity: a process acquired the Lease of a live one of the same name, whose right to act was not over.
 - ownership: a minute after the last fault, an object has no owner, or one that does not live. If most shards, and at
@@ -15,13 +15,13 @@ from the product, and follow if it changes one; here somebody has to change the 
 
 The exceptions are the same. Where objects name their shards: a minute after a restore of etcd, and after a user changed
 the object's shard label; and reconciles that began before a restore which gave the object to another shard, until they
-end. Elsewhere: what a shard does that cannot know yet that a user took the object from it, and what it has begun until
-then.
-Writes to children that took longer than a request may take are not judged, nor are children of deleted objects.
+end. Elsewhere: what a shard does that does not know that a user took the object, and what it has begun until then. Not
+judged: writes to children that took longer than a request may take, and to children of deleted objects.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
@@ -55,8 +55,8 @@ def check(history: Iterable[entries.Entry], *, by_version: bool = False) -> list
 class _Checker:
     def __init__(self, by_version: bool) -> None:
         self._by_version = by_version
-        self._switched = False
-        """Whether the ring has ever changed its delivery."""
+        self._switched = -math.inf
+        """When the ring has changed its delivery last."""
         self._written: dict[tuple[str, str], tuple[str, int]] = {}
         """The objects that the shards have written which have them, and the revision of the first time."""
         self.findings: list[Finding] = []
@@ -106,7 +106,7 @@ class _Checker:
                 case entries.Started():
                     self._alive.add(entry.process)
                 case entries.Switched():
-                    self._by_version, self._switched = entry.by_version, True
+                    self._by_version, self._switched = entry.by_version, entry.at
                 case entries.Died():
                     self._alive.discard(entry.process)
                 case entries.Restored():
@@ -167,7 +167,8 @@ class _Checker:
         owner = before if entry.kind == "main" or handed_over else entry.main_owner
         if owner == shard and not handed_over:
             self._written.setdefault(which, (shard, entry.revision))
-        unseen = self._by_version and not handed_over and which not in self._written
+        fenced = self._by_version or sent.at < self._switched
+        unseen = fenced and not handed_over and which not in self._written
         unaware = self._by_version and sent.at <= entry.unaware_until
         if unseen or unaware or self._excused(entry.name, entry.at):
             return
@@ -225,7 +226,7 @@ class _Checker:
     def _ownership(self, at: float) -> None:
         self._last = at + LEFT_FOR if self._left else None
         self._due = None
-        if self._left and self._switched:
+        if self._left and self._switched >= 0:
             return
         shards = {_shard(process) for process in self._alive} | {*self._left}
         for name, (owner, draining) in sorted(self._owners.items()):

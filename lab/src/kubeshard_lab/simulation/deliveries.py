@@ -9,11 +9,8 @@ By cluster, the bucket of an object is that of its cluster. So what the oracles 
 all objects of one have the same shard, come to another at the same moment, and are all reconciled there.
 
 What a bucket amounts to follows from the protocol (`kubeshard.sharding.assignment`): a place at a greater epoch is
-news, and nothing else is, so while the assignment is deleted, unreadable or an older one, everything stays. That is so
-as long as a process lives that may remember it: one that had asked the API server for it. Those that only follow it,
-until they hold a Lease, remember nothing. A shard that begins asks only the Leases, so it takes what an edit has given
-it, and a coordinator that begins gives it on, if no process of the former owner lives that had seen it otherwise. It is
-the user who has moved that.
+news, and nothing else, as long as a process of the owner lives that knows that it is. Else the object says whose it is:
+shards that begin ask it, and the Leases, on which nobody contradicts.
 
 While the shards of the ring are replaced by some that take objects by labels, or back, what counts is what those show
 who work: as soon as nobody may act by his Lease, alive or dead, who does not wait for the others, these count.
@@ -99,8 +96,12 @@ class Labelled:
     def take_note(self) -> None:
         """Called when etcd has been restored."""
 
+    def knows(self, process: str, meta: Any) -> bool:
+        """Whether the process knows that its shard has the object, if that is so."""
+        return True
+
     def unaware_until(self, process: str, meta: Any) -> float:
-        """Until when the process could not know that a user has taken the object from its shard."""
+        """Until when the process could not know that a user took the object; now, if its shard has just got it back."""
         return -math.inf
 
     def misplaced(self, owners: Mapping[str, str], shards: Collection[str]) -> Iterator[str]:
@@ -134,12 +135,10 @@ class Ranged(Labelled):
         self._alive, self._sender = alive, sender
         self._clusters = clusters
         self._cluster_of = cluster_of
-        self._told: set[str] = set()
-        """The sharders and shards that have asked for the assignment."""
-        self._untold: dict[str, dict[int, tuple[int, float]]] = {}
-        """The buckets that a user took from each process, with the epoch of that, and until when it was not told."""
-        self._witnesses: dict[int, frozenset[str]] = {}
-        """Those of them that lived when the assignment ceased to say what they had seen of each of these buckets."""
+        self._known: dict[str, tuple[list[Place], set[int]]] = {}
+        """What each process has heard first of each bucket at the greatest epoch, and its own, by a read."""
+        self._untold: dict[str, dict[int, float]] = {}
+        """The buckets that a user took from each process, and until when it did not know of it."""
         self._store, self._stores = stores[0], stores
         self._key = Key("ops", assignment_name(ring))
         self._path = f"/api/v1/namespaces/{self._key.namespace}/configmaps/{self._key.name}"
@@ -159,28 +158,46 @@ class Ranged(Labelled):
         return _read(self._store.get(CHILDREN, self._key))
 
     def answered(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
-        """An observer of the cluster."""
-        if answer is not None and request.method == "GET" and request.target.partition("?")[0] == self._path:
-            holder, _ = self._holders.get(name_of(process.name), ("", 0.0))
-            # One that waits for its Lease keeps nothing of the answer.
-            if holder == process.name or is_sharders(process, request):
-                self._told.add(process.name)
+        """An observer of the cluster. A shard may work on what an answer gives it as soon as it gets that."""
+        self.heard(process, request, answer.body if answer else b"", arrived=False)
 
-    def heard(self, process: Process, request: HttpRequest, said: bytes) -> None:
-        """A hearer of the cluster. A sharder in the same process is told for itself."""
-        untold, now = self._untold.get(process.name, {}), asyncio.get_running_loop().time()
-        awaited = {bucket: epoch for bucket, (epoch, until) in untold.items() if until > now}
-        about = self._path.startswith(request.target.partition("?")[0])
-        for told in map(
-            _read, _objects(said) if awaited and about and not is_sharders(process, request) else ()
-        ):
-            if told and told.buckets == self._buckets:
-                reached = {each for each, epoch in awaited.items() if told.places[each].epoch >= epoch}
-                untold |= {bucket: (awaited[bucket], now) for bucket in reached}
+    def heard(self, process: Process, request: HttpRequest, said: bytes, *, arrived: bool = True) -> None:
+        """A hearer of the cluster."""
+        name, mine, path = process.name, name_of(process.name), request.target.partition("?")[0]
+        answer, written = path == self._path, request.method == "PATCH"
+        if not (answer or (arrived and self._path.startswith(path))) or is_sharders(process, request):
+            return
+        # A shard begins when it first writes to the assignment, or follows it. One that waits keeps nothing.
+        if (written or not answer) and self._holders.get(mine, ("", 0.0))[0] == name:
+            self._known.setdefault(name, ([Place("", "", -1)] * self._buckets.count, set()))
+        known, sure = self._known.get(name, ([], set()))
+        for bucket, new in self._told(said) if known else ():
+            old, ours = known[bucket], new.owner == mine
+            news, denied = new.epoch > old.epoch, arrived and old.owner == mine and bucket not in sure
+            if answer and ours and (old.owner == mine or (written and news)):
+                sure.add(bucket)
+            if (news and (arrived or (ours and bucket in sure))) or (answer and denied and not ours):
+                known[bucket] = new
+            if known[bucket].owner != mine and bucket in sure:
+                sure.remove(bucket)
+                if bucket in (untold := self._untold.get(name, {})):
+                    untold[bucket] = min(untold[bucket], asyncio.get_running_loop().time())
+
+    def _told(self, said: bytes) -> Iterator[tuple[int, Place]]:
+        for line in said.splitlines():
+            with suppress(ValueError):  # it broke off
+                told = json.loads(line)
+                found = told.get("object", told)
+                for each in () if told.get("type") == "DELETED" else found.get("items", (found,)):
+                    if (assignment := _read(each)) and assignment.buckets == self._buckets:
+                        yield from enumerate(assignment.places)
+
+    def knows(self, process: str, meta: Any) -> bool:
+        return process not in self._known or self._bucket(meta) in self._known[process][1]
 
     def unaware_until(self, process: str, meta: Any) -> float:
         untold = self._untold.get(process)
-        return untold.get(self._bucket(meta), (0, -math.inf))[1] if untold else -math.inf
+        return untold.get(self._bucket(meta), -math.inf) if untold else -math.inf
 
     @property
     def anew(self) -> bool:
@@ -219,10 +236,8 @@ class Ranged(Labelled):
     @property
     def _avoided(self) -> int:
         """How many shards say that they could not reach a cluster, and get others instead."""
-        leases = self._store.objects(LEASES).values()
-        return sum(
-            bool((each["metadata"].get("annotations") or {}).get(UNREACHABLE_ANNOTATION)) for each in leases
-        )
+        metas = (each["metadata"] for each in self._store.objects(LEASES).values())
+        return sum(bool((meta.get("annotations") or {}).get(UNREACHABLE_ANNOTATION)) for meta in metas)
 
     def _changed(self, store: Store, resource: GroupResource) -> None:
         event, self.unremembered = stored_last(store, resource), False
@@ -234,45 +249,39 @@ class Ranged(Labelled):
         else:
             self._changes = ((resource, event), *(self._switched(event) if resource == LEASES else ()))
 
-    def take_note(self, said: Assignment | None = None, by: str = "") -> None:
-        """What the assignment says is news as far as nobody remembers anything later, whoever has put it there, and
-        where its owner has given it away. `said`: what it said before, if a process has changed it, not a user; `by`:
-        which shard, if not as a sharder.
-        """
-        now, before, alive = self.stored, self._places, self._alive()
-        told, every = frozenset(self._told.intersection(alive)), range(len(before))
-        witnesses = {bucket: self._witnesses.get(bucket, told) for bucket in every}
+    def take_note(self, said: Assignment | None = None) -> None:
+        """What it says is news if its owner knows of no such epoch, or gives it away. `said`: what it said before."""
+        now, before, sender = self.stored, self._places, self._sender()
         if now is None or now.buckets != self._buckets:
-            self._witnesses = witnesses
             return
+        by = name_of(sender[0].name) if sender and not is_sharders(*sender) else ""
+        known = [(each, name_of(each), *self._known[each]) for each in self._known.keys() & self._alive()]
         news, forgotten = list[Place](), set[int]()
         for bucket, (old, new) in enumerate(zip(before, now.places, strict=True)):
-            living = witnesses[bucket].intersection(alive)
-            acted = bucket in self._witnesses and said and new.epoch > said.places[bucket].epoch
-            if not living or (acted and (old.owner == by or old.owner not in map(name_of, living))):
+            last = said.places[bucket] if said and said.buckets == self._buckets else None
+            whose = "" if by == old.owner and last and new.epoch > last.epoch else old.owner
+            since = [told[bucket].epoch for _, mine, told, sure in known if mine == whose and bucket in sure]
+            if not since and (new.epoch <= old.epoch or last != old):
                 forgotten.add(bucket)
-            news.append(new if bucket in forgotten or new.epoch > old.epoch else old)
+            news.append(new if new.epoch > max(since, default=-1) else old)
         self._places = tuple(news)
-        moved = {bucket for bucket in every if news[bucket].owner != before[bucket].owner}
+        moved = {bucket for bucket, old in enumerate(before) if news[bucket].owner != old.owner}
+        for (process, mine, _, sure), bucket in itertools.product(known, moved):
+            untold = self._untold.setdefault(process, {})
+            if mine == news[bucket].owner and untold.get(bucket) == math.inf:
+                untold[bucket] = asyncio.get_running_loop().time()
+            elif mine == before[bucket].owner and bucket in sure and not sender:
+                untold[bucket] = math.inf
         self.drained = self._drains()
         self.unremembered = bool(moved) and moved <= forgotten and before != (Place(),) * len(before)
-        self._witnesses = {
-            bucket: witnesses[bucket] for bucket in every if news[bucket] != now.places[bucket]
-        }
 
     def _drains(self) -> Mapping[str, str]:
         places = enumerate(self._places if self.by_version else ())
         return {f"bucket {bucket}": place.owner for bucket, place in places if place.target}
 
     def _moved(self, event: Event) -> Changes:
-        before, said, sender = self._places, _read(event.old), self._sender()
-        by = name_of(sender[0].name) if sender and not is_sharders(*sender) else ""
-        self.take_note(said if said and said.buckets == self._buckets and sender else None, by)
-        for bucket, (old, new) in enumerate(zip(before, self._places, strict=True)):
-            if old.owner != new.owner and not (sender or self.unremembered):
-                for each in self._alive():
-                    if name_of(each) == old.owner:
-                        self._untold.setdefault(each, {})[bucket] = new.epoch, math.inf
+        before = self._places
+        self.take_note(_read(event.old))
         return self._all_changed(event, lambda obj: self._shown(obj, before) if self.by_version else obj)
 
     def _switched(self, event: Event) -> Changes:
@@ -333,12 +342,3 @@ def _read(stored: Any) -> Assignment | None:
     with suppress(Unreadable):
         return None if stored is None else Assignment.parse(stored.get("data"))
     return None
-
-
-def _objects(said: bytes) -> Iterator[Any]:
-    """What an answer, or events of a watch, say that there is."""
-    for line in said.splitlines():
-        with suppress(ValueError):  # it broke off
-            told = json.loads(line)
-            found = told.get("object", told)
-            yield from () if told.get("type") == "DELETED" else found.get("items", (found,))

@@ -9,9 +9,8 @@ a reconcile that began before that, and ignores its cancellation, may overlap wi
 webhook is called, a user may take an object from its shard, for a minute; and a child may be created for an object that
 was deleted and created again a moment ago, or that was brought back by a restore, for a minute.
 
-By ranges, a user takes objects from a shard who edits the assignment at a greater epoch. That excuses the processes of
-this shard: each of them may begin and send what it likes until it has been told, by its watch or by an answer, and what
-it has begun by then may go on until it ends.
+By ranges, a user takes objects from a shard who edits the assignment at a greater epoch than it knows. Each of its
+processes may begin and send what it likes until it knows, and what it has begun by then may go on until it ends.
 
 Bounds that follow from facts of the product are computed from it, here and nowhere else. The checker of the history
 writes its own out, and says why.

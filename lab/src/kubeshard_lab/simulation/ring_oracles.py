@@ -65,7 +65,7 @@ class RingOracles(Oracles):
         self._drains: dict[str, tuple[str, float, float]] = {}
         """The last drain of each object, or bucket: of which shard, from when, and until when."""
         self._worked: dict[str, tuple[str, float]] = {}
-        """Which process began to work on each object last, and when."""
+        """Which process began to work last on each object that there is, and when."""
         self._rights: dict[str, float] = {}
         """Until when each process may act, if its machine never stood still."""
         self._acquired: dict[str, float] = {}
@@ -159,12 +159,11 @@ class RingOracles(Oracles):
                 f"{process} begins with {name} at {meta.resource_version}, assigned at {assigned}",
             )
         main = self._main(name)
-        if not (excused and self._by_version):
+        same = main is not None and main["metadata"]["uid"] == meta.uid
+        if same and not (excused and self._by_version):
             self._worked[name] = process, now
-        if main is not None and main["metadata"]["uid"] == meta.uid and not excused:
-            owner = self._owner(main)
-            if owner != name_of(process):
-                self.broken(rules.NOT_OURS, f"{process} begins with {name} of {owner or None}")
+        if same and not excused and (owner := self._owner(main)) != name_of(process):
+            self.broken(rules.NOT_OURS, f"{process} begins with {name} of {owner or None}")
         if not excused:
             self._judge_overlap(process, job, name)
         self._at_work[job].append(process)
@@ -333,6 +332,7 @@ class RingOracles(Oracles):
         before, after = self._owner(event.old), self._owner(event.new)
         if event.new is None:
             self._assigned = {job: version for job, version in self._assigned.items() if job.of != name}
+            self._worked.pop(name, None)
         if (asked := self._asked(event.new)) != self._asked(event.old):
             if asked:
                 self._drains[name] = after, self._now, math.inf
@@ -344,10 +344,11 @@ class RingOracles(Oracles):
         for resource in THINGS, CHILDREN:
             self._wrote.pop((resource, name), None)
         self._dropped.pop(name, None)
-        if event.new and after and after != self._last_owner.get(name):
-            self._gained[name] = self._now
-            meta = event.new["metadata"]
-            self._assigned[Job(name, meta["uid"])] = int(meta["resourceVersion"])
+        job, meta = Job(name, _uid(event)), (event.new or event.old or {})["metadata"]
+        if self._world.delivery.unaware_until(self._acting(after) or "", meta) == self._now:
+            self._assigned.pop(job, None)  # it never lost it
+        elif event.new and after and after != self._last_owner.get(name):
+            self._gained[name], self._assigned[job] = self._now, int(meta["resourceVersion"])
         if after:
             self._last_owner[name] = after
         self._result.counts["changes of owners"] += bool(event.old and event.new)
@@ -357,7 +358,6 @@ class RingOracles(Oracles):
                 return
             self._taken[name] = self._now
             if event.new is not None and self._by_version:
-                job = Job(name, _uid(event))
                 self._from_before[job] |= Counter(
                     each for each in self._at_work[job] if name_of(each) == before
                 )
@@ -393,7 +393,7 @@ class RingOracles(Oracles):
         worker, began = self._worked.get(name, ("", 0.0))
         known = began >= self._gained.get(name, 0.0)  # else it worked when the object was its own before
         acts = worker and known and name_of(worker) == before and self._acting(before) == worker
-        if not acts or self._excused(name):
+        if not acts or self._excused(name) or not self._world.delivery.knows(worker, event.old["metadata"]):
             return
         if resource == THINGS:
             if not self._asked(event.old):
@@ -436,12 +436,12 @@ class RingOracles(Oracles):
         if owner == shard and not handed_over:
             self._wrote.setdefault((resource, name), {}).setdefault(process.name, event.revision)
             return
-        some: Any = main or event.new or event.old
-        sent = self._sent_at(request)
+        some, sent = main or event.new or event.old or {}, self._sent_at(request)
         excused = self._excused(name, process.name, some["metadata"], sent)
         if owner == shard or (main is None and event.old is None) or excused:
             return
-        if self._by_version and not handed_over and not self._wrote.get((resource, name)):
+        unseen = not handed_over and not self._wrote.get((resource, name))
+        if unseen and (self._by_version or self._by_ranges(process)):
             self._result.counts["late writes before any of the present shard"] += 1
             return
         if main is not None and event.old is None and self._owner_uid(event.new) != main["metadata"]["uid"]:
