@@ -97,7 +97,7 @@ class Labelled:
         """Called when etcd has been restored."""
 
     def knows(self, process: str, meta: Any) -> bool:
-        """Whether the process knows that its shard has the object, if that is so."""
+        """Whether the process has not heard that the object is another shard's, if it is not."""
         return True
 
     def unaware_until(self, process: str, meta: Any) -> float:
@@ -115,8 +115,7 @@ class Labelled:
 
 class Ranged(Labelled):
     """A ring that is sharded by ranges. `stores`: that of the assignment, and others with objects of the ring.
-    `clusters`: those that are shared out, if any are; `cluster_of`: where the object of a name is. `alive`: the
-    processes that are. Has to be told what they are answered.
+    `clusters`: those that are shared out, if any; `cluster_of`: where the object of a name is; `alive`: who is.
     """
 
     by_version = True
@@ -172,14 +171,14 @@ class Ranged(Labelled):
             self._known.setdefault(name, ([Place("", "", -1)] * self._buckets.count, set()))
         known, sure = self._known.get(name, ([], set()))
         for bucket, new in self._told(said) if known else ():
-            old, ours = known[bucket], new.owner == mine
-            news, denied = new.epoch > old.epoch, arrived and old.owner == mine and bucket not in sure
+            old, ours, news = known[bucket], new.owner == mine, new.epoch > known[bucket].epoch
+            denied = arrived and old.owner == mine and bucket not in sure
             if answer and ours and (old.owner == mine or (written and news)):
                 sure.add(bucket)
             if (news and (arrived or (ours and bucket in sure))) or (answer and denied and not ours):
                 known[bucket] = new
-            if known[bucket].owner != mine and bucket in sure:
-                sure.remove(bucket)
+            if known[bucket].owner != mine:
+                sure.discard(bucket)
                 if bucket in (untold := self._untold.get(name, {})):
                     untold[bucket] = min(untold[bucket], asyncio.get_running_loop().time())
 
@@ -193,7 +192,8 @@ class Ranged(Labelled):
                         yield from enumerate(assignment.places)
 
     def knows(self, process: str, meta: Any) -> bool:
-        return process not in self._known or self._bucket(meta) in self._known[process][1]
+        known, _ = self._known.get(process, ([], set()))
+        return not known or known[self._bucket(meta)].owner == name_of(process)
 
     def unaware_until(self, process: str, meta: Any) -> float:
         untold = self._untold.get(process)
