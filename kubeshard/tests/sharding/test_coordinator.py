@@ -389,7 +389,7 @@ def test_an_edited_assignment_is_written_anew_from_what_shards_say_two_renewals_
     for _ in range(2):
         assert world.tend(2) == []
         renew_all(world)
-    assert [type(each) for each in world.tend()] == [Look, Change]
+    assert [type(each) for each in world.tend()] == [Look, ReadLeases, Change]
     assert [value.partition("@")[0] for value in world.groups.values()] == ["a", "b"]
     assert world.machine.assignment is not None
     assert world.machine.assignment.places[7].epoch > 2
@@ -411,7 +411,7 @@ def test_who_does_not_act_any_more_is_not_waited_for_with_an_assignment_and_keep
     for _ in range(2):
         world.shard("a", "0-3@1/2")
         done = world.tend(2)
-    assert [type(each) for each in done] == [Look, Change]
+    assert [type(each) for each in done] == [Look, ReadLeases, Change]
     assert [value.partition("@")[0] for value in world.groups.values()] == ["a", "b"]
 
 
@@ -511,9 +511,53 @@ def test_what_is_handed_over_while_something_else_is_wrong_stays_with_its_new_ow
         for shard, said in {"a": "/2", "b": "/4", "c": "0-3@1/4"}.items():
             world.shard(shard, said, available=alive or shard != "a")
         done = world.tend(2)
-    assert [type(each) for each in done][:2] == [Look, Change]
+    assert [type(each) for each in done][:3] == [Look, ReadLeases, Change]
     patched = next(each for each in done if isinstance(each, Change)).patch.ops[-1]["value"]
     assert patched == {**HEAD, "0-3": "c@5", "4-7": f"{owner}@5"}
+
+
+@pytest.mark.parametrize(("alive", "owner"), [(True, "b"), (False, "a")])
+def test_what_an_edit_gives_a_live_shard_is_its_unless_the_former_owner_may_work_on_it(
+    alive: bool, owner: str
+) -> None:
+    """A shard that the coordinator gave something, and that does not say so, cannot take it over any more."""
+    world = scene("a", "b", _0_3="a@1", _4_7="a@5")
+    world.shard("a", "0-3@1/1")
+    world.tend()
+    world.edit(_4_7="b@5")
+    world.heard()
+    world.tend()
+    for _ in range(2):
+        world.shard("a", "0-3@1/1", available=alive)
+        world.shard("b", "/1")
+        done = world.tend(2)
+    patched = next(each for each in done if isinstance(each, Change)).patch.ops[-1]["value"]
+    assert patched["4-7" if alive else "0-7"] == f"{owner}@6"
+
+
+def test_what_is_written_anew_goes_by_leases_that_are_read_just_before_however_often_it_was_refused() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@5")
+    world.tend()
+    world.shard("b", "/1", available=False)
+    world.edit(_4_7="b@3")
+
+    def refuse(command: Command) -> None:
+        if isinstance(command, Change):
+            raise ApiError("503")
+
+    def begins(command: Command) -> None:
+        if isinstance(command, ReadLeases):
+            world.shard("c", "4-7@4/5")
+
+    world.heard()
+    world.meanwhile = refuse
+    for _ in range(4):
+        world.shard("a", "0-3@1/5")
+        world.tend(2)
+    world.edit(_4_7="c@4")
+    world.meanwhile = begins
+    world.tend(20)
+    assert world.groups == {"0-3": "a@6", "4-7": "c@6"}
 
 
 def test_what_nobody_but_the_wrong_assignment_says_is_taken_from_whom_it_names_only_with_a_proof() -> None:

@@ -22,8 +22,8 @@ Each bucket is decided about like an object that carries labels (`planner.place`
 If something is wrong in an answer to a read (`Look`) that was sent after the reports had arrived, nothing is moved. All
 Leases are read (`ReadLeases`). A shard may have seen just before that it got a bucket, or see it only now, in a watch
 that is late. So when every shard that may act has renewed its Lease `RENEWALS` times after that, the object is written
-anew from what all have said and this process has seen (`members.claimed`), at an epoch that is greater than any (the
-time in seconds, if this process has seen none: all who have may be gone). Nobody is waited for if there cannot have
+anew from what all have said by then and this process has seen (`members.claimed`), at an epoch that is greater than any
+(the time in seconds, if this process has seen none: all who have may be gone). Nobody is waited for if there cannot have
 been an assignment: there is no object, no shard has seen one, and nobody has led before. That no shard says so is not
 enough: it may have got something a moment ago.
 
@@ -393,7 +393,9 @@ class Coordinator:
         if wait := self._repairs.wait(_OBJECT):
             self.problem, self.wake_at = "", self._clock.monotonic() + wait
             return
-        yield Look()  # before the reports are looked at: what has been taken since is in neither
+        yield Look()  # before the reports are read: what has been taken since is in neither
+        if repair := self._ever:
+            yield ReadLeases()  # shards may have begun since all had renewed theirs
         members = self._membership.members(self.buckets)
         if not self._wrong(members):
             self.wake_at = self._clock.monotonic()
@@ -404,7 +406,7 @@ class Coordinator:
                 "objects differently and may go on with what it has"
             )
             return
-        data, repair = self._from_claims(members).data(), self._ever
+        data = self._from_claims(members).data()
         if self._version:
             version = test("/metadata/resourceVersion", self._version)
             yield Change(JsonPatch([version, add("/data", data)]), wrong)
