@@ -14,7 +14,7 @@ from kubeshard.client.client import Client
 from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
-from kubeshard.core.errors import AlreadyExists, ApiError, NotFound
+from kubeshard.core.errors import AlreadyExists, ApiError, NotFound, PatchTestFailed
 from kubeshard.core.objects import KubeObject, ObjectMeta, OwnerReference
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
@@ -641,6 +641,38 @@ async def test_a_shard_may_work_on_what_a_restore_gives_it_only_if_no_process_li
         assert at.result.broken == ({} if ended else {"not ours": 1})
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    "seen", [True, False], ids=["which has written its Lease again", "whose Lease it shows as gone"]
+)
+@virtual_time
+async def test_a_shard_that_begins_after_a_restore_may_take_over_what_one_has(seen: bool) -> None:
+    """Nothing shows that the other one lives, until that writes its Lease again."""
+    async with SimulatedCluster(ranges=Ranges()) as world:
+        await world.install()
+        at, restored = Scene(world), assigned(Place("s1", "", 3))
+        await world.make_things(1)
+        former, begins = Process(world, "s0~1"), Process(world, "s1~1")
+        async with world.admin() as client:
+            await client.create(restored)
+            restore = world.backup()
+            await client.apply(assigned(Place("s0", "", 9)), force=True)
+            await hold(former)
+            await follow(former.client())
+            thing = await client.get(Thing, "t0", "team")
+        restore()
+        at.oracles.restored()
+        at.oracles.begins("s0~1", thing.metadata)
+        for each in (former, begins) if seen else (begins, former):
+            await hold(each)
+        reclaim = Assignment.parse(restored.data).reclaim("s1")
+        assert reclaim is not None
+        await begins.client().patch(ConfigMap, assignment_name("r"), "ops", reclaim)
+        for each in "s1~1", "s0~1":
+            at.oracles.begins(each, thing.metadata)
+        assert at.result.broken == ({"not ours": 1, "overlap": 2} if seen else {})
+
+
 @asynccontextmanager
 async def owned(place: Place, *others: str) -> AsyncIterator[tuple[Scene, Client, ObjectMeta]]:
     """A Thing is in this place, and its owner and other processes have asked for the assignment."""
@@ -868,6 +900,31 @@ async def test_a_shard_that_got_back_what_an_edit_took_works_on_it_once_it_has_b
         assert taken is not None
         await at.world.processes["x0~1"].client().patch(ConfigMap, assignment_name("r"), "ops", taken)
         assert at.result.broken == ({"taken alive": 1} if told else {})
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("given_back", [True, False])
+@virtual_time
+async def test_a_shard_that_has_asked_to_hand_something_over_works_on_it_only_once_a_read_has_given_it_back(
+    given_back: bool,
+) -> None:
+    """Nobody knows whether the request takes effect. Only then may no sharder take it from the shard."""
+    async with owned(Place("s0", "s1", 3), "x0~1") as (at, client, thing):
+        at.oracles.begins("s0~1", thing)
+        s0, said = at.world.processes["s0~1"].client(), Assignment.parse(assigned(Place("s0", "s1", 3)).data)
+        await client.apply(assigned(Place("s0", "", 4)), force=True)
+        acknowledgement = said.acknowledge("s0", said.buckets.all.buckets)
+        assert acknowledgement is not None
+        with suppress(PatchTestFailed):
+            await s0.patch(ConfigMap, assignment_name("r"), "ops", acknowledgement)
+        await asyncio.create_task(watched(s0))
+        if given_back:
+            await s0.get(ConfigMap, assignment_name("r"), "ops")
+        said = Assignment.parse(assigned(Place("s0", "", 4)).data)
+        taken = said.change(dict.fromkeys(said.buckets.all.buckets, ("s2", "")))
+        assert taken is not None
+        await at.world.processes["x0~1"].client().patch(ConfigMap, assignment_name("r"), "ops", taken)
+        assert at.result.broken == ({"taken alive": 1} if given_back else {})
 
 
 @pytest.mark.quick

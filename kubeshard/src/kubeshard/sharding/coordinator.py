@@ -23,9 +23,9 @@ If something is wrong in an answer to a read (`Look`) that was sent after the re
 Leases are read (`ReadLeases`). A shard may have seen just before that it got a bucket, or see it only now, in a watch
 that is late. So when every shard that may act has renewed its Lease `RENEWALS` times after that, the object is written
 anew from what all have said by then and this process has seen (`members.claimed`), at an epoch that is greater than any
-(the time in seconds, if this process has seen none: all who have may be gone). Nobody is waited for if there cannot have
-been an assignment: there is no object, no shard has seen one, and nobody has led before. That no shard says so is not
-enough: it may have got something a moment ago.
+(the time in seconds, if this process has seen none: all who have may be gone). Nobody is waited for if there cannot
+have been an assignment: there is no object, no shard has seen one, and nobody has led before. That no shard says so is
+not enough: it may have got something a moment ago.
 
 Who keeps editing it is not fought: the third time, it is said (`contested`), and from then on the object is written
 anew every `REWRITE` seconds at most (`kubeshard.runtime.repairs`). That is less rare than with other things that are

@@ -247,6 +247,7 @@ class SimulatedCluster(Environment):
             self.delivery = ranged = Ranged(
                 self.stores, ring, ranges.divided, self._alive, self.sender.get, self.shared, self.cluster_of
             )
+            self.leaving.append(ranged.sent)
             self.observers.append(ranged.answered)
             self.hearers.append(ranged.heard)
 
@@ -394,7 +395,7 @@ class SimulatedCluster(Environment):
                 if resource_of(each) in gone:
                     server.definitions.serve(each)
             if store is self.server.store:
-                self.delivery.take_note()
+                self.delivery.restored()
 
         return restore
 

@@ -93,8 +93,8 @@ class Labelled:
         """What was changed last, for those that are told that the resource was."""
         return ((resource, stored_last(store, resource)),)
 
-    def take_note(self) -> None:
-        """Called when etcd has been restored."""
+    def restored(self) -> None:
+        """Called when etcd has been."""
 
     def knows(self, process: str, meta: Any) -> bool:
         """Whether the process has not heard that the object is another shard's, if it is not."""
@@ -146,6 +146,10 @@ class Ranged(Labelled):
         self._places = (Place(),) * buckets.count
         self._holders: dict[str, tuple[str, float]] = {}
         """Which process has the Lease of each shard, and when it renewed it."""
+        self._erased: set[str] = set()
+        """Whose Leases a restore has undone, until they write them again."""
+        self._blind: dict[str, frozenset[str]] = {}
+        """Who of them could not be seen when each process began."""
         self._bucket_of: dict[str, int] = {}
         self._changes: Changes = ()
         for store in stores:
@@ -155,6 +159,16 @@ class Ranged(Labelled):
     def stored(self) -> Assignment | None:
         """What the assignment says now; None if it is deleted or unreadable."""
         return _read(self._store.get(CHILDREN, self._key))
+
+    def sent(self, process: Process, request: HttpRequest) -> None:
+        """A shard works no more on what it hands over, whatever becomes of the request, before a read gives it back."""
+        _, sure = self._known.get(process.name, ([], set()))
+        if request.method == "PATCH" and request.target.partition("?")[0] == self._path and sure:
+            for each in json.loads(request.body or b"[]"):
+                with suppress(ValueError, KeyError):  # a group that is removed
+                    place = Place.parse(each["value"])
+                    if each["op"] != "test" and place.owner != name_of(process.name):
+                        sure.difference_update(self._buckets.run(each["path"].rpartition("/")[2]).buckets)
 
     def answered(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         """An observer of the cluster. A shard may work on what an answer gives it as soon as it gets that."""
@@ -192,8 +206,8 @@ class Ranged(Labelled):
                         yield from enumerate(assignment.places)
 
     def knows(self, process: str, meta: Any) -> bool:
-        known, _ = self._known.get(process, ([], set()))
-        return not known or known[self._bucket(meta)].owner == name_of(process)
+        known, sure = self._known.get(process, ([], set()))
+        return not known or self._bucket(meta) in sure
 
     def unaware_until(self, process: str, meta: Any) -> float:
         untold = self._untold.get(process)
@@ -249,12 +263,19 @@ class Ranged(Labelled):
         else:
             self._changes = ((resource, event), *(self._switched(event) if resource == LEASES else ()))
 
-    def take_note(self, said: Assignment | None = None) -> None:
+    def restored(self) -> None:
+        leases = self._store.objects(LEASES).items()
+        held = {key.name for key, lease in leases if lease["spec"].get("holderIdentity") == key.name}
+        self._erased = {process for shard, (process, _) in self._holders.items() if shard not in held}
+        self._take_note(None)
+
+    def _take_note(self, said: Assignment | None) -> None:
         """What it says is news if its owner knows of no such epoch, or gives it away. `said`: what it said before."""
         now, before, sender = self.stored, self._places, self._sender()
         if now is None or now.buckets != self._buckets:
             return
-        by = name_of(sender[0].name) if sender and not is_sharders(*sender) else ""
+        writer = sender[0].name if sender and not is_sharders(*sender) else ""
+        by, unseen = name_of(writer), self._blind.get(writer, ())
         known = [(each, name_of(each), *self._known[each]) for each in self._known.keys() & self._alive()]
         news, forgotten = list[Place](), set[int]()
         for bucket, (old, new) in enumerate(zip(before, now.places, strict=True)):
@@ -264,6 +285,8 @@ class Ranged(Labelled):
             if not since and (new.epoch <= old.epoch or last != old):
                 forgotten.add(bucket)
             news.append(new if new.epoch > max(since, default=-1) else old)
+            if by == new.owner != old.owner and self._holders.get(old.owner, ("", 0.0))[0] in unseen:
+                self._untold.setdefault(writer, {})[bucket] = math.inf
         self._places = tuple(news)
         moved = {bucket for bucket, old in enumerate(before) if news[bucket].owner != old.owner}
         for (process, mine, _, sure), bucket in itertools.product(known, moved):
@@ -281,7 +304,7 @@ class Ranged(Labelled):
 
     def _moved(self, event: Event) -> Changes:
         before = self._places
-        self.take_note(_read(event.old))
+        self._take_note(_read(event.old))
         return self._all_changed(event, lambda obj: self._shown(obj, before) if self.by_version else obj)
 
     def _switched(self, event: Event) -> Changes:
@@ -290,7 +313,9 @@ class Ranged(Labelled):
         if event.new is not None and event.new["spec"].get("holderIdentity") != name:
             self._holders.pop(name, None)
         elif event.new is not None and sender and not is_sharders(*sender):
-            self._holders[name] = sender[0].name, asyncio.get_running_loop().time()
+            self._erased.discard(process := sender[0].name)
+            self._blind.setdefault(process, frozenset(self._erased))
+            self._holders[name] = process, asyncio.get_running_loop().time()
         alive, leases, kinds = self._alive(), self._store.objects(LEASES), set[bool]()
         for shard, (holder, since) in self._holders.items():
             lease = leases.get(Key("ops", shard))
