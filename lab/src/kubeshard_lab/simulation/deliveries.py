@@ -22,7 +22,7 @@ import asyncio
 import itertools
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -136,6 +136,8 @@ class Ranged(Labelled):
         self._cluster_of = cluster_of
         self._known: dict[str, tuple[list[Place], set[int]]] = {}
         """What each process has heard first of each bucket at the greatest epoch, and its own, by a read."""
+        self._left: dict[str, set[int]] = defaultdict(set)
+        """What each process has asked to hand over, and no read has given back."""
         self._untold: dict[str, dict[int, float]] = {}
         """The buckets that a user took from each process, and until when it did not know of it."""
         self._store, self._stores = stores[0], stores
@@ -168,7 +170,9 @@ class Ranged(Labelled):
                 with suppress(ValueError, KeyError):  # a group that is removed
                     place = Place.parse(each["value"])
                     if each["op"] != "test" and place.owner != name_of(process.name):
-                        sure.difference_update(self._buckets.run(each["path"].rpartition("/")[2]).buckets)
+                        left = sure.intersection(self._buckets.run(each["path"][6:]).buckets)
+                        self._left[process.name] |= left
+                        sure -= left
 
     def answered(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         """An observer of the cluster. A shard may work on what an answer gives it as soon as it gets that."""
@@ -189,6 +193,7 @@ class Ranged(Labelled):
             denied = arrived and old.owner == mine and bucket not in sure
             if answer and ours and (old.owner == mine or (written and news)):
                 sure.add(bucket)
+                self._left[name].discard(bucket)
             if (news and (arrived or (ours and bucket in sure))) or (answer and denied and not ours):
                 known[bucket] = new
             if known[bucket].owner != mine:
@@ -206,8 +211,9 @@ class Ranged(Labelled):
                         yield from enumerate(assignment.places)
 
     def knows(self, process: str, meta: Any) -> bool:
-        known, sure = self._known.get(process, ([], set()))
-        return not known or self._bucket(meta) in sure
+        known, _ = self._known.get(process, ([], set()))
+        bucket = self._bucket(meta)
+        return not known or (known[bucket].owner == name_of(process) and bucket not in self._left[process])
 
     def unaware_until(self, process: str, meta: Any) -> float:
         untold = self._untold.get(process)
