@@ -16,7 +16,7 @@ from kubeshard.controller.reconciler import Result
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import AlreadyExists, ApiError, NotFound, PatchTestFailed
 from kubeshard.core.objects import KubeObject, ObjectMeta, OwnerReference
-from kubeshard.core.patches import MergePatch
+from kubeshard.core.patches import JsonPatch, MergePatch, add, test
 from kubeshard.core.times import micro_time
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime.transport import HttpRequest
@@ -915,8 +915,10 @@ async def test_a_shard_that_has_asked_to_hand_something_over_works_on_it_only_on
         await client.apply(assigned(Place("s0", "", 4)), force=True)
         acknowledgement = said.acknowledge("s0", said.buckets.all.buckets)
         assert acknowledgement is not None
-        with suppress(PatchTestFailed):
-            await s0.patch(ConfigMap, assignment_name("r"), "ops", acknowledgement)
+        anew = JsonPatch([test("/metadata/resourceVersion", "1"), add("/data", said.data())])
+        for patch, sender in (anew, s0.with_user_agent("sharder")), (acknowledgement, s0):
+            with suppress(PatchTestFailed):
+                await sender.patch(ConfigMap, assignment_name("r"), "ops", patch)
         await asyncio.create_task(watched(s0))
         if given_back:
             await s0.get(ConfigMap, assignment_name("r"), "ops")

@@ -165,7 +165,8 @@ class Ranged(Labelled):
     def sent(self, process: Process, request: HttpRequest) -> None:
         """A shard works no more on what it hands over, whatever becomes of the request, before a read gives it back."""
         _, sure = self._known.get(process.name, ([], set()))
-        if request.method == "PATCH" and request.target.partition("?")[0] == self._path and sure:
+        about = request.method == "PATCH" and request.target.partition("?")[0] == self._path
+        if about and sure and not is_sharders(process, request):
             for each in json.loads(request.body or b"[]"):
                 with suppress(ValueError, KeyError):  # a group that is removed
                     place = Place.parse(each["value"])
