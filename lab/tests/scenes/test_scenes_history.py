@@ -95,6 +95,7 @@ def always(process: Process, request: HttpRequest) -> bool:
 
 CREATED = changed(1.0, 0, "", "a", existed=False)
 MOVED = (sent(9.0, 90, "x0~1", sharder=True), changed(9.0, 90, "a", "b"))
+BY_A_SHARD = (sent(95.0, 90, "b~1", sharder=True), changed(95.0, 90, "a", "b"))
 MOVED_LATE = (sent(120.0, 90, "x0~1", sharder=True), changed(120.0, 90, "a", "b"))
 
 RIGHT: dict[str, Sequence[Entry]] = {
@@ -189,6 +190,14 @@ RIGHT: dict[str, Sequence[Entry]] = {
         *leases(80.0, "d", "e"),
         changed(120.0, 0, "", "b"),
         Finished(150.0),
+    ),
+    "shards share out, none acts, and an object waits until one is a shard again and gives it away": (
+        CREATED,
+        *(Died(10.0, process, "killed") for process in ("x0~1", "a~1")),
+        Calm(11.0),
+        *leases(42.0, "b"),
+        *BY_A_SHARD,
+        Finished(100.0),
     ),
     "a restore brings back Leases that had been released, another shard stops, and an object of theirs waits": (
         *leases(1.0, "a", "b", "c", "d", "e"),
@@ -348,6 +357,17 @@ WRONG: dict[str, tuple[str, Sequence[Entry]]] = {
             *(each for at in range(73, 170, 8) for each in leases(at, "d", "e")),
             *(msgspec.structs.replace(each, at=140.0) for each in MOVED),
             Finished(170.0),
+        ),
+    ),
+    "shards share out, one of them acts, and an object of another one waits as if none did": (
+        "ownership",
+        (
+            CREATED,
+            *(Died(10.0, process, "killed") for process in ("x0~1", "a~1")),
+            Calm(11.0),
+            *(each for at in range(12, 44, 8) for each in leases(at, "b")),
+            *BY_A_SHARD,
+            Finished(100.0),
         ),
     ),
     "few shards fail, and an object of theirs waits as if most did": (

@@ -32,8 +32,10 @@ from kubeshard.sharding.names import (
     shard_label,
 )
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
+from kubeshard_lab.simulation.checker import check
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard_lab.simulation.faults.injection import Conditions, Rule
+from kubeshard_lab.simulation.history import Calm, Finished
 from kubeshard_lab.simulation.oracles import SimulationResult
 from kubeshard_lab.simulation.processes import Process
 from kubeshard_lab.simulation.properties import (
@@ -394,6 +396,34 @@ async def test_a_ring_that_changes_its_delivery_may_wait_for_shards_of_the_forme
         await workload.end()
         assert least < workload.result.owned_after < most
         assert workload.result.broken == ({} if mode == "both" else {"not owned": 1, "not settled": 1})
+
+
+@pytest.mark.parametrize(
+    ("shards", "mode", "least", "most"),
+    [(2, "both", 60, 90), (2, "shard", 90, 92), (6, "both", 145, 175), (6, "shard", 175, 177)],
+    ids=["few", "few, and none shares out", "most", "most, and none shares out"],
+)
+@virtual_time
+async def test_where_shards_share_out_and_all_end_objects_wait_until_one_of_them_is_a_shard_again(
+    shards: int, mode: str, least: float, most: float
+) -> None:
+    """It waits for its predecessor, and has seen no Lease before, so it waits as long again for those of the others."""
+    async with SimulatedCluster(seed=1) as world:
+        workload = things(world, SimulationResult(), Script(seed=1, minutes=1, sharder="in-manager"), "")
+        assert isinstance(workload, Things)
+        workload.names = [f"s{number}" for number in range(shards)]
+        await workload.begin()
+        for process in workload.live("s"):
+            process.kill()
+        workload.names, workload.mode = ["s0"], mode
+        workload.start("s0")
+        workload.recorder.add(Calm)
+        await workload.end()
+        workload.recorder.add(Finished)
+        assert least < workload.result.owned_after < most
+        assert workload.result.broken == ({} if mode == "both" else {"not owned": 1, "not settled": 1})
+        found = {finding.rule for finding in check(workload.recorder.entries)}
+        assert found == (set() if mode == "both" else {"ownership"})
 
 
 @pytest.mark.parametrize(

@@ -71,4 +71,5 @@ def test_the_numbers_of_the_checker_are_those_that_the_oracles_compute_from_the_
     assert checker.RIGHT_LASTS == properties.RIGHT
     assert checker.LEASE_LASTS == properties.STALE / properties.FASTEST
     assert checker.LEFT_FOR == properties.LEFT_FOR
+    assert checker.REJOINED == properties.REJOINED
     assert checker.MOVED_WITHIN == properties.SEEN

@@ -11,7 +11,8 @@ from the product, and follow if it changes one; here somebody has to change the 
 - ownership: a minute after the last fault, an object has no owner, or one that does not live. If most shards, and at
   least three, failed to renew their Leases at some time in that minute, those of them that are not back may have it for
   LEFT_FOR seconds more: a sharder leaves them for a while. If the ring has changed its delivery, so may all others:
-  nothing is done with them before the last shard of the former kind is given up.
+  nothing is done with them before the last shard of the former kind is given up. Without sharders, one of the shards is
+  it: the minute begins when the first of them may act, at most REJOINED seconds later.
 
 The exceptions are the same. Where objects name their shards: a minute after a restore of etcd, and after a user changed
 the object's shard label; and reconciles that began before a restore which gave the object to another shard, until they
@@ -37,6 +38,8 @@ LEASE_LASTS = 15.0 / 1.05
 """In seconds, by a clock that is 5 % fast."""
 LEFT_FOR = 45.0 + 40.0
 """What is waited for shards that fail together, and until the last of them is given up."""
+REJOINED = 2 * 15.0 / 0.95
+"""For how long a process waits until the former one under its name has not renewed the Lease, by a slow clock."""
 MOVED_WITHIN = 15.0
 """How many seconds the objects of a shard may need then."""
 
@@ -79,11 +82,15 @@ class _Checker:
         """When those must have one, too, that shards may keep for a while."""
         self._due: float | None = None
         """When every object must have an owner; None while there are faults, and afterwards."""
+        self._rejoined = -math.inf
+        """Until when this is later if nobody can be the sharder."""
         self._left: dict[str, float] = {}
         """The shards that failed at a time when most did, and have not been back since, and when they failed last."""
 
     def run(self, history: Iterable[entries.Entry]) -> list[Finding]:
         for entry in history:
+            if entry.at < self._rejoined and not self._is_shared_out(entry.at):
+                self._due = entry.at + GRACE
             if self._due is not None:
                 self._note_failing(min(entry.at, self._due))
                 if entry.at > self._due:
@@ -112,12 +119,10 @@ class _Checker:
                 case entries.Restored():
                     self._restored(entry)
                 case entries.Calm():
-                    self._due = entry.at + GRACE
+                    self._due, self._rejoined = entry.at + GRACE, entry.at + REJOINED
                 case entries.Finished() if self._due is not None or self._last is not None:
                     self._left.clear()
                     self._ownership(entry.at)
-                case _:
-                    pass
         return self.findings
 
     def _found(self, at: float, rule: Rule, what: str) -> None:
@@ -214,6 +219,10 @@ class _Checker:
             left = until - entry.at
             self._found(entry.at, "identity", f"{sent.process} and {before}, which may act for {left:.1f} s")
         self._rights[entry.name] = sent.process, sent.at + RIGHT_LASTS
+
+    def _is_shared_out(self, at: float) -> bool:
+        sharders = any(process.startswith("x") for process in self._alive)
+        return sharders or any(who in self._alive and at < until for who, until in self._rights.values())
 
     def _note_failing(self, at: float) -> None:
         failing = {name for name, renewed in self._renewed.items() if at - renewed > LEASE_LASTS}

@@ -41,6 +41,8 @@ RIGHT = _TIMING.renew_deadline
 """How many seconds after the beginning of its last renewal a process may act."""
 STALE = _TIMING.lease_duration
 """How many seconds after its last renewal a Lease is held."""
+REJOINED = 2 * STALE / (2 - FASTEST)
+"""For how many seconds a process waits for a former one of its name that may still live, by a slow clock."""
 LANDS_WITHIN = UNDELIVERED + _TIMING.request_bound
 """How many seconds after its time limit a request may still take effect: 4 in the kernel, 5 in the server."""
 SEEN = 15.0
@@ -49,7 +51,7 @@ UNHEARD = READ_DEADLINE + SEEN
 """Seconds for which a sharder may not have heard of a ring: its watch is silent until it is given up."""
 OVERDUE = (SHORTEST_DRAIN_TIMEOUT - 2.0) / FASTEST
 """How many seconds a shard has at least to release an object before a sharder evicts it."""
-RELEASED = 2 * STALE / (2 - FASTEST) + LANDS_WITHIN
+RELEASED = REJOINED + LANDS_WITHIN
 """Seconds for which a released object may still lead to an eviction: seen late, written late."""
 LEFT_FOR = MASS_FAILURE_GRACE + (take_overs.PARTS - 1) * take_overs.EVERY
 """For how many seconds more shards that fail together may be waited for, until the last of them is given up."""
@@ -183,7 +185,8 @@ NOT_OWNED = Property(
     "an object that has no live shard in the end, or is still being drained",
     "the end",
     60.0,
-    f"seconds since the last fault; {LEFT_FOR:g} more if most shards, and at least three, failed together",
+    f"seconds since the last fault; {LEFT_FOR:g} more if most shards, and at least three, failed together. Where "
+    f"shards share out, and none of them acts: since one does, {REJOINED:.0f} seconds after the last fault at most",
 )
 NOT_SETTLED = Property(
     "not settled",

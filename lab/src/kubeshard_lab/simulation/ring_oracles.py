@@ -186,7 +186,7 @@ class RingOracles(Oracles):
 
     def replaced(self, name: str, before: str, *, seen: bool, unheard: bool = False) -> None:
         main = self._main(name)
-        process = self._acting(before)
+        process = self.acting(before)
         if main is None or self._owner(main) == before or not seen or process is None:
             return
         ring = self._world.objects("sharding.timebertt.dev", "controllerrings").get(Key("", self._world.ring))
@@ -235,7 +235,7 @@ class RingOracles(Oracles):
     def _since_restore(self) -> bool:
         return self._now - self._restored < rules.AMNESTY
 
-    def _acting(self, shard: str) -> str | None:
+    def acting(self, shard: str) -> str | None:
         """The process that may act under this name."""
         for process in self._rights:
             until = self._right(process)
@@ -345,7 +345,7 @@ class RingOracles(Oracles):
             self._wrote.pop((resource, name), None)
         self._dropped.pop(name, None)
         job, meta = Job(name, _uid(event)), (event.new or event.old or {})["metadata"]
-        if self._world.delivery.unaware_until(self._acting(after) or "", meta) == self._now:
+        if self._world.delivery.unaware_until(self.acting(after) or "", meta) == self._now:
             self._assigned.pop(job, None)  # it never lost it
         elif event.new and after and after != self._last_owner.get(name):
             self._gained[name], self._assigned[job] = self._now, int(meta["resourceVersion"])
@@ -384,7 +384,7 @@ class RingOracles(Oracles):
             return
         if resource == THINGS and not before:
             shard, dropped = self._dropped.get(name, ("", -rules.HASTY.bound))
-            hasty = after != shard and self._now - dropped < rules.HASTY.bound and self._acting(shard)
+            hasty = after != shard and self._now - dropped < rules.HASTY.bound and self.acting(shard)
             if hasty and sender is not None and _age(event.old, sender[0]) < NEW:
                 self._result.counts["new objects that were given away at once"] += 1
             elif hasty:
@@ -392,7 +392,7 @@ class RingOracles(Oracles):
             return
         worker, began = self._worked.get(name, ("", 0.0))
         known = began >= self._gained.get(name, 0.0)  # else it worked when the object was its own before
-        acts = worker and known and name_of(worker) == before and self._acting(before) == worker
+        acts = worker and known and name_of(worker) == before and self.acting(before) == worker
         if not acts or self._excused(name) or not self._world.delivery.knows(worker, event.old["metadata"]):
             return
         if resource == THINGS:
@@ -490,9 +490,7 @@ class RingOracles(Oracles):
                 self.broken(rules.LIVE_LEASE, f"{process.name} deletes the Lease of {name}, which is held")
             elif taken and evicted:
                 self._judge_eviction(name, process.name)
-            elif (
-                taken and age < rules.LIVE_LEASE.bound and not (self._reported(new) and self._all_dead(name))
-            ):
+            elif taken and age < rules.LIVE_LEASE.bound and not self._ended(name, new):
                 self.broken(
                     rules.LIVE_LEASE, f"{process.name} takes the Lease of {name}, renewed {age:.1f} s ago"
                 )
@@ -510,14 +508,11 @@ class RingOracles(Oracles):
             if busy := [job.of for job, at_work in self._at_work.items() if process.name in at_work]:
                 self.broken(rules.RELEASED_AT_WORK, f"{process.name} works on {', '.join(busy)}")
 
-    def _all_dead(self, name: str) -> bool:
-        """Whether every process of this name has ended."""
-        return all(each.dead for each in self._world.processes.values() if name_of(each.name) == name)
-
-    def _reported(self, lease: Any) -> bool:
-        """Whether the Lease was taken because of what a kubelet has reported."""
-        annotations = lease["metadata"].get("annotations") or {}
-        return str(annotations.get(PROOFS_ANNOTATION, "")).endswith(REPORTED_SUFFIX)
+    def _ended(self, name: str, lease: Any) -> bool:
+        """Whether the Lease was taken because a kubelet has reported that the shard has ended, and that is so."""
+        proofs = (lease["metadata"].get("annotations") or {}).get(PROOFS_ANNOTATION, "")
+        processes = (each for each in self._world.processes.values() if name_of(each.name) == name)
+        return proofs.endswith(REPORTED_SUFFIX) and all(each.dead for each in processes)
 
     def _main(self, name: str) -> Any:
         return self._world.stored(THINGS, Key(self._world.home_of(name), name))

@@ -4,8 +4,8 @@ Afterwards an independent checker goes through the history of the run; if it and
 the run has failed, too.
 
 60 s after the last fault every object must be owned by a live shard, and none may be being drained. It may take longer
-if most shards fail together, since they are waited for. Soon after, each object and its child must be on the shard that
-the ring chooses, and the last change of its spec must have been seen.
+if most shards fail together, since they are waited for, or all that share out. Soon after, each object and its child
+must be on the shard that the ring chooses, and the last change of its spec must have been seen.
 """
 
 from __future__ import annotations

@@ -110,8 +110,6 @@ class _Told:
                 self.say(at, "etcd is restored")
             case entries.Switched():
                 self.say(at, f"shards by {'ranges' if entry.by_version else 'labels'} have begun")
-            case _:
-                pass
 
     def _of_object(self, sent: entries.Sent) -> bool:
         return bool(self._name) and sent.name.removeprefix("c-") == self._name

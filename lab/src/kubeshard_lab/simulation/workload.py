@@ -30,15 +30,13 @@ from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing
 from kubeshard_lab.simulation.history import Began, Ended, Recorder, Started
 from kubeshard_lab.simulation.oracles import Oracles, SimulationResult
 from kubeshard_lab.simulation.processes import Process, name_of
-from kubeshard_lab.simulation.properties import LEFT_FOR, NOT_OWNED, NOT_SETTLED
+from kubeshard_lab.simulation.properties import LEFT_FOR, NOT_OWNED, NOT_SETTLED, REJOINED
 from kubeshard_lab.simulation.ring_oracles import RingOracles
 from kubeshard_lab.simulation.script import Script, stream
 
 DRAIN_TIMEOUT = SHORTEST_DRAIN_TIMEOUT
 SHARDERS = {"service": ["x0", "x1"], "in-manager": [], "both": ["x0"]}
 """Where the sharders are: in processes of these names, or in the shards."""
-
-
 _CONFIG = SharderConfig(
     controller=ControllersConfig(sharder=SharderControllerConfig(drain_timeout=Duration(DRAIN_TIMEOUT)))
 )
@@ -276,9 +274,13 @@ class Things(Workload):
         return any(takes_by_labels(text) != self.by_labels for text in said)
 
     async def end(self) -> None:
-        began, more = self.world.loop.time(), 0.0
+        began = calm = self.world.loop.time()
+        more = 0.0
         while self.unowned() or self.world.draining() or (self.sharders and not self.living("x")):
-            waited, left, owners = self.world.loop.time() - began, self.oracles.left(), self.world.owners()
+            now, left, owners = self.world.loop.time(), self.oracles.left(), self.world.owners()
+            is_shared_out = self.sharders or any(map(self.oracles.acting, self.living("s")))
+            began = began if is_shared_out or now > calm + REJOINED else now
+            waited = now - began
             left = {*left, *owners.values()} if self._waits_for(left) else left
             if waited > NOT_OWNED.bound + LEFT_FOR:
                 left = set()
@@ -290,7 +292,7 @@ class Things(Workload):
                 break
             more = LEFT_FOR if left else 0.0
             await asyncio.sleep(0.5)
-        self.result.owned_after = self.world.loop.time() - began
+        self.result.owned_after = self.world.loop.time() - calm
         while self.unsettled():
             now = self.world.loop.time()
             may_wait = {name for name, until in self.next_scan.items() if until >= now}

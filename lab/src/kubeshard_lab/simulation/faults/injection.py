@@ -49,8 +49,6 @@ from kubeshard_lab.simulation.workload import Workload
 T = TypeVar("T")
 
 Applies = Callable[[Process, HttpRequest], bool]
-
-
 Edit = Callable[[Process, HttpRequest, bytes], Iterator[bytes]]
 """What a reader gets for a chunk (of a watch: complete lines). May raise TransportError."""
 
@@ -371,16 +369,12 @@ class Injection:
 
 
 Fault = Callable[[Injection], Awaitable[None]]
-
-
 KINDS: dict[str, Fault] = {}
 ONLY_BY: dict[str, Collection[Delivery]] = {}
 """Kinds that there are only if objects are delivered so."""
 RANGES: Collection[Delivery] = ("uid", "namespace", "cluster")
 AIMED: set[str] = set()
 """Kinds that are inflicted only when they are asked for. They judge what comes of them, if nothing else goes wrong."""
-
-
 TARGETS: dict[str, Literal["any", "several", "service"]] = {}
 """Authors' operators that a kind may hit; the others are about rings."""
 

@@ -150,7 +150,6 @@ async def ring_anew(on: Injection) -> None:
 @fault_by("labels")
 async def ring_cleaned(on: Injection) -> None:
     """The ring gets the finalizer, is deleted, and re-created when gone. If that is late, by hand."""
-
     with suppress(ApiError):
         await on.admin.patch(ControllerRing, on.world.ring, "", _finalizers(CLEAN_UP_FINALIZER))
         await on.admin.delete(ControllerRing, on.world.ring)
