@@ -17,6 +17,7 @@ from kubeshard_lab.experiment.recording import (
     Request,
     RunRecord,
     Usage,
+    save,
 )
 
 BEGAN = 1_700_000_000.0
@@ -60,7 +61,7 @@ def make_run(
         began=BEGAN,
         machine={"processor": "a made one", "cores": "2", "memory": "8 GiB", "python": "3.11.2"},
     )
-    made.recorder.save(run)
+    save(folder, run)
     made.load(rate, capacity, killed_at)
     names = [operator.format(number) for number in range(1, instances + 1)]
     share = (1.0 if setup == "singleton" else 1.25 / instances) * (0.9 if program == "go" else 0.5)
@@ -81,7 +82,8 @@ def make_run(
         made.event(killed_at + 6, "joined", names[0])
     if not math.isfinite(cut_off_at):
         worst = of_samples(0.99, [row for row in made.waited if math.isfinite(row)])
-        made.recorder.save(
+        save(
+            folder,
             RunRecord(
                 **{name: getattr(run, name) for name in run.__struct_fields__}
                 | {
@@ -94,7 +96,7 @@ def make_run(
                         Level("API server, writes, p99", 1.0, 0.0245, True),
                     ],
                 }
-            )
+            ),
         )
     made.recorder.close()
     return folder

@@ -23,6 +23,7 @@ from kubeshard_lab.experiment.recording import (
     Request,
     RunRecord,
     Usage,
+    save,
 )
 
 Buckets = Mapping[float, float]
@@ -53,7 +54,7 @@ class Recorded:
         self.added: list[Generation] = []
         self._recorder = Recorder(folder)
         self._scrapes = ""
-        self._recorder.save(replace(RUN, instances=2, scale=1.0, seed=1, began=began, ended=ended))
+        save(folder, replace(RUN, instances=2, scale=1.0, seed=1, began=began, ended=ended))
 
     def add(self, row: Request | Generation | Event | Usage | Gauge) -> None:
         self._recorder.add(row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from kubeshard_lab.experiment.recording import (
     Usage,
     read,
     read_run,
+    save,
 )
 
 ROWS = (
@@ -34,14 +36,14 @@ ROWS = (
 def test_a_row_is_read_back_as_it_was_written(
     row: Request | Generation | Event | Usage | Gauge, tmp_path: Path
 ) -> None:
-    with Recorder(tmp_path) as recorder:
+    with closing(Recorder(tmp_path)) as recorder:
         recorder.add(row)
     (found,) = read(tmp_path, type(row))
     assert repr(found) == repr(row)
 
 
 def test_the_last_line_of_a_run_that_was_killed_while_it_wrote_is_ignored(tmp_path: Path) -> None:
-    with Recorder(tmp_path) as recorder:
+    with closing(Recorder(tmp_path)) as recorder:
         recorder.add(ROWS[4])
     with (tmp_path / "gauges.csv").open("a") as file:
         file.write("2.0,rate-wan")
@@ -49,7 +51,7 @@ def test_the_last_line_of_a_run_that_was_killed_while_it_wrote_is_ignored(tmp_pa
 
 
 def test_a_line_that_is_none_is_an_error_with_its_place(tmp_path: Path) -> None:
-    with Recorder(tmp_path) as recorder:
+    with closing(Recorder(tmp_path)) as recorder:
         recorder.add(ROWS[4])
     with (tmp_path / "gauges.csv").open("a") as file:
         file.write("soon,rate-wanted,,12\n")
@@ -58,16 +60,16 @@ def test_a_line_that_is_none_is_an_error_with_its_place(tmp_path: Path) -> None:
 
 
 def test_a_run_is_read_back_as_it_was_saved(tmp_path: Path) -> None:
-    with Recorder(tmp_path) as recorder:
-        recorder.save(RUN)
+    with closing(Recorder(tmp_path)):
+        save(tmp_path, RUN)
         assert math.isnan(read_run(tmp_path).began)
         ended = msgspec.structs.replace(RUN, began=5.0, ended=6.0, levels=[Level("queue", 1.0, None, False)])
-        recorder.save(ended)
+        save(tmp_path, ended)
     assert read_run(tmp_path) == ended
 
 
 def test_a_run_is_never_recorded_over_another(tmp_path: Path) -> None:
-    with Recorder(tmp_path) as recorder:
-        recorder.save(RUN)
+    with closing(Recorder(tmp_path)):
+        save(tmp_path, RUN)
     with pytest.raises(FileExistsError):
         Recorder(tmp_path)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from made_runs import BEGAN
 
-from kubeshard_lab.experiment.recording import Generation, Recorder, Request, RunRecord, Usage
+from kubeshard_lab.experiment.recording import Generation, Recorder, Request, RunRecord, Usage, save
 from kubeshard_lab.experiment.report.figures import loads, processes, together, waiting
 from kubeshard_lab.experiment.report.recorded import Recorded
 from kubeshard_lab.experiment.report.series import Windows
@@ -23,8 +24,8 @@ def recorded(folder: Path, *rows: Generation | Request | Usage) -> Recorded:
         id="one", scenario="basic", setup="external", program="kubeshard", server="embedded", instances=1, workers=5,
         scale=1.0, seed=1, duration=10.0, began=BEGAN, ended=BEGAN + 10, finished=True,
     )  # fmt: skip
-    with Recorder(folder) as recorder:
-        recorder.save(run)
+    with closing(Recorder(folder)) as recorder:
+        save(folder, run)
         for row in rows:
             recorder.add(row)
     return Recorded.load(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from recorded import RUN
 
 from kubeshard.cli.program import cli
 from kubeshard.core.errors import ConfigurationError
-from kubeshard_lab.experiment.recording import Event, Recorder
+from kubeshard_lab.experiment.recording import Event, Recorder, save
 from kubeshard_lab.experiment.report.page import write
 
 pytestmark = pytest.mark.long
@@ -165,16 +166,16 @@ def test_a_run_that_was_killed_has_a_page_of_what_it_left(tmp_path: Path) -> Non
 
 
 def test_a_run_that_never_began_has_a_page(tmp_path: Path) -> None:
-    with Recorder(tmp_path) as recorder:
-        recorder.save(RUN)
+    with closing(Recorder(tmp_path)):
+        save(tmp_path, RUN)
     parsed = Parsed(write(tmp_path).read_text())
     assert "No generation was written." in parsed.text
     assert not drawings(parsed)
 
 
 def test_a_run_that_lost_its_server_at_once_has_a_page(tmp_path: Path) -> None:
-    with Recorder(tmp_path) as recorder:
-        recorder.save(replace(RUN, began=BEGAN))
+    with closing(Recorder(tmp_path)) as recorder:
+        save(tmp_path, replace(RUN, began=BEGAN))
         recorder.add(Event(BEGAN, "load-began", "", ""))
         recorder.add(Event(BEGAN + 0.2, "server-lost", "", "connection refused"))
     assert "connection refused" in Parsed(write(tmp_path).read_text()).text

@@ -35,8 +35,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, NamedTuple, Self, TypeVar, get_type_hints
+from typing import IO, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -181,7 +180,6 @@ class Recorder:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / RUN).exists():
             raise FileExistsError(f"{folder} holds a run already")
-        self.folder = folder
         self._files: dict[type, IO[str]] = {}
         self._writers: dict[type, Any] = {}
         for row, name in _FILES.items():
@@ -196,27 +194,15 @@ class Recorder:
         for file in self._files.values():
             file.flush()
 
-    def save(self, run: RunRecord) -> None:
-        """Replaces `run.json` as a whole."""
-        save(self.folder, run)
-
     def close(self) -> None:
         for file in self._files.values():
             file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def save(folder: Path, run: RunRecord) -> None:
-    """Replaces `run.json` as a whole."""
+    """Replaces `run.json` as a whole. JSON has no NaN: it is written as null."""
     fresh = folder / f".{RUN}"
-    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(_without_nan(run)), indent=2) + b"\n")
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
     os.replace(fresh, folder / RUN)
 
 
@@ -231,29 +217,11 @@ def read_run(folder: Path) -> RunRecord:
 def read(folder: Path, row: type[Row]) -> Iterator[Row]:
     """All complete lines. Raises FileNotFoundError, and ValueError with file and line for a line that is none."""
     path = folder / _FILES[row]
-    parse = [_PARSERS[kind] for kind in get_type_hints(row).values()]
     with path.open(newline="", encoding="utf-8") as file:
         lines = csv.reader(line for line in file if line.endswith("\n"))
         next(lines, None)
         for values in lines:
             try:
-                yield row._make(part(value) for part, value in zip(parse, values, strict=True))
-            except (ValueError, KeyError) as error:
-                raise ValueError(f"{path}, line {lines.line_num}: {error}") from None
-
-
-def _without_nan(run: RunRecord) -> dict[str, Any]:
-    """JSON has no NaN."""
-    given: dict[str, Any] = msgspec.to_builtins(run)
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in given.items()
-    }
-
-
-_PARSERS: Mapping[Any, Any] = {
-    str: str,
-    int: int,
-    float: float,
-    bool: lambda text: {"True": True, "False": False}[text],
-}
+                yield msgspec.convert(values, row, strict=False)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"{path}, line {lines.line_num}: {values}: {error}") from None

@@ -32,7 +32,7 @@ from kubeshard_lab.experiment.load import Load
 from kubeshard_lab.experiment.plan import LoadPlan
 from kubeshard_lab.experiment.progress import Percentiles, Progress, Screen
 from kubeshard_lab.experiment.quantiles import Latencies, of_samples
-from kubeshard_lab.experiment.recording import Event, Gauge, Recorder, RunRecord, Usage
+from kubeshard_lab.experiment.recording import Event, Gauge, Recorder, RunRecord, Usage, save
 from kubeshard_lab.experiment.scenarios import Scenario
 from kubeshard_lab.experiment.setups import Setup
 from kubeshard_lab.experiment.subject import Subject
@@ -107,7 +107,7 @@ class Experiment:
             costs=settings.costs,
             machine=dict(machine()),
         )
-        self._recorder.save(self.run)
+        save(self._folder, self.run)
         self._happened: list[Event] = []
         self._doing = "starting"
         self._tracker = Tracker(self._recorder.add)
@@ -205,7 +205,7 @@ class Experiment:
     def _begin(self) -> None:
         self._doing = "loading"
         self.run.began = self._clock.wall()
-        self._recorder.save(self.run)
+        save(self._folder, self.run)
         self._note(Event(self.run.began, "load-began", "", ""))
 
     def _existing_are_due(self, load: Load, plan: LoadPlan) -> None:
@@ -264,7 +264,7 @@ class Experiment:
         if math.isnan(self.run.ended):
             self.run.ended = self._clock.wall()
         self._doing = "ended"
-        self._recorder.save(self.run)
+        save(self._folder, self.run)
         self._recorder.close()
 
     # What goes on beside the load
