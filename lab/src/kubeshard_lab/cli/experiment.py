@@ -8,7 +8,6 @@ import os
 import signal
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from kubeshard_lab.experiment.progress import Screen
     from kubeshard_lab.experiment.recording import RunRecord
     from kubeshard_lab.experiment.running import Experiment, Settings, Wanted
-    from kubeshard_lab.experiment.servers import RunningServer
     from kubeshard_lab.experiment.subject import Subject
 
 INVALID = 3
@@ -224,7 +222,9 @@ def experiment(output: Path | None, **options: Any) -> None:
         whole = settings(setup=setup, latency=place.delay, costs=place.all_costs)
         folder = _new_folder(output, load.scenario, setup.kind)
         if place.server == "simulation":
-            factory = _virtual_loop
+            from kubeshard_lab.virtual_time import VirtualTimeLoop
+
+            factory = partial(VirtualTimeLoop, math.inf)
             conducted = _conducted_on_virtual_time(whole, place.charged, folder, subject)
         else:
             conducted = _conducted_here(whole, folder, subject)
@@ -256,17 +256,16 @@ async def _conducted_here(
     settings: Settings, folder: Path, subject: Callable[[str], Subject]
 ) -> tuple[RunRecord, bool]:
     from kubeshard.runtime.world import REAL_WORLD
+    from kubeshard_lab.experiment import servers
     from kubeshard_lab.experiment.local import OnThisMachine
 
     environment, wanted = dict(os.environ), _wanted(settings, folder, subject)
-    serving = _serving(settings, folder, environment)
+    gates = [f"{name}=true" for name in settings.setup.feature_gates]
+    if settings.server == "real":
+        serving = servers.real(folder / "logs" / "control-plane", gates)
+    else:
+        serving = servers.embedded(folder / "logs", environment, settings.latency, gates)
     return await _conducted(OnThisMachine(wanted, REAL_WORLD, serving, environment), wanted)
-
-
-def _virtual_loop() -> asyncio.AbstractEventLoop:
-    from kubeshard_lab.virtual_time import VirtualTimeLoop
-
-    return VirtualTimeLoop(math.inf)
 
 
 async def _conducted_on_virtual_time(
@@ -338,17 +337,6 @@ def _screen() -> Screen:
     from kubeshard_lab.experiment.screen import Terminal
 
     return Terminal(Console(highlight=False))
-
-
-def _serving(
-    settings: Settings, folder: Path, environment: dict[str, str]
-) -> AbstractAsyncContextManager[RunningServer]:
-    from kubeshard_lab.experiment import servers
-
-    gates = [f"{name}=true" for name in settings.setup.feature_gates]
-    if settings.server == "real":
-        return servers.real(folder / "logs" / "control-plane", gates)
-    return servers.embedded(folder / "logs", environment, settings.latency, gates)
 
 
 def _stop_at_interrupt(conducted: Experiment) -> asyncio.Event:

@@ -40,13 +40,10 @@ class FreshImports:
             for known, each in tuple(sys.modules.items()):
                 if each in authors:
                     del sys.modules[known]
-        for collector in set(REGISTRY._collector_to_names) - _BEFORE.setdefault(name, _registered()):
+        registered = frozenset(REGISTRY._collector_to_names)
+        for collector in registered - _BEFORE.setdefault(name, registered):
             REGISTRY.unregister(collector)
         return self._load(self._target)
-
-
-def _registered() -> frozenset[Collector]:
-    return frozenset(REGISTRY._collector_to_names)
 
 
 class _Authors:

@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_stack
 from types import FrameType
 from typing import Any, cast
 
@@ -203,23 +204,20 @@ def _is_authors(file: str) -> bool:
 
 def _interruptible(frame: FrameType | None) -> FrameType | None:
     """The author's frame that the current task runs, if an exception may be raised now."""
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file.startswith(_NOT_TO_BE_INTERRUPTED):
+    for each, _ in walk_stack(frame):
+        if each.f_code.co_filename.startswith(_NOT_TO_BE_INTERRUPTED):
             return None
-        if _is_authors(file):
-            return frame
-        frame = frame.f_back
+        if _is_authors(each.f_code.co_filename):
+            return each
     return None
 
 
 def _is_lost(frame: FrameType | None) -> bool:
     """Whether the interpreter would ignore an exception: in finalizers, and in callbacks of weak references."""
-    while frame is not None:
-        if frame.f_code.co_name == "__del__" or frame.f_code.co_filename in _WEAK_REFERENCES:
-            return True
-        frame = frame.f_back
-    return False
+    return any(
+        each.f_code.co_name == "__del__" or each.f_code.co_filename in _WEAK_REFERENCES
+        for each, _ in walk_stack(frame)
+    )
 
 
 def _runnable(loop: VirtualTimeLoop) -> FrameType | None:
@@ -245,9 +243,9 @@ def _running_loop() -> VirtualTimeLoop | None:
 
 def _place(frame: FrameType | None) -> str:
     """The innermost line of the author's code, or of a library that it calls; not of what runs the loop."""
-    while frame is not None and frame.f_code is not asyncio.Handle._run.__code__:
-        file = frame.f_code.co_filename
-        if _is_authors(file):
-            return f"{file}:{frame.f_lineno}"
-        frame = frame.f_back
+    for each, line in walk_stack(frame):
+        if each.f_code is asyncio.Handle._run.__code__:
+            break
+        if _is_authors(each.f_code.co_filename):
+            return f"{each.f_code.co_filename}:{line}"
     return "the operator"
