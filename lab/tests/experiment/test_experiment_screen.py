@@ -19,7 +19,6 @@ PICTURE = Progress(
     wanted=15.5,
     reached=14.25,
     in_flight=3,
-    late=7,
     waited=Percentiles(0.05, 1.25),
     queue=Percentiles(0.001, 12.0),
     reconcile=Percentiles(math.nan, math.nan),

@@ -130,6 +130,9 @@ class Measured:
 
 
 class _Series(NamedTuple):
+    group: tuple[str, ...]
+    bound: float
+    """The upper one of the bucket."""
     times: list[float]
     values: list[float]
 
@@ -138,10 +141,6 @@ class _Buckets:
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self._objectives = objectives
         self._series: dict[str, dict[tuple[object, ...], _Series]] = {each.name: {} for each in objectives}
-        self._places: dict[str, list[tuple[tuple[str, ...], float, _Series]]] = {
-            each.name: [] for each in objectives
-        }
-        """For each objective: group, upper bound, and the series."""
         self.last = -math.inf
 
     def take(self, scrape: Scrape) -> None:
@@ -165,16 +164,14 @@ class _Buckets:
     def _found(self, objective: Objective, process: str, labels: Mapping[str, str]) -> _Series:
         known, key = self._series[objective.name], (process, *sorted(labels.items()))
         if key not in known:
-            known[key] = _Series([], [])
-            place = objective.group(labels), float(labels["le"]), known[key]
-            self._places[objective.name].append(place)
+            known[key] = _Series(objective.group(labels), float(labels["le"]), [], [])
         return known[key]
 
     def quantiles(self, objective: Objective, begin: float, end: float) -> dict[tuple[str, ...], float]:
         """By group. NaN for groups in which nothing was counted."""
         groups = defaultdict[tuple[str, ...], dict[float, float]](lambda: defaultdict(float))
-        for group, bound, series in self._places[objective.name]:
-            groups[group][bound] += increase(*series, begin, end)
+        for group, bound, times, values in self._series[objective.name].values():
+            groups[group][bound] += increase(times, values, begin, end)
         return {group: of_buckets(QUANTILE, buckets) for group, buckets in groups.items()}
 
 

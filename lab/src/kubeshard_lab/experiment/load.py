@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from kubeshard.core.errors import ApiError, NotFound, Timeout, Unavailable
 from kubeshard.core.objects import ObjectMeta
@@ -20,23 +19,17 @@ from kubeshard_lab.experiment.recording import Request
 from kubeshard_lab.experiment.tracker import Tracker, Written
 from kubeshard_lab.experiment.validity import LATE
 
-PARALLEL = 256
-
-
-class Send(Protocol):
-    def __call__(self, due: Due, /) -> Awaitable[ObjectMeta | None]:
-        """Returns the metadata of an object that was created or patched. Raises ApiError."""
-        ...
-
 
 class Load:
+    """`send` is a subject's, with its client."""
+
     def __init__(
         self,
-        send: Send,
+        send: Callable[[Due], Awaitable[ObjectMeta | None]],
         tracker: Tracker,
         record: Callable[[Request], None],
         clock: Clock,
-        parallel: int = PARALLEL,
+        parallel: int,
     ) -> None:
         self._send = send
         self._tracker = tracker

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
 
 from kubeshard.client import installing
@@ -80,13 +80,9 @@ class OnThisMachine(Experiment):
             self._end()
 
     async def _on(self, server: RunningServer) -> None:
-        self._server = server
-        self._scrapes = Scrapes(self._folder)
-        try:
-            async with self._connected(server), self._background(self._watch_server(), self._tick()):
+        with closing(Scrapes(self._folder)) as self._scrapes:
+            async with self._connected(server), self._background(self._watch(server), self._tick()):
                 await self._prepared_and_loaded(server)
-        finally:
-            self._scrapes.close()
 
     # What a derived class may replace
 
@@ -102,13 +98,12 @@ class OnThisMachine(Experiment):
         """Sets the client, and what reads the programs' metrics."""
         config = await load_config(kubeconfig=server.kubeconfig)
         token = config.auth.token if isinstance(config.auth, BearerToken) else ""
-        self._scraper = Scraper(self._world, token)
-        try:
-            async with Client(config, world=self._world) as client:
-                self._client = client.with_user_agent("experiment")
-                yield
-        finally:
-            await self._scraper.close()
+        async with (
+            aclosing(Scraper(self._world, token)) as self._scraper,
+            Client(config, world=self._world) as client,
+        ):
+            self._client = client.with_user_agent("experiment")
+            yield
 
     async def _metrics_of(self, launch: Launch) -> str | None:
         """What a program exposes; None if it does not answer."""
@@ -134,16 +129,11 @@ class OnThisMachine(Experiment):
         )
         await self._loads(plan)
 
-    async def _start(self) -> None:
+    async def _work_begins(self) -> None:
         self._doing = "waiting for the programs"
-        for launch in self._programs.sharders():
-            self._processes.start(launch)
-        operators = self._programs.operators()
-        for launch in operators:
-            self._processes.start(launch)
-        await self._at_work(operators)
+        await self._at_work(self._processes.launches("operator"))
 
-    def _start_cold(self) -> None:
+    def _start(self) -> None:
         for launch in (*self._programs.sharders(), *self._programs.operators()):
             self._processes.start(launch)
 
@@ -166,8 +156,8 @@ class OnThisMachine(Experiment):
     def _ended_by_themselves(self) -> Sequence[str]:
         return self._processes.ended
 
-    async def _watch_server(self) -> None:
-        while not (why := self._server.lost()):  # noqa: ASYNC110 - another process, there is nothing to wait on
+    async def _watch(self, server: RunningServer) -> None:
+        while not (why := server.lost()):  # noqa: ASYNC110 - another process, there is nothing to wait on
             await asyncio.sleep(TICK)
         self._note(Event(self._clock.wall(), "server-lost", "", why))
         self.run.invalid.append(f"the API server was lost: {why}")

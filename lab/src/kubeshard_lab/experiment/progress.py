@@ -30,7 +30,6 @@ class Progress(NamedTuple):
     reached: float
     """... that were answered with success."""
     in_flight: int
-    late: int
     waited: Percentiles
     queue: Percentiles
     reconcile: Percentiles

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -43,13 +44,11 @@ def of_buckets(quantile: float, buckets: Mapping[float, float]) -> float:
 
 def _monotonic(counts: list[float]) -> list[float]:
     """Counts that never fall. Those of buckets may, if they are sums over processes with different buckets."""
-    highest = counts[0]
-    found = []
-    for count in counts:
-        if count > highest and not math.isclose(count, highest, rel_tol=_TOLERANCE):
-            highest = count
-        found.append(highest)
-    return found
+
+    def higher(highest: float, count: float) -> float:
+        return highest if math.isclose(count, highest, rel_tol=_TOLERANCE) else max(highest, count)
+
+    return list(accumulate(counts, higher))
 
 
 def increase(times: Sequence[float], values: Sequence[float], begin: float, end: float) -> float:

@@ -150,7 +150,8 @@ class Experiment:
         )
         async with self._background(self._follow()):
             if not scenario.cold:
-                await self._start()
+                self._start()
+                await self._work_begins()
             if plan.existing:
                 self._doing = f"creating {len(plan.existing)} objects"
                 await load.create_existing(plan)
@@ -161,7 +162,7 @@ class Experiment:
             await self._before_load()
             self._begin()
             if scenario.cold:
-                self._start_cold()
+                self._start()
                 self._existing_are_due(load, plan)
             async with self._background(self._sample(), self._probe(), self._beside_load()):
                 await self._loaded(load, plan)
@@ -172,12 +173,11 @@ class Experiment:
 
     # What depends on where the programs run
 
-    async def _start(self) -> None:
-        """Returns once the programs are at work. Raises NotAtWork."""
+    def _start(self) -> None:
+        """Starts the programs. In a cold start they find all existing objects."""
 
-    def _start_cold(self) -> None:
-        """Starts the programs, which find all existing objects."""
-        raise NotImplementedError
+    async def _work_begins(self) -> None:
+        """Returns once the programs are at work. Raises NotAtWork."""
 
     async def _before_load(self) -> None:
         """Called immediately before the load begins."""
@@ -403,7 +403,6 @@ class Experiment:
             wanted=(self._counts[-1][0] - self._counts[0][0]) / seconds,
             reached=(self._counts[-1][1] - self._counts[0][1]) / seconds,
             in_flight=load.in_flight if load else 0,
-            late=load.late if load else 0,
             waited=Percentiles(of_samples(0.5, waited), of_samples(0.99, waited)),
             queue=Percentiles(self._queue.quantile(0.5), self._queue.quantile(0.99)),
             reconcile=Percentiles(self._reconcile.quantile(0.5), self._reconcile.quantile(0.99)),

@@ -118,7 +118,7 @@ class Scraper:
             return None
         return answer.body.decode(errors="replace") if answer.status == 200 else None
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         for transport in self._transports.values():
             await transport.close()
 

@@ -211,18 +211,9 @@ class Programs:
         port: int,
         program: Path | None,
     ) -> Launch:
-        return Launch(
-            name,
-            role,
-            command,
-            {
-                "KUBECONFIG": str(self._kubeconfig),
-                "PYTHONUNBUFFERED": "1",
-                "DISABLE_HTTP2": "true",
-                **environment,
-            },
-            f"{'https' if program else 'http'}://127.0.0.1:{port}/metrics",
-        )
+        common = {"KUBECONFIG": str(self._kubeconfig), "PYTHONUNBUFFERED": "1", "DISABLE_HTTP2": "true"}
+        metrics = f"{'https' if program else 'http'}://127.0.0.1:{port}/metrics"
+        return Launch(name, role, command, {**common, **environment}, metrics)
 
 
 def shared_webhook(address: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -17,7 +17,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -44,6 +44,7 @@ from kubeshard_lab.simulation.processes import Process
 START = 0.4
 """Seconds that a program needs until its first line runs."""
 _OF_THIS_PROCESS = re.compile(r"^(?:# (?:HELP|TYPE) )?(?:process_|\w+_created\b).*\n", re.M)
+_NO_SERVER = RunningServer(Path(), (), lambda: "")
 _ELECTION = LeaderElectionConfig(lease_duration=Duration(LEASE_SECONDS))
 
 
@@ -53,7 +54,7 @@ class OnVirtualTime(OnThisMachine):
     def __init__(self, wanted: Wanted, cluster: SimulatedCluster, charged: Charged) -> None:
         self._cluster = cluster
         self._charged = charged
-        super().__init__(wanted, cluster.outside, _no_server(), {})
+        super().__init__(wanted, cluster.outside, nullcontext(_NO_SERVER), {})
 
     async def conduct(self) -> None:
         with _logged(self._logs):
@@ -84,11 +85,6 @@ class OnVirtualTime(OnThisMachine):
     def _noted(self) -> Iterator[str]:
         yield from super()._noted()
         yield "simulated: CPU is what was charged for requests and events; memory was not simulated"
-
-
-@asynccontextmanager
-async def _no_server() -> AsyncIterator[RunningServer]:
-    yield RunningServer(Path(), (), lambda: "")
 
 
 @contextmanager

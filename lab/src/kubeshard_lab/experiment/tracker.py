@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kubeshard_lab.experiment.recording import Generation
@@ -33,17 +34,15 @@ class Written(NamedTuple):
     answered: float
 
 
+@dataclass(slots=True)
 class _Known:
-    __slots__ = ("early", "newest", "pending", "ready", "shard")
-
-    def __init__(self) -> None:
-        self.pending: list[Written] = []
-        self.newest = 0
-        """The newest generation that was written."""
-        self.early: list[tuple[int, float]] = []
-        """Generations beyond the newest that are ready already, and since when."""
-        self.shard = ""
-        self.ready = False
+    pending: list[Written] = field(default_factory=list)
+    newest: int = 0
+    """The newest generation that was written."""
+    early: list[tuple[int, float]] = field(default_factory=list)
+    """Generations beyond the newest that are ready already, and since when."""
+    shard: str = ""
+    ready: bool = False
 
 
 class Tracker:
@@ -65,9 +64,7 @@ class Tracker:
 
     def wrote(self, written: Written) -> None:
         """A write was answered. One that made no new generation is ignored."""
-        known = self._known.get(written.uid)
-        if known is None:
-            known = self._know(written.uid)
+        known = self._know(written.uid)
         if written.generation <= known.newest:
             return
         known.newest = written.generation
@@ -82,9 +79,7 @@ class Tracker:
 
     def saw(self, uid: str, generation: int, shard: str, time: float) -> None:
         """The watch saw an object. `generation` is the one that its status says is ready; 0 if none is."""
-        known = self._known.get(uid)
-        if known is None:
-            known = self._know(uid)
+        known = self._know(uid)
         if shard != known.shard:
             self.shards[known.shard] -= 1
             self.shards[shard] += 1
@@ -131,9 +126,10 @@ class Tracker:
         return len(self._known)
 
     def _know(self, uid: str) -> _Known:
-        known = self._known[uid] = _Known()
-        self.shards[""] += 1
-        return known
+        if uid not in self._known:
+            self._known[uid] = _Known()
+            self.shards[""] += 1
+        return self._known[uid]
 
     def _decided(self, written: Written, time: float, *, backfilled: bool) -> None:
         self.ready += 1

@@ -10,6 +10,7 @@ import re
 
 LIGHT = {
     "ground": "#fefefe",
+    "wash": "#f4f6f8",
     "ink": "#1c2430",
     "faint": "#5c6672",
     "rule": "#dde2e8",
@@ -27,6 +28,7 @@ LIGHT = {
 }
 DARK = {
     "ground": "#12161c",
+    "wash": "#1a2029",
     "ink": "#e6ebf2",
     "faint": "#9aa5b4",
     "rule": "#2c343f",

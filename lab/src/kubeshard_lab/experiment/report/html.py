@@ -14,8 +14,6 @@ from kubeshard_lab.experiment.report.charts import Chart
 from kubeshard_lab.experiment.report.colours import DARK, LIGHT, themed, variables
 from kubeshard_lab.experiment.report.words import verdict
 
-_WASH = {"light": "#f4f6f8", "dark": "#1a2029"}
-
 
 class Markup(str):
     """HTML: nothing in it is to be escaped."""
@@ -42,8 +40,8 @@ def page(title: str, header: Sequence[Markup], main: Sequence[Markup], footer: S
         main="\n".join(main),
         footer="\n".join(footer),
         style=(folder / "page.css").read_text(encoding="utf-8"),
-        light=variables({**LIGHT, "wash": _WASH["light"]}),
-        dark=variables({**DARK, "wash": _WASH["dark"]}),
+        light=variables(LIGHT),
+        dark=variables(DARK),
     )
 
 

@@ -177,10 +177,7 @@ def _processes(recorded: Recorded, windows: Windows) -> Iterator[Markup]:
     sums = [together(controllers, "operators and sharders")] if len(controllers) > 1 else []
     yield table(
         [Column("process", number=False), *map(Column, names)],
-        [
-            _process(each)
-            for each in (*controllers, *(each for each in found if each.role not in CONTROLLERS), *sums)
-        ],
+        [_process(each) for each in (*found, *sums)],
         sums=len(sums),
     )
     ready = waiting(recorded).ready

@@ -92,23 +92,14 @@ def percentiles(samples: Iterable[Sample], windows: Windows, shares: Sequence[fl
 
 
 def rate(times: Iterable[float], windows: Windows) -> Values:
-    counts = [0] * len(windows)
-    for time in times:
-        if (number := windows.index(time)) is not None:
-            counts[number] += 1
-    return [count / length for count, length in zip(counts, windows.lengths, strict=True)]
+    within = _by_window((Sample(time, 1.0) for time in times), windows)
+    return [len(found) / length for found, length in zip(within, windows.lengths, strict=True)]
 
 
 def growth(times: Iterable[float], lost: Iterable[float], windows: Windows) -> Values:
     """How many there are at the end of each window, if one comes at each of `times` and one goes at each of `lost`."""
-    changes = sorted([(time, 1) for time in times] + [(time, -1) for time in lost])
-    found, count, position = [], 0, 0
-    for edge in windows.edges[1:]:
-        while position < len(changes) and changes[position][0] <= edge:
-            count += changes[position][1]
-            position += 1
-        found.append(float(count))
-    return found
+    came, went = sorted(times), sorted(lost)
+    return [float(bisect_right(came, edge) - bisect_right(went, edge)) for edge in windows.edges[1:]]
 
 
 def gauge(rows: Iterable[Gauge], name: str, windows: Windows) -> dict[str, Values]:
