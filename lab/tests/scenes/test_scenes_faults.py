@@ -19,8 +19,10 @@ from simulation_digest import explore
 
 pytestmark = pytest.mark.regression
 
-NEED_OTHERS = {"webhook": "recreate"}
-"""What has to happen for a fault to matter: webhooks are asked when objects are created."""
+NEED_OTHERS = {"webhook": "recreate", "children_unlisted": "watches_cut"}
+"""What has to happen for a fault to matter: webhooks are asked when objects are created, and watches that go on list
+nothing.
+"""
 
 
 @pytest.mark.nightly
