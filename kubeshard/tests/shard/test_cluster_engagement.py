@@ -230,3 +230,13 @@ async def test_clusters_that_answer_are_looked_at_when_they_may_have_become_sile
         clusters.down.add("eu")
         await asyncio.sleep(60 + PATIENCE + 10)
         assert shard.unreachable == {"eu"}
+
+
+@virtual_time
+async def test_what_it_gets_at_once_is_engaged_in_the_order_of_the_names() -> None:
+    """So a simulation is the same run under every hash seed."""
+    names = [f"c{number}" for number in range(10)]
+    clusters = Clusters(*names)
+    async with shard_of(clusters) as shard:
+        await shard.sees(1, *names)
+        assert clusters.history == [f"+{name}" for name in names]

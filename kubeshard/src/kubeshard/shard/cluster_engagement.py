@@ -134,7 +134,7 @@ class ClusterEngagement:
         )
 
     def _adjust(self, tasks: asyncio.TaskGroup) -> None:
-        for name in {*self._clusters.names, *self._engaged} - self._settling:
+        for name in sorted({*self._clusters.names, *self._engaged} - self._settling):
             if self._engaged.get(name) != self._wanted(name):
                 self._settling.add(name)
                 self._begun.set()
