@@ -195,7 +195,7 @@ RIGHT: dict[str, Sequence[Entry]] = {
         CREATED,
         *(Died(10.0, process, "killed") for process in ("x0~1", "a~1")),
         Calm(11.0),
-        *leases(42.0, "b"),
+        *leases(44.0, "b"),
         *BY_A_SHARD,
         Finished(100.0),
     ),

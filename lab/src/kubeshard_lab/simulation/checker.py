@@ -82,16 +82,16 @@ class _Checker:
         """When those must have one, too, that shards may keep for a while."""
         self._due: float | None = None
         """When every object must have an owner; None while there are faults, and afterwards."""
-        self._rejoined = -math.inf
+        self._rejoined = math.inf
         """Until when this is later if nobody can be the sharder."""
         self._left: dict[str, float] = {}
         """The shards that failed at a time when most did, and have not been back since, and when they failed last."""
 
     def run(self, history: Iterable[entries.Entry]) -> list[Finding]:
         for entry in history:
-            if entry.at < self._rejoined and not self._is_shared_out(entry.at):
-                self._due = entry.at + GRACE
             if self._due is not None:
+                if not self._is_shared_out(at := min(entry.at, self._rejoined)):
+                    self._due = at + GRACE
                 self._note_failing(min(entry.at, self._due))
                 if entry.at > self._due:
                     self._ownership(self._due)
@@ -222,7 +222,7 @@ class _Checker:
 
     def _is_shared_out(self, at: float) -> bool:
         sharders = any(process.startswith("x") for process in self._alive)
-        return sharders or any(who in self._alive and at < until for who, until in self._rights.values())
+        return sharders or any(at < until for _, until in self._rights.values())
 
     def _note_failing(self, at: float) -> None:
         failing = {name for name, renewed in self._renewed.items() if at - renewed > LEASE_LASTS}
