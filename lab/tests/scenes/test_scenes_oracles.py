@@ -698,8 +698,8 @@ async def test_a_shard_that_begins_after_a_restore_may_take_over_what_one_has(se
         reclaim = Assignment.parse(restored.data).reclaim("s1")
         assert reclaim is not None
         await begins.client().patch(ConfigMap, assignment_name("r"), "ops", reclaim)
-        for each in "s1~1", "s0~1":
-            at.oracles.begins(each, thing.metadata)
+        for process in "s1~1", "s0~1":
+            at.oracles.begins(process, thing.metadata)
         assert at.result.broken == ({"not ours": 1, "overlap": 2} if seen else {})
 
 
@@ -790,6 +790,19 @@ async def test_an_assignment_that_is_put_back_counts_unless_its_later_owner_has_
             await follow(at.world.processes[each].client())
         await client.apply(assigned(Place("s2", "", 5)), force=True)
         assert set(at.world.owners().values()) == {"s1" if told else "s2"}
+
+
+@pytest.mark.quick
+@virtual_time
+async def test_an_assignment_that_was_put_back_counts_once_those_have_died_who_knew_better() -> None:
+    async with owned(Place("s0", "", 9), "s1~1") as (at, client, thing):
+        await client.apply(assigned(Place("s1", "", 9)), force=True)
+        assert set(at.world.owners().values()) == {"s0"}
+        at.world.processes["s0~1"].kill()
+        await hold(at.world.processes["s1~1"])
+        at.oracles.begins("s1~1", thing)
+        assert (set(at.world.owners().values()), at.result.broken) == ({"s1"}, {})
+        assert at.oracles.awaited == set()
 
 
 @pytest.mark.quick

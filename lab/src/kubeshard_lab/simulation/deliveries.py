@@ -315,7 +315,9 @@ class Ranged(Labelled):
         return self._all_changed(event, lambda obj: self._shown(obj, before) if self.by_version else obj)
 
     def _switched(self, event: Event) -> Changes:
-        """A Lease was written, and with that the other kind of shards may have begun."""
+        """A Lease was written, and with that the other kind of shards may have begun; and processes may have died who
+        knew better than the object.
+        """
         name, sender = event.key.name, self._sender()
         if event.new is not None and event.new["spec"].get("holderIdentity") != name:
             self._holders.pop(name, None)
@@ -324,6 +326,11 @@ class Ranged(Labelled):
             self._blind.setdefault(process, frozenset(self._erased))
             self._holders[name] = process, asyncio.get_running_loop().time()
         alive, leases, kinds = self._alive(), self._store.objects(LEASES), set[bool]()
+        before, dead = self._places, self._known.keys() - alive
+        for each in dead:
+            del self._known[each]
+        if dead:
+            self._take_note(self.stored)
         for shard, (holder, since) in self._holders.items():
             lease = leases.get(Key("ops", shard))
             said = (lease or {"metadata": {}})["metadata"].get("annotations") or {}
@@ -331,7 +338,8 @@ class Ranged(Labelled):
             if said.get(OWNED_RANGES_ANNOTATION) != BY_LABELS and (held or holder in alive):
                 kinds.add(holder not in self.by_labels)
         if kinds != {not self.by_version}:
-            return ()
+            moved = self.by_version and before != self._places
+            return self._all_changed(event, partial(self._shown, places=before)) if moved else ()
         self.by_version, self.unremembered = not self.by_version, True
         self.drained = self._drains()
         by_labels, by_ranges = (lambda obj: obj), partial(self._shown, places=self._places)
