@@ -805,31 +805,50 @@ async def test_an_assignment_that_was_put_back_counts_once_those_have_died_who_k
         assert at.oracles.awaited == set()
 
 
+@asynccontextmanager
+async def late_watch(client: Client) -> AsyncIterator[asyncio.Event]:
+    """It delivers nothing until the event is set."""
+    late = asyncio.Event()
+
+    async def follow() -> None:
+        async with client.watch(ConfigMap, "ops") as events:
+            await late.wait()
+            async for _ in events:
+                pass
+
+    watching = asyncio.create_task(follow())
+    await asyncio.sleep(1)
+    yield late
+    watching.cancel()
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize("known", [True, False])
 @virtual_time
 async def test_an_edit_excuses_its_former_owner_that_hears_first_what_was_edited(known: bool) -> None:
     """At that epoch, the edit is no news to it; at a greater one it is."""
     async with owned(Place("s0", "", 3), "s1~1") as (at, client, thing):
-        s0 = at.world.processes["s0~1"].client()
-        late = asyncio.Event()
-
-        async def follow() -> None:
-            async with s0.watch(ConfigMap, "ops") as events:
-                await late.wait()
-                async for _ in events:
-                    pass
-
-        watching = asyncio.create_task(follow())
-        await asyncio.sleep(1)
-        for place in Place("s0", "", 5), Place("s1", "", 6 if known else 5):
-            await client.apply(assigned(place), force=True)
-        late.set()
-        await asyncio.sleep(1)
+        async with late_watch(at.world.processes["s0~1"].client()) as late:
+            for place in Place("s0", "", 5), Place("s1", "", 6 if known else 5):
+                await client.apply(assigned(place), force=True)
+            late.set()
+            await asyncio.sleep(1)
         assert set(at.world.owners().values()) == {"s1"}
         at.oracles.begins("s0~1", thing)
         assert at.result.broken == ({"not ours": 1} if known else {})
-        watching.cancel()
+
+
+@pytest.mark.quick
+@virtual_time
+async def test_everything_is_where_it_should_be_whatever_the_epoch_at_which_its_owner_knows_it() -> None:
+    async with owned(Place("s0", "", 3)) as (at, client, _):
+        async with late_watch(at.world.processes["s0~1"].client()) as late:
+            for epoch in 5, 4:
+                await client.apply(assigned(Place("s0", "", epoch)), force=True)
+            late.set()
+            await asyncio.sleep(1)
+            await client.apply(assigned(Place("s0", "", 5)), force=True)
+        assert [*at.world.delivery.misplaced(at.world.owners(), {"s0"})] == []
 
 
 @pytest.mark.quick

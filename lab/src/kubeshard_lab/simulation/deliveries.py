@@ -243,8 +243,8 @@ class Ranged(Labelled):
         if not self.by_version:
             yield from super().misplaced(owners, shards)
             return
-        assignment = self.stored
-        if assignment is None or assignment.places != self._places:
+        said = self.stored
+        if said is None or [each[:2] for each in said.places] != [each[:2] for each in self._places]:
             yield "the assignment is not what the shards have seen"
         what = "clusters" if self._clusters else "buckets"
         counted = map(self._buckets.of_key, self._clusters) if self._clusters else range(len(self._places))
