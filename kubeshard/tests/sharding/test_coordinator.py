@@ -334,6 +334,27 @@ def test_a_late_event_is_a_reason_to_read_and_no_more() -> None:
     assert world.tend() == []
 
 
+@pytest.mark.parametrize("later", [None, {**HEAD, "note": "mine"}], ids=["deleted", "edited"])
+def test_an_answer_that_comes_after_news_of_something_later_is_no_news(later: dict[str, str] | None) -> None:
+    world = scene("a", "b", _0_7="a@1")
+
+    def overtaken(command: Command) -> None:
+        if isinstance(command, Change):
+            world.machine.seen("3", later)
+
+    world.tend()
+    world.meanwhile = overtaken
+    world.tend(SETTLE)
+    assert world.version == 2
+    assert world.machine.assignment is None
+    world.data, world.version, world.meanwhile = later, 3, lambda _: None
+    for _ in range(3):
+        world.tend(2)
+        renew_all(world)
+    assert world.machine.problem == ""
+    assert world.groups != {}
+
+
 def test_what_was_written_and_deleted_while_the_watch_was_cut_is_missed_all_the_same() -> None:
     world = scene("a", _0_7="a@1")
     assert world.tend() == [Look()]

@@ -271,6 +271,9 @@ class RangeDriver:
         if informer.rewinds != self._rewinds:  # etcd was restored: older versions are news
             self._rewinds, self._version = informer.rewinds, ""
         if isinstance(delta, Deleted):
+            version = delta.object.metadata.resource_version
+            if not self._version or precedes(self._version, version):
+                self._version = version  # an answer may come later, and be older
             self._assignment = None
             self._do(self._ownership.unreadable("it was deleted"))
         else:

@@ -213,10 +213,10 @@ class RangeCoordination:
             case Create(data):
                 labels = {RING_LABEL: self._ring}
                 meta = ObjectMeta(name=name, namespace=self._namespace, labels=labels)
-                self._take(await self._client.create(ConfigMap(metadata=meta, data=data)))
+                self._take(await self._client.create(ConfigMap(metadata=meta, data=data)), read=True)
                 _log.info("Wrote the assignment of the ring", ring=self._ring)
             case Change(patch, reason, moved, given, asked):
-                self._take(await self._client.patch(ConfigMap, name, self._namespace, patch))
+                self._take(await self._client.patch(ConfigMap, name, self._namespace, patch), read=True)
                 if (ring := self._rings.get(self._ring)) is not None:
                     ring.metrics.add("movements", BUCKETS, count=given)
                     ring.metrics.add("drains", BUCKETS, count=asked)

@@ -193,6 +193,8 @@ class Coordinator:
         self._clock = clock
         self._version: str | None = None
         """Of the object as it was seen last; "" if there is none, None if that is not known."""
+        self._newest = self._newest_asked = ""
+        """The newest version that was seen, of the object or of its deletion: by now, and by the last command."""
         self._assignment: Assignment | None = None
         self._unreadable = ""
         """Why there is no assignment."""
@@ -251,12 +253,16 @@ class Coordinator:
     def seen(
         self, version: str, data: Mapping[str, object] | None, *, read: bool = False, labelled: bool = True
     ) -> None:
-        """What the object is at this version; None: it is not there. `read`: that is the answer to a request, not an
+        """What the object is at this version; None: it is not there. `read`: that is the answer to a command, not an
         event, which may come late. `labelled`: it has the label of the ring.
         """
-        if not read and self._version and precedes(version, self._version):
-            self._outdated = True  # or it was restored
-            return
+        if version and self._newest and precedes(version, self._newest):
+            if not read:
+                self._outdated = True  # or it was restored
+                return
+            if self._newest != self._newest_asked:
+                return  # an event was faster than the answer
+        self._newest = version or self._newest
         if read:
             self._looked = self._clock.monotonic()
         known = version == self._version and data is not None
@@ -325,7 +331,7 @@ class Coordinator:
         members = self._membership.members(self.buckets)
         wrong = self._wrong(members)
         if self._outdated or (wrong and self._renewals is None):
-            yield Look()
+            yield from self._ask(Look())
             wrong = self._wrong(members)
         assignment = self._assignment
         self.unable, self.note = assignment is not None and assignment.buckets != self.buckets, ""
@@ -348,6 +354,11 @@ class Coordinator:
             self._note_asked(assignment)
             self.problem, self._renewals, self._sound = "", None, assignment
             yield from self._move(assignment, members)
+
+    def _ask(self, command: Look | Create | Change) -> Steps:
+        """What is answered with the object."""
+        self._newest_asked = self._newest
+        yield command
 
     def _note_asked(self, assignment: Assignment) -> None:
         """The same shard may have handed a bucket over and got it back, while nothing was heard of the object. Not if
@@ -393,7 +404,7 @@ class Coordinator:
         if wait := self._repairs.wait(_OBJECT):
             self.problem, self.wake_at = "", self._clock.monotonic() + wait
             return
-        yield Look()  # before the reports are read: what has been taken since is in neither
+        yield from self._ask(Look())  # before the reports are read: what has been taken since is in neither
         if repair := self._ever:
             yield ReadLeases()  # shards may have begun since all had renewed theirs
         members = self._membership.members(self.buckets)
@@ -409,9 +420,9 @@ class Coordinator:
         data = self._from_claims(members).data()
         if self._version:
             version = test("/metadata/resourceVersion", self._version)
-            yield Change(JsonPatch([version, add("/data", data)]), wrong)
+            yield from self._ask(Change(JsonPatch([version, add("/data", data)]), wrong))
         else:
-            yield Create(data)
+            yield from self._ask(Create(data))
         if repair:
             self._repairs.repaired(_OBJECT)
         self._renewals = None
@@ -486,7 +497,7 @@ class Coordinator:
             given = sum(move.owner != last.owner for last, move in each)
             asked = sum(move.target not in ("", last.target) for last, move in each)
             why = "shards have joined, left, or changed their weights"
-            yield Change(patch, why, len(moves), given, asked)
+            yield from self._ask(Change(patch, why, len(moves), given, asked))
 
     def _work_on_nothing(
         self, assignment: Assignment, members: Collection[RingMember]
