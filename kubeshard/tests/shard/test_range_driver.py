@@ -5,9 +5,11 @@ import logging
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from kubeshard.cache.deltas import Deleted
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import NotFound, PatchTestFailed, Unavailable
 from kubeshard.core.objects import ObjectMeta
@@ -444,3 +446,16 @@ async def test_a_shard_is_ready_soon_after_its_rights_were_mended_and_asks_seldo
     assert loop.time() - mended <= 2
     assert "may not patch configmaps ranges-r" in told[-2]
     assert asked <= 1.1 * 600
+
+
+async def test_an_answer_that_comes_after_news_of_the_deletion_is_no_news() -> None:
+    made, informer = driver(heard(says("a@1", "b@1")), None), Mock(rewinds=0)
+    written, deleted = (
+        ConfigMap(metadata=ObjectMeta(resource_version=version), data=says("a@1", "b@1").data())
+        for version in ("2", "3")
+    )
+    made._see(written)
+    assert made._assignment is not None
+    made._heard(informer, Deleted(deleted))
+    made._see(written)
+    assert made._assignment is None
