@@ -178,7 +178,7 @@ class VirtualThread:
         main = VirtualThread(loop)
         task = main.start(work(), "work")   # what it creates belongs to the thread, too
         main.stop()                         # SIGSTOP: no line of it runs
-        main.resume()                       # what became due meanwhile runs now, in its order
+        main.resume()                       # after the last stop, what became due meanwhile runs, in its order
         main.kill()                         # SIGKILL: nothing of it runs ever again, no `finally` either
 
     A thread owns every callback whose context says so, and a context is inherited by whatever is created in it: tasks,
@@ -189,7 +189,9 @@ class VirtualThread:
     def __init__(self, loop: VirtualTimeLoop, main: VirtualThread | None = None) -> None:
         self.main = main or self
         self._loop = loop
-        self._stopped = self._dead = False
+        self._dead = False
+        self._stops = 0
+        """How many have not ended: it goes on when the last one has."""
         self.rate = 1.0
         """How many seconds pass for the timers of its process in each second."""
         self._due: list[asyncio.Handle] = []
@@ -205,22 +207,17 @@ class VirtualThread:
         return self._loop.create_task(work, name=name, context=self.context())
 
     def stop(self) -> None:
-        self._stopped = True
+        self._stops += 1
 
-    def resume(self) -> None:
-        self._stopped = False
-        due, self._due = self._due, []
-        for callback in due:
-            self._loop.run_again(callback)
-
-    def wake(self, slept: float) -> None:
-        """Resumes a thread whose machine was suspended: its timers stood still."""
-        self._stopped = False
+    def resume(self, slept: float = 0.0) -> None:
+        """Ends one stop. For its last `slept` seconds the machine was suspended: timers stood still."""
+        self._stops -= 1
         self._loop.postpone(self, slept)
+        began = self._loop.time() - slept
         due, self._due = self._due, []
         for callback in due:
-            if isinstance(callback, _Timer):
-                self._loop.call_later(slept, self._loop.run_again, callback, context=Context())
+            if isinstance(callback, _Timer) and callback.when() > began:
+                self._loop.call_at(callback.when() + slept, self._loop.run_again, callback, context=Context())
             else:
                 self._loop.run_again(callback)
 
@@ -233,12 +230,12 @@ class VirtualThread:
 
     def let_end(self) -> None:
         """Lets what is left of a killed thread be cancelled, at the end of a simulation."""
-        self._dead = False
+        self._dead, self._stops = False, 1
         self.resume()
 
     def runs(self, callback: asyncio.Handle) -> bool:
         """Whether the callback may run now. If not, it does when the thread is resumed."""
-        if self._stopped or self._dead:
+        if self._stops or self._dead:
             self._due.append(callback)
             return False
         return True

@@ -236,6 +236,48 @@ async def test_a_blocked_process_may_repeat_to_acquire_its_lease_until_it_hears_
         assert not at.result.breaks
 
 
+async def paused(process: Process, until: Awaitable[object]) -> None:
+    process.pause()
+    await until
+    process.resume()
+
+
+@pytest.mark.parametrize("stops", [paused, Process.suspended, Process.frozen])
+@virtual_time
+async def test_a_process_stays_blocked_when_something_else_that_stopped_it_is_over(
+    stops: Callable[[Process, Awaitable[object]], Awaitable[None]],
+) -> None:
+    async with scene() as at:
+        process = at.shard("s0~1")
+        await at.world.until(lambda: at.holder("s0") == "s0", within=30)
+        await asyncio.sleep(5)
+        process.block()
+        last = at.oracles._renewed["s0"]
+        await stops(process, asyncio.sleep(1))
+        await at.world.until(lambda: bool(process.dead), within=15)
+        assert process.dead == "watchdog"
+        assert at.oracles._renewed["s0"] == last
+        assert not at.result.breaks
+
+
+@virtual_time
+async def test_a_process_stays_stopped_while_anything_stops_it_and_goes_on_afterwards() -> None:
+    async with scene() as at:
+        process = at.shard("s0~1")
+        await at.world.until(lambda: at.holder("s0") == "s0", within=30)
+        suspended = asyncio.create_task(process.suspended(asyncio.sleep(4)))
+        await asyncio.sleep(1)
+        last = at.oracles._renewed["s0"]
+        await paused(process, asyncio.sleep(1))
+        process.block()
+        process.unblock()
+        await asyncio.sleep(1.9)
+        assert process.stopped
+        assert at.oracles._renewed["s0"] == last
+        await suspended
+        await at.world.until(lambda: at.oracles._renewed["s0"] > last, within=5)
+
+
 @virtual_time
 async def test_a_lease_is_taken_by_the_clock_of_the_sharder_which_may_be_fast() -> None:
     async with scene() as at:

@@ -153,3 +153,55 @@ async def test_what_another_thread_asks_of_the_loop_of_its_process_waits_while_t
     assert not answered.is_set()
     main.resume()
     await answered.wait()
+
+
+@virtual_time
+async def test_a_thread_that_is_stopped_twice_goes_on_when_both_stops_have_ended() -> None:
+    loop, steps = asyncio.get_running_loop(), []
+    assert isinstance(loop, VirtualTimeLoop)
+    thread = VirtualThread(loop)
+
+    async def step() -> None:
+        while True:
+            await asyncio.sleep(1)
+            steps.append(loop.time())
+
+    task = thread.start(step(), "steps")
+    await settle()
+    thread.stop()
+    await asyncio.sleep(5)
+    thread.stop()
+    await asyncio.sleep(5)
+    thread.resume()
+    await asyncio.sleep(5)
+    assert steps == []
+    thread.resume()
+    await asyncio.sleep(1.5)
+    assert steps == [15, 16]
+    task.cancel()
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+@virtual_time
+async def test_timers_stand_still_while_the_machine_is_suspended_but_not_before(blocked: bool) -> None:
+    loop, rang = asyncio.get_running_loop(), {}
+    assert isinstance(loop, VirtualTimeLoop)
+    thread = VirtualThread(loop)
+
+    async def ring(after: float) -> None:
+        await asyncio.sleep(after)
+        rang[after] = loop.time()
+
+    tasks = [thread.start(ring(after), f"after {after}") for after in (1.0, 3.0, 4.0, 20.0)]
+    await settle()
+    if blocked:
+        thread.stop()
+    await asyncio.sleep(2)
+    thread.stop()
+    await asyncio.sleep(10)
+    thread.resume(slept=10)
+    if blocked:
+        await asyncio.sleep(1.5)
+        thread.resume()
+    await asyncio.wait(tasks)
+    assert rang == {1.0: 13.5 if blocked else 1, 3.0: 13.5 if blocked else 13, 4.0: 14, 20.0: 30}

@@ -314,8 +314,8 @@ class Process:
         )
         """The process's view of the world."""
         self.networks: list[Network] = []
-        self.stopped = False
-        self._blocked: float | None = None
+        self._stops = 0
+        self._blocks: list[float] = []
         """Since when its main loop has been blocked, while other threads go on."""
         self._frozen: float | None = None
         """Since when its machine stands still."""
@@ -403,24 +403,33 @@ class Process:
 
     def pause(self) -> None:
         """Acts like SIGSTOP: no line of it runs, and what its timers would do waits until `resume`."""
-        self.stopped = True
+        self._stops += 1
         for thread in self.threads:
             thread.stop()
 
+    def resume(self, slept: float = 0.0) -> None:
+        """Ends one pause, and nothing else that stops it. Its timers stood still for the last `slept` seconds."""
+        self._stops -= 1
+        for thread in self.threads:
+            thread.resume(slept)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stops > 0
+
     def block(self) -> None:
-        """Its main loop is blocked until `resume`; other threads go on."""
-        self._blocked = self.world.loop.time()
+        """Its main loop is blocked until `unblock`; other threads go on."""
+        self._blocks.append(self.world.loop.time())
         self.main.stop()
+
+    def unblock(self) -> None:
+        self._blocks.pop()
+        self.main.resume()
 
     @property
     def blocked_for(self) -> float:
         """For how long its main loop has been blocked."""
-        return 0.0 if self._blocked is None else self.world.loop.time() - self._blocked
-
-    def resume(self) -> None:
-        self.stopped, self._blocked = False, None
-        for thread in self.threads:
-            thread.resume()
+        return self.world.loop.time() - self._blocks[0] if self._blocks else 0.0
 
     async def suspended(self, until: Awaitable[object]) -> None:
         """Its machine is suspended: as `pause`, but timers and monotonic time stand still."""
@@ -428,27 +437,21 @@ class Process:
         self.pause()
         await until
         slept = self.world.loop.time() - began
-        self.stopped = False
         self.clock.sleep(slept)
-        for thread in self.threads:
-            thread.wake(slept)
+        self.resume(slept)
 
     async def frozen(self, until: Awaitable[object]) -> None:
         """A hypervisor stops its machine: all its clocks stand still, and the kernel's watchdog with them."""
         self._frozen = self.world.loop.time()
-        self.pause()
         for watchdog in self._watchdogs:
             watchdog.hold()
-        await until
+        await self.suspended(until)
         slept = self.world.loop.time() - self._frozen
-        self._frozen, self.stopped = None, False
+        self._frozen = None
         self._was_frozen += slept
-        self.clock.sleep(slept)
         self.clock.suspend(-slept)
         for watchdog in self._watchdogs:
             watchdog.go_on()
-        for thread in self.threads:
-            thread.wake(slept)
 
     @property
     def frozen_for(self) -> float:

@@ -13,18 +13,18 @@ from kubeshard_lab.simulation.properties import FASTEST
 
 _A_YEAR = 365 * 86_400.0
 
+_Happens = Callable[[Process], object]
 
-def _hits(
-    which: str, name: str, summary: str, hit: Callable[[Process], object], *, again: bool = False
-) -> None:
-    """Makes a fault: that happens to a shard (`s`) or a sharder (`x`); if it goes on `again`, after a while."""
+
+def _hits(which: str, name: str, summary: str, hit: _Happens, over: _Happens | None = None) -> None:
+    """Makes a fault: that happens to a shard (`s`) or a sharder (`x`), and is `over` after a while."""
 
     async def inflict(on: Injection) -> None:
         if process := on.one(which):
             hit(process)
-            if again:
+            if over:
                 await on.lasts(0.1, 60)
-                process.resume()
+                over(process)
 
     inflict.__name__, inflict.__doc__ = name, summary
     fault_of("any" if which == "s" else "service")(inflict)
@@ -34,9 +34,9 @@ _BLOCKED = "The main loop of a shard is blocked; the thread that renews its Leas
 _hits("s", "kill", "A shard dies.", Process.kill)
 _hits("x", "sharder_kill", "A sharder dies.", Process.kill)
 _hits("s", "terminate", "A shard is asked to stop.", Process.terminate)
-_hits("s", "pause", "A shard is stopped, and goes on after a while.", Process.pause, again=True)
-_hits("x", "sharder_pause", "A sharder is stopped, and goes on after a while.", Process.pause, again=True)
-_hits("s", "block", _BLOCKED, Process.block, again=True)
+_hits("s", "pause", "A shard is stopped, and goes on after a while.", Process.pause, Process.resume)
+_hits("x", "sharder_pause", "A sharder is stopped, and goes on after a while.", Process.pause, Process.resume)
+_hits("s", "block", _BLOCKED, Process.block, Process.unblock)
 
 
 @fault_of("any")
