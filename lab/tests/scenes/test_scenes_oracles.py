@@ -835,16 +835,22 @@ async def test_an_assignment_that_is_put_back_counts_unless_its_later_owner_has_
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("edited", [Place("s1", "", 9), Place("s0", "s2", 9)], ids=str)
 @virtual_time
-async def test_an_assignment_that_was_put_back_counts_once_those_have_died_who_knew_better() -> None:
+async def test_an_assignment_that_was_put_back_counts_once_those_have_died_who_knew_better(
+    edited: Place,
+) -> None:
+    """Whoever writes his Lease then has written nothing else."""
     async with owned(Place("s0", "", 9), "s1~1") as (at, client, thing):
-        await client.apply(assigned(Place("s1", "", 9)), force=True)
-        assert set(at.world.owners().values()) == {"s0"}
+        await client.apply(assigned(edited), force=True)
+        assert (set(at.world.owners().values()), at.world.delivery.drained) == ({"s0"}, {})
         at.world.processes["s0~1"].kill()
         await hold(at.world.processes["s1~1"])
-        at.oracles.begins("s1~1", thing)
-        assert (set(at.world.owners().values()), at.result.broken) == ({"s1"}, {})
-        assert at.oracles.awaited == set()
+        assert bool(at.world.delivery.drained) == bool(edited.target)
+        if edited.owner == "s1":
+            at.oracles.begins("s1~1", thing)
+            assert at.oracles.awaited == set()
+        assert (set(at.world.owners().values()), at.result.broken) == ({edited.owner}, {})
 
 
 @asynccontextmanager

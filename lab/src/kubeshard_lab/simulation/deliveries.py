@@ -338,8 +338,8 @@ class Ranged(Labelled):
             if said.get(OWNED_RANGES_ANNOTATION) != BY_LABELS and (held or holder in alive):
                 kinds.add(holder not in self.by_labels)
         if kinds != {not self.by_version}:
-            moved = self.by_version and before != self._places
-            return self._all_changed(event, partial(self._shown, places=before)) if moved else ()
+            self.unremembered = self.by_version and before != self._places
+            return self._all_changed(event, partial(self._shown, places=before)) if self.unremembered else ()
         self.by_version, self.unremembered = not self.by_version, True
         self.drained = self._drains()
         by_labels, by_ranges = (lambda obj: obj), partial(self._shown, places=self._places)
