@@ -835,20 +835,29 @@ async def test_an_assignment_that_is_put_back_counts_unless_its_later_owner_has_
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("edited", [Place("s1", "", 9), Place("s0", "s2", 9)], ids=str)
+@pytest.mark.parametrize(
+    ("before", "edited"),
+    [(Place("s0", "", 9), Place("s1", "", 9)), (Place("s0", "s2", 9), Place("s0", "", 9))],
+    ids=str,
+)
 @virtual_time
 async def test_an_assignment_that_was_put_back_counts_once_those_have_died_who_knew_better(
-    edited: Place,
+    before: Place, edited: Place
 ) -> None:
     """Whoever writes his Lease then has written nothing else."""
-    async with owned(Place("s0", "", 9), "s1~1") as (at, client, thing):
+    async with owned(before, "s1~1") as (at, client, thing):
+        at.oracles.begins("s0~1", thing)
+        patch = MergePatch({"metadata": {"annotations": {"by": "s0~1"}}})
+        written = await at.world.processes["s0~1"].client().patch(Thing, "t0", "team", patch)
+        at.oracles.ends("s0~1", thing)
         await client.apply(assigned(edited), force=True)
-        assert (set(at.world.owners().values()), at.world.delivery.drained) == ({"s0"}, {})
+        assert set(at.world.owners().values()) == {"s0"}
+        assert bool(at.world.delivery.drained) == bool(before.target)
         at.world.processes["s0~1"].kill()
         await hold(at.world.processes["s1~1"])
-        assert bool(at.world.delivery.drained) == bool(edited.target)
+        assert at.world.delivery.drained == {}
         if edited.owner == "s1":
-            at.oracles.begins("s1~1", thing)
+            at.oracles.begins("s1~1", written.metadata)
             assert at.oracles.awaited == set()
         assert (set(at.world.owners().values()), at.result.broken) == ({edited.owner}, {})
 
