@@ -53,6 +53,7 @@ OUTSIDE = {
     "owner read before a child": "in the model, the read of an owner and the move of its child are one step",
     "lists before a run": "in the model, they are the same as the first run by labels",
     "take-over confirmed": "edits of the assignment that are undone are not in the model",
+    "what is not by the rules read again": "edits of the assignment at a greater epoch are not in the model",
     "renewals before it is written anew": "what a shard says on its Lease is never old in the model",
     "memory of the coordinator": "deletions of the assignment are not in the model",
     "assignment mended": "liveness is not in the model",

@@ -183,6 +183,12 @@ _confirm, _read = RangeDriver._confirm, RangeDriver._read
 _members = range_coordinator.RangeCoordination.members
 
 
+def _undoubted(ownership: RangeOwnership, assignment: Assignment) -> list[Command]:
+    commands = _see(ownership, assignment)
+    ownership.doubtful = False
+    return commands
+
+
 async def _unasked(driver: RangeDriver) -> None:
     """Whatever the other shards say."""
 
@@ -541,6 +547,14 @@ MEASURES = (
         "assignment_late",
         "scale",
         off=((RangeDriver, "_confirm", _taken_at_once),),
+    ),
+    by_ranges(
+        "what is not by the rules read again",
+        "a shard whose watch says what is not by the rules asks what is true",
+        "not ours",
+        "assignment_edited",
+        "assignment_late",
+        off=((RangeOwnership, "seen", _undoubted),),
     ),
     by_ranges(
         "assignment doubted",

@@ -29,6 +29,7 @@ LATE = frozenset(
         "owner read before a child",
         "fence by versions",
         "take-over confirmed",
+        "what is not by the rules read again",
         "assignment mended",
         "renewals before a shard begins",
     }
