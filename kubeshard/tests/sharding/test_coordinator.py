@@ -784,6 +784,17 @@ def test_a_shard_is_overdue_only_if_a_read_has_just_shown_that_it_has_not_handed
         world.clock.now += 10.0
 
 
+def test_no_shard_is_blamed_for_the_time_before_a_restore_of_etcd() -> None:
+    """What asks it may have been there twice, and not in between."""
+    world = scene("a", "b", _0_3="a to b@2", _4_7="b@1")
+    world.version = 9
+    world.tend()
+    world.clock.now, world.version = 60.0, 5
+    world.heard()
+    assert world.tend() == [Look()]
+    assert world.machine.asked[0] == ("a", 60.0)
+
+
 @pytest.mark.parametrize("edited", [{"_0_3": "a to b@1"}, {"_0_3": None}])
 def test_no_shard_is_asked_to_hand_over_what_an_edit_or_a_restore_has_put_there(
     edited: dict[str, str | None],

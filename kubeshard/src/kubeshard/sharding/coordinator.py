@@ -262,6 +262,7 @@ class Coordinator:
                 return
             if self._newest != self._newest_asked:
                 return  # an event was faster than the answer
+            self.asked = {}  # etcd was restored, and nobody may have been asked meanwhile
         self._newest = version or self._newest
         if read:
             self._looked = self._clock.monotonic()
