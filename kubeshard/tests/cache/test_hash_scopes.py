@@ -341,7 +341,7 @@ async def test_a_reader_does_not_wait_for_idle_list_watches_to_see_what_it_wrote
             obj = await w.write(f"of-{part}", "written", labels={"part": str(part)})
             writes.record(record_of(ConfigMap.KIND, obj.metadata))
             await settle()
-            await writes.settled(w.cache, ConfigMap, timeout=0)
+            await writes.settled(w.cache, w.informer, timeout=0)
         await w.is_complete()
 
 

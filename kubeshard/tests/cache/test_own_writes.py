@@ -17,7 +17,7 @@ from kubeshard.client import Client
 from kubeshard.client.write_records import WriteRecord
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import NotFound
-from kubeshard.core.objects import Key, form_of
+from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
 from kubeshard_lab.virtual_time import VirtualClock, settle, virtual_time
 
@@ -31,7 +31,7 @@ class SlowCache:
         self.api = ScriptedClient()
         self.cache = Cache(self.api.client)
         self.writes = OwnWrites(VirtualClock())
-        self.cache.declare(Widget, scope)
+        self.informer = self.cache.declare(Widget, scope)
         self._late: list[asyncio.Queue[object]] = []
 
     @asynccontextmanager
@@ -65,7 +65,7 @@ class SlowCache:
         await settle()
 
     async def read(self, timeout: float = 5.0) -> Widget | None:
-        await self.writes.settled(self.cache, Widget, timeout)
+        await self.writes.settled(self.cache, self.informer, timeout)
         return self.cache.get(Widget, "a", "x")
 
     def _hold(self) -> None:
@@ -93,7 +93,7 @@ async def test_a_read_waits_for_the_event_of_the_write() -> None:
 async def test_without_pending_writes_nothing_is_awaited() -> None:
     async with SlowCache().running() as slow:
         slow.api.put("x/a")  # somebody else's write
-        step = slow.writes.settled(slow.cache, Widget)
+        step = slow.writes.settled(slow.cache, slow.informer)
         with pytest.raises(StopIteration):
             step.send(None)
 
@@ -101,10 +101,30 @@ async def test_without_pending_writes_nothing_is_awaited() -> None:
 @virtual_time
 async def test_a_write_of_another_kind_is_not_waited_for() -> None:
     async with SlowCache().running() as slow:
-        slow.write("x/a")
-        step = slow.writes.settled(slow.cache, Namespace)
+        slow.writes.record(WriteRecord(Namespace.KIND, Key("", "x"), "uid", "101", {}, deleted=False))
+        step = slow.writes.settled(slow.cache, slow.informer)
         with pytest.raises(StopIteration):
             step.send(None)
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_reader_does_not_wait_for_what_another_controller_reads_of_the_kind() -> None:
+    slow = SlowCache()
+    other = slow.cache.declare(Widget, MINE)
+    async with slow.cache.running():
+        await slow.cache.synced()
+        _, stream = sorted(slow.api.streams, key=lambda stream: stream.scope == MINE)
+        held = stream.hold()
+        written = slow.write("x/a", labels={"shard": "me"})
+        await settle()
+        assert await slow.read(timeout=0.0) is written
+        with pytest.raises(CacheBehind):
+            await slow.writes.settled(slow.cache, other, 0.0)
+        stream.live.put_nowait(held.get_nowait())
+        await settle()
+        await slow.writes.settled(slow.cache, other, 0.0)
+        assert not slow.writes
 
 
 @virtual_time
@@ -284,7 +304,7 @@ async def test_an_object_created_and_deleted_before_the_cache_saw_it_does_not_sh
 async def test_a_write_in_a_namespace_outside_the_scope_is_not_waited_for() -> None:
     async with SlowCache(Scope(namespaces=frozenset({"y"}))).running() as slow:
         slow.write("x/a")
-        await slow.writes.settled(slow.cache, form_of(Widget), 0.0)
+        await slow.writes.settled(slow.cache, slow.informer, 0.0)
 
 
 @virtual_time
@@ -305,12 +325,12 @@ async def test_writes_are_recorded_for_the_key_that_this_task_reconciles() -> No
 
         async def read_only(key: Key) -> None:
             with book.recording(key) as writes:
-                await writes.settled(slow.cache, Widget, 0.0)
+                await writes.settled(slow.cache, slow.informer, 0.0)
 
         await asyncio.gather(reconcile(mine, "x/a"), read_only(other))
         assert len(book) == 1
         with pytest.raises(CacheBehind), book.recording(mine) as writes:  # the next reconcile of the key
-            await writes.settled(slow.cache, Widget, 0.0)
+            await writes.settled(slow.cache, slow.informer, 0.0)
         await read_only(other)
 
 

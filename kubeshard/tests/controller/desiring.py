@@ -198,7 +198,7 @@ class Operator:
             others.record(record)
         self.world.records.clear()
         for form in self._reader.declared:
-            await others.settled(self._cache, form)
+            await others.settled(self._cache, self._reader.informer(form))
 
     async def sees_no(self, kind: type[KubeObject], name: str, namespace: str = NAMESPACE) -> None:
         """Returns once its cache no longer has an object of that name."""

@@ -310,10 +310,10 @@ async def test_a_writer_reads_its_own_writes_also_those_that_leave_the_selector(
     writer = kube_client.on_write(writes.record)
     scope = Scope(frozenset({namespace}), labels=Selector.equals(SHARD, "me"))
     cache = Cache(cached_client)
-    cache.declare(ConfigMap, scope)
+    informer = cache.declare(ConfigMap, scope)
 
     async def read() -> ConfigMap | None:
-        await writes.settled(cache, ConfigMap)
+        await writes.settled(cache, informer)
         assert not writes
         return cache.get(ConfigMap, "a", namespace, scope=scope)
 

@@ -1,8 +1,8 @@
 """Read your own writes: a reader that wrote waits briefly until the cache has seen what it wrote.
 
 An `OwnWrites` belongs to one reconciled key: it remembers what reconciles of that key wrote, across reconciles, because
-the next one must not act on a cache from before the last one's writes. Only its readers wait. An informer has seen a
-write when
+the next one must not act on a cache from before the last one's writes. Only its readers wait, each for the informer
+that it reads: what other controllers read of the kind may be behind for longer. An informer has seen a write when
 
 * the store has the object at the written version or a newer one;
 * or the store is complete up to the written version: by any later event, by a bookmark or by a full list. This covers a
@@ -15,7 +15,7 @@ write when
 * a deletion: the store lacks the UID, or has it as being deleted. (A deletion without a UID cannot be checked, so
   readers do not wait for it.)
 
-Guaranteed: after `settled` returns, reads of that kind reflect all recorded writes to it, or newer states;
+Guaranteed: after `settled` returns, reads of that informer reflect all recorded writes to its kind, or newer states;
 without pending writes it does not suspend. Not guaranteed: success. If the cache stays behind, it raises
 `CacheBehind`, the reconcile must be requeued, and a watch that was silent meanwhile is opened anew. Deletions of
 collections are not recorded. Of versions that are no numbers, which only aggregated API servers may send, nobody can
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -39,7 +39,7 @@ from kubeshard.client.write_records import WriteRecord, record_of
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of, metadata_only
+from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.core.versions import may_be_at_least
 from kubeshard.runtime.clock import Clock
@@ -103,18 +103,15 @@ class OwnWrites:
         finally:
             _current.reset(token)
 
-    async def settled(
-        self, cache: Cache, target: type[KubeObject] | Form[Any] | Kind, timeout: float = PATIENCE
-    ) -> None:
-        """Waits until the informers of the kind have seen the pending writes to it. Raises CacheBehind after `timeout`
-        seconds; then the writes stay pending.
+    async def settled(self, cache: Cache, informer: Informer[Any], timeout: float = PATIENCE) -> None:
+        """Waits until the informer has seen the pending writes to its kind. Raises CacheBehind after `timeout` seconds;
+        then the writes stay pending.
         """
-        kind = (target if isinstance(target, Kind) else form_of(target).kind).group_kind
+        kind = informer.form.kind.group_kind
         if kind not in self.pending:
             return
         deadline = self._clock.monotonic() + timeout
-        while behind := self._first_behind(cache, kind):
-            informer, write = behind
+        while (write := self._unseen(informer)) is not None:
             left = deadline - self._clock.monotonic()
             if left > 0:
                 await asyncio.wait((informer.progress(),), timeout=left)
@@ -123,6 +120,7 @@ class OwnWrites:
             seen = informer.store.complete_up_to(write.key.namespace, write.uid) or "no version yet"
             wanted = "its deletion" if write.deleted else f"version {write.resource_version}"
             raise CacheBehind(f"the cache of {informer}, at {seen}, has not seen {write.key} at {wanted}")
+        self._forget_seen(kind, [each for each in cache.informers_of(kind) if each is not informer])
 
     async def find_out(self, cache: Cache, client: Client) -> None:
         """Reads what became of the writes without an answer to cached kinds, for `settled` to wait for. For a write
@@ -164,24 +162,30 @@ class OwnWrites:
             latest = self._clock.monotonic() - LOST
             self.lost = {which: each for which, each in self.lost.items() if each.at > latest}
         for kind in list(self.pending):
-            self._first_behind(cache, kind)
+            self._forget_seen(kind, cache.informers_of(kind))
 
-    def _first_behind(self, cache: Cache, kind: GroupKind) -> tuple[Informer[Any], WriteRecord] | None:
-        """An informer that has not seen a write, and that write. Forgets writes that all informers have seen."""
-        objects = self.pending.get(kind, {})
-        informers = cache.informers_of(kind)
-        for key, writes in list(objects.items()):
-            for informer in informers:
-                unread = [
-                    each.write
-                    for each in writes
-                    if not informer.read_after(key.namespace, each.at, each.write.uid)
-                ]
-                if unread and not has_seen(informer, key, unread):
-                    return informer, unread[-1]
-            del objects[key]
-        self.pending.pop(kind, None)
+    def _unseen(self, informer: Informer[Any]) -> WriteRecord | None:
+        for key, writes in self.pending.get(informer.form.kind.group_kind, {}).items():
+            if unseen := _unseen(informer, key, writes):
+                return unseen[-1]
         return None
+
+    def _forget_seen(self, kind: GroupKind, informers: Iterable[Informer[Any]]) -> None:
+        """Forgets writes that all of these have seen."""
+        objects = self.pending.get(kind, {})
+        for key, writes in list(objects.items()):
+            if not any(_unseen(informer, key, writes) for informer in informers):
+                del objects[key]
+        if not objects:
+            self.pending.pop(kind, None)
+
+
+def _unseen(informer: Informer[Any], key: Key, writes: list[_Answered]) -> list[WriteRecord]:
+    """The writes to one object if the informer has not seen all of them, without those before its last full list."""
+    unread = [
+        each.write for each in writes if not informer.read_after(key.namespace, each.at, each.write.uid)
+    ]
+    return unread if unread and not has_seen(informer, key, unread) else []
 
 
 def has_seen(informer: Informer[Any], key: Key, writes: list[WriteRecord]) -> bool:
@@ -222,7 +226,7 @@ class WriteBook(Generic[K]):
 
     with book.recording(key) as writes:            # in the worker, around the reconcile
         ...                                        # client.on_write(record_own_write) reports here
-        await writes.settled(cache, Deployment)    # before reading that kind
+        await writes.settled(cache, informer)      # before reading that informer
     """
 
     def __init__(self, cache: Cache, clock: Clock) -> None:

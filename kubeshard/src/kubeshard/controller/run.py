@@ -145,7 +145,7 @@ class Run:
         if not informer.has_synced:
             await self.reader.filled(form)
         if self.writes.pending:
-            await self.writes.settled(self.reader.cache, form.kind)
+            await self.writes.settled(self.reader.cache, informer)
         return self.reader.get_from(informer, name, place)
 
     async def get_of_others(
@@ -185,10 +185,10 @@ class Run:
             for obj in found:
                 self._read(informer, obj.key, obj)
             return found
-        if not self.reader.informer(form).has_synced:
+        if not (informer := self.reader.informer(form)).has_synced:
             await self.reader.filled(form)
         if self.writes.pending:
-            await self.writes.settled(self.reader.cache, form.kind)
+            await self.writes.settled(self.reader.cache, informer)
         return self.reader.list(form, place, index=index, labels=labels)
 
     def reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Run:

@@ -365,7 +365,7 @@ class Workers:
         if not synced:
             self._inputs.check()
         elif writes.pending and self._inputs.complete():
-            await writes.settled(self._cluster.cache, self._form)
+            await writes.settled(self._cluster.cache, self._primary)
         try:
             obj: KubeObject | None = self._primary.store.get(key)
             if obj is None and self._leaving is not None:
