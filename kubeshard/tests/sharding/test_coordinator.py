@@ -410,7 +410,7 @@ def test_an_edited_assignment_is_written_anew_from_what_shards_say_two_renewals_
     for _ in range(2):
         assert world.tend(2) == []
         renew_all(world)
-    assert [type(each) for each in world.tend()] == [Look, ReadLeases, Change]
+    assert [type(each) for each in world.tend()] == [Look, Change]
     assert [value.partition("@")[0] for value in world.groups.values()] == ["a", "b"]
     assert world.machine.assignment is not None
     assert world.machine.assignment.places[7].epoch > 2
@@ -432,7 +432,7 @@ def test_who_does_not_act_any_more_is_not_waited_for_with_an_assignment_and_keep
     for _ in range(2):
         world.shard("a", "0-3@1/2")
         done = world.tend(2)
-    assert [type(each) for each in done] == [Look, ReadLeases, Change]
+    assert [type(each) for each in done] == [Look, Change]
     assert [value.partition("@")[0] for value in world.groups.values()] == ["a", "b"]
 
 
@@ -532,7 +532,7 @@ def test_what_is_handed_over_while_something_else_is_wrong_stays_with_its_new_ow
         for shard, said in {"a": "/2", "b": "/4", "c": "0-3@1/4"}.items():
             world.shard(shard, said, available=alive or shard != "a")
         done = world.tend(2)
-    assert [type(each) for each in done][:3] == [Look, ReadLeases, Change]
+    assert [type(each) for each in done][:2] == [Look, Change]
     patched = next(each for each in done if isinstance(each, Change)).patch.ops[-1]["value"]
     assert patched == {**HEAD, "0-3": "c@5", "4-7": f"{owner}@5"}
 

@@ -392,6 +392,7 @@ class Coordinator:
         return ""
 
     def _write_anew(self, wrong: str) -> Steps:
+        delayed = self._renewals == 0
         if self._renewals is None:
             yield ReadLeases()
             members = self._membership.members(self.buckets)
@@ -406,7 +407,7 @@ class Coordinator:
             self.problem, self.wake_at = "", self._clock.monotonic() + wait
             return
         yield from self._ask(Look())  # before the reports are read: what has been taken since is in neither
-        if repair := self._ever:
+        if delayed:
             yield ReadLeases()  # shards may have begun since all had renewed theirs
         members = self._membership.members(self.buckets)
         if not self._wrong(members):
@@ -418,7 +419,7 @@ class Coordinator:
                 "objects differently and may go on with what it has"
             )
             return
-        data = self._from_claims(members).data()
+        data, repair = self._from_claims(members).data(), self._ever
         if self._version:
             version = test("/metadata/resourceVersion", self._version)
             yield from self._ask(Change(JsonPatch([version, add("/data", data)]), wrong))
