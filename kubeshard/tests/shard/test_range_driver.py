@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kubeshard.cache.deltas import Deleted
+from kubeshard.cache.deltas import Added, Deleted
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import NotFound, PatchTestFailed, Unavailable
 from kubeshard.core.objects import ObjectMeta
@@ -459,3 +459,17 @@ async def test_an_answer_that_comes_after_news_of_the_deletion_is_no_news() -> N
     made._heard(informer, Deleted(deleted))
     made._see(written)
     assert made._assignment is None
+
+
+def test_what_is_written_after_a_restore_counts_although_the_former_object_was_newer() -> None:
+    """What a list finds missing is told with the version that it had in the history that is lost."""
+    made, informer = driver(heard(says("a@1", "b@1")), None), Mock(rewinds=0)
+    former, anew = (
+        ConfigMap(metadata=ObjectMeta(resource_version=version), data=says("a@1", "b@1").data())
+        for version in ("100", "60")
+    )
+    made._heard(informer, Added(former))
+    informer.rewinds = 1
+    made._heard(informer, Deleted(former, final=False))
+    made._heard(informer, Added(anew))
+    assert made._assignment is not None

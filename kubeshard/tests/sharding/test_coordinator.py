@@ -537,11 +537,15 @@ def test_what_is_handed_over_while_something_else_is_wrong_stays_with_its_new_ow
     assert patched == {**HEAD, "0-3": "c@5", "4-7": f"{owner}@5"}
 
 
-@pytest.mark.parametrize(("alive", "owner"), [(True, "b"), (False, "a")])
+@pytest.mark.parametrize(
+    ("said", "alive", "owner"), [("0-3@1/1", True, "b"), ("0-3@1/1", False, "a"), ("", True, "a")]
+)
 def test_what_an_edit_gives_a_live_shard_is_its_unless_the_former_owner_may_work_on_it(
-    alive: bool, owner: str
+    said: str, alive: bool, owner: str
 ) -> None:
-    """A shard that the coordinator gave something, and that does not say so, cannot take it over any more."""
+    """A shard that the coordinator gave something, and that says that it has not got it, cannot take it over any more.
+    One whose report cannot be read says nothing.
+    """
     world = scene("a", "b", _0_3="a@1", _4_7="a@5")
     world.shard("a", "0-3@1/1")
     world.tend()
@@ -549,11 +553,11 @@ def test_what_an_edit_gives_a_live_shard_is_its_unless_the_former_owner_may_work
     world.heard()
     world.tend()
     for _ in range(2):
-        world.shard("a", "0-3@1/1", available=alive)
+        world.shard("a", said, available=alive)
         world.shard("b", "/1")
         done = world.tend(2)
     patched = next(each for each in done if isinstance(each, Change)).patch.ops[-1]["value"]
-    assert patched["4-7" if alive else "0-7"] == f"{owner}@6"
+    assert patched.get("4-7", patched.get("0-7")) == f"{owner}@6"
 
 
 def test_what_is_written_anew_goes_by_leases_that_are_read_just_before_however_often_it_was_refused() -> None:

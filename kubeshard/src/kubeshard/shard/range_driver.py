@@ -272,7 +272,7 @@ class RangeDriver:
             self._rewinds, self._version = informer.rewinds, ""
         if isinstance(delta, Deleted):
             version = delta.object.metadata.resource_version
-            if not self._version or precedes(self._version, version):
+            if delta.final and (not self._version or precedes(self._version, version)):
                 self._version = version  # an answer may come later, and be older
             self._assignment = None
             self._do(self._ownership.unreadable("it was deleted"))

@@ -190,12 +190,13 @@ def claimed(
     that says that it owns it; else others that said so, `now` where it names an available shard, which may work on what
     was handed over meanwhile, and not have said so yet, and `last` where it names one that has said nothing; else
     `last`, and then `now`. At an epoch that is greater than any of theirs, and `greatest`. `members` have renewed their
-    Leases since it was wrong: what `last` gave to one that acts, and it does not say, it cannot take over any more.
+    Leases since it was wrong: what `last` gave to one that acts, and says otherwise, it cannot take over any more.
     """
-    available, acting = ({m.shard for m in each if m.available} for each in (members, _acting(members)))
+    available = {each.shard for each in members if each.available}
+    denying = {each.shard for each in _acting(members) if each.report is not None or each.idle}
     reports = [(each.shard, each.report) for each in members if each.report is not None]
     said = [(2 * (each.owner in available), each.epoch, bucket, each.owner) for bucket, each in _places(now)]
-    said += [(2 - (each.owner in acting), each.epoch, bucket, each.owner) for bucket, each in _places(last)]
+    said += [(2 - (each.owner in denying), each.epoch, bucket, each.owner) for bucket, each in _places(last)]
     for shard, report in reports:
         said += [(2 + (shard in available), each, bucket, shard) for bucket, each in report.epochs.items()]
     owners = {bucket: owner for _, _, bucket, owner in sorted(said, key=itemgetter(0, 1)) if owner}
