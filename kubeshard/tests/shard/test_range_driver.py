@@ -461,7 +461,7 @@ async def test_an_answer_that_comes_after_news_of_the_deletion_is_no_news() -> N
     assert made._assignment is None
 
 
-def test_what_is_written_after_a_restore_counts_although_the_former_object_was_newer() -> None:
+async def test_what_is_written_after_a_restore_counts_although_the_former_object_was_newer() -> None:
     """What a list finds missing is told with the version that it had in the history that is lost."""
     made, informer = driver(heard(says("a@1", "b@1")), None), Mock(rewinds=0)
     former, anew = (
