@@ -111,7 +111,7 @@ class OwnWrites:
         if kind not in self.pending:
             return
         deadline = self._clock.monotonic() + timeout
-        while (write := self._unseen(informer)) is not None:
+        while (write := self._awaited(informer)) is not None:
             left = deadline - self._clock.monotonic()
             if left > 0:
                 await asyncio.wait((informer.progress(),), timeout=left)
@@ -164,7 +164,8 @@ class OwnWrites:
         for kind in list(self.pending):
             self._forget_seen(kind, cache.informers_of(kind))
 
-    def _unseen(self, informer: Informer[Any]) -> WriteRecord | None:
+    def _awaited(self, informer: Informer[Any]) -> WriteRecord | None:
+        """A write that the informer has not seen."""
         for key, writes in self.pending.get(informer.form.kind.group_kind, {}).items():
             if unseen := _unseen(informer, key, writes):
                 return unseen[-1]
