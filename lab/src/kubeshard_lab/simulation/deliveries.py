@@ -267,8 +267,11 @@ class Ranged(Labelled):
         elif resource in (THINGS, CHILDREN):
             old, new = self.shown(event.old), self.shown(event.new)
             self._changes = ((resource, event._replace(old=old, new=new)),)
+        elif resource == LEASES:
+            self._note_holder(event)
+            self._changes = ((resource, event), *self._outlived(event), *self._switched(event))
         else:
-            self._changes = ((resource, event), *(self._switched(event) if resource == LEASES else ()))
+            self._changes = ((resource, event),)
 
     def restored(self) -> None:
         leases = self._store.objects(LEASES).items()
@@ -314,10 +317,7 @@ class Ranged(Labelled):
         self._take_note(_read(event.old))
         return self._all_changed(event, lambda obj: self._shown(obj, before) if self.by_version else obj)
 
-    def _switched(self, event: Event) -> Changes:
-        """A Lease was written, and with that the other kind of shards may have begun; and processes may have died who
-        knew better than the object.
-        """
+    def _note_holder(self, event: Event) -> None:
         name, sender = event.key.name, self._sender()
         if event.new is not None and event.new["spec"].get("holderIdentity") != name:
             self._holders.pop(name, None)
@@ -325,12 +325,20 @@ class Ranged(Labelled):
             self._erased.discard(process := sender[0].name)
             self._blind.setdefault(process, frozenset(self._erased))
             self._holders[name] = process, asyncio.get_running_loop().time()
-        alive, leases, kinds = self._alive(), self._store.objects(LEASES), set[bool]()
-        before, dead = self._places, self._known.keys() - alive
+
+    def _outlived(self, event: Event) -> Changes:
+        """Since a Lease was written last, processes may have died who knew better than the object: it counts again."""
+        before, dead = self._places, self._known.keys() - self._alive()
         for each in dead:
             del self._known[each]
         if dead:
             self._take_note(self.stored)
+        self.unremembered = self.by_version and before != self._places
+        return self._all_changed(event, partial(self._shown, places=before)) if self.unremembered else ()
+
+    def _switched(self, event: Event) -> Changes:
+        """A Lease was written, and with that the other kind of shards may have begun."""
+        alive, leases, kinds = self._alive(), self._store.objects(LEASES), set[bool]()
         for shard, (holder, since) in self._holders.items():
             lease = leases.get(Key("ops", shard))
             said = (lease or {"metadata": {}})["metadata"].get("annotations") or {}
@@ -338,8 +346,7 @@ class Ranged(Labelled):
             if said.get(OWNED_RANGES_ANNOTATION) != BY_LABELS and (held or holder in alive):
                 kinds.add(holder not in self.by_labels)
         if kinds != {not self.by_version}:
-            self.unremembered = self.by_version and before != self._places
-            return self._all_changed(event, partial(self._shown, places=before)) if self.unremembered else ()
+            return ()
         self.by_version, self.unremembered = not self.by_version, True
         self.drained = self._drains()
         by_labels, by_ranges = (lambda obj: obj), partial(self._shown, places=self._places)
