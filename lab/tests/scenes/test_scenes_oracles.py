@@ -64,7 +64,7 @@ from kubeshard_lab.simulation.properties import (
 )
 from kubeshard_lab.simulation.ring_oracles import RingOracles
 from kubeshard_lab.simulation.running import things
-from kubeshard_lab.simulation.script import Script
+from kubeshard_lab.simulation.script import Script, Sharder
 from kubeshard_lab.simulation.workload import Things
 from kubeshard_lab.virtual_time import virtual_time
 from measures import MEASURES
@@ -383,9 +383,12 @@ async def test_a_webhook_need_not_have_heard_of_a_ring_until_a_silent_watch_is_g
         assert at.result.broken == ({"not restored": 1} if noticed else {})
 
 
-async def ring_of(world: SimulatedCluster, shards: int) -> Things:
+async def ring_of(
+    world: SimulatedCluster, shards: int, *, objects: int = 12, sharder: Sharder = "service"
+) -> Things:
     """A workload that has begun, with this number of shards."""
-    workload = things(world, SimulationResult(), Script(seed=1, minutes=1, objects=12), "")
+    script = Script(seed=1, minutes=1, objects=objects, sharder=sharder)
+    workload = things(world, SimulationResult(), script, "")
     assert isinstance(workload, Things)
     workload.names = [f"s{number}" for number in range(shards)]
     await workload.begin()
@@ -451,10 +454,7 @@ async def test_where_shards_share_out_and_all_end_objects_wait_until_one_of_them
 ) -> None:
     """It waits for its predecessor, and has seen no Lease before, so it waits as long again for those of the others."""
     async with SimulatedCluster(seed=1) as world:
-        workload = things(world, SimulationResult(), Script(seed=1, minutes=1, sharder="in-manager"), "")
-        assert isinstance(workload, Things)
-        workload.names = [f"s{number}" for number in range(shards)]
-        await workload.begin()
+        workload = await ring_of(world, shards, objects=30, sharder="in-manager")
         for process in workload.live("s"):
             process.kill()
         workload.names, workload.mode = ["s0"], mode
@@ -1002,6 +1002,14 @@ async def test_a_write_is_excused_that_was_sent_before_its_sender_was_told_of_an
         assert at.result.broken["stale write"] == (first == "told")
 
 
+async def give_away(at: Scene, present: Place) -> None:
+    """A coordinator gives everything that is in this place to another shard."""
+    said = Assignment.parse(assigned(present).data)
+    patch = said.change(dict.fromkeys(said.buckets.all.buckets, ("s2", "")))
+    assert patch is not None
+    await at.world.processes["x0~1"].client().patch(ConfigMap, assignment_name("r"), "ops", patch)
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize("told", [True, False], ids=["has been told", "has not been told"])
 @virtual_time
@@ -1014,10 +1022,7 @@ async def test_a_shard_that_got_back_what_an_edit_took_works_on_it_once_it_has_b
             await watched(at.world.processes["s0~1"].client())
             await asyncio.sleep(1)
         at.oracles.begins("s0~1", thing)
-        said = Assignment.parse(assigned(Place("s0", "", 7)).data)
-        taken = said.change(dict.fromkeys(said.buckets.all.buckets, ("s2", "")))
-        assert taken is not None
-        await at.world.processes["x0~1"].client().patch(ConfigMap, assignment_name("r"), "ops", taken)
+        await give_away(at, Place("s0", "", 7))
         assert at.result.broken == ({"taken alive": 1} if told else {})
 
 
@@ -1041,10 +1046,7 @@ async def test_a_shard_that_has_asked_to_hand_something_over_works_on_it_only_on
         await asyncio.create_task(watched(s0))
         if given_back:
             await s0.get(ConfigMap, assignment_name("r"), "ops")
-        said = Assignment.parse(assigned(Place("s0", "", 4)).data)
-        taken = said.change(dict.fromkeys(said.buckets.all.buckets, ("s2", "")))
-        assert taken is not None
-        await at.world.processes["x0~1"].client().patch(ConfigMap, assignment_name("r"), "ops", taken)
+        await give_away(at, Place("s0", "", 4))
         assert at.result.broken == ({"taken alive": 1} if given_back else {})
 
 
