@@ -784,6 +784,7 @@ TOLD: dict[str, Callable[[Client], Awaitable[object]]] = {
 UNTOLD: dict[str, Callable[[Client], Awaitable[object]]] = {
     "nothing": lambda client: asyncio.sleep(0),
     "a read of something else": lambda client: client.get(Thing, "t0", "team"),
+    "it has asked for the current version only": lambda client: client.current_version(ConfigMap, "ops"),
     "its sharder was told": lambda client: watched(client.with_user_agent("sharder")),
 }
 

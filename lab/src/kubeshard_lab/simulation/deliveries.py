@@ -181,8 +181,10 @@ class Ranged(Labelled):
 
     def heard(self, process: Process, request: HttpRequest, said: bytes, *, arrived: bool = True) -> None:
         """A hearer of the cluster."""
-        name, mine, path = process.name, name_of(process.name), request.target.partition("?")[0]
+        name, mine, (path, _, asked) = process.name, name_of(process.name), request.target.partition("?")
         answer, written = path == self._path, request.method == "PATCH"
+        if "limit=1" in asked.split("&"):  # how new everything is, and not what
+            return
         if not (answer or (arrived and self._path.startswith(path))) or is_sharders(process, request):
             return
         # A shard begins when it first writes to the assignment, or follows it. One that waits keeps nothing.
