@@ -13,7 +13,7 @@ import pytest
 from range_world import VirtualClock
 
 from kubeshard.core.errors import ApiError, Forbidden, PatchTestFailed
-from kubeshard.sharding.assignment import Report
+from kubeshard.sharding.assignment import Assignment, Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.coordinator import (
     LONGEST_SETTLE,
@@ -374,6 +374,46 @@ def test_what_an_event_has_shown_is_not_read_again() -> None:
     assert world.tend(10 * UNSEEN) == []
 
 
+def test_what_an_event_has_shown_is_not_read_again_although_it_was_taken_for_a_late_one() -> None:
+    world = scene("a", _0_7="a@1")
+    world.version = 9
+    world.tend()
+    world.version = 5  # restored
+    world.heard()
+    assert world.tend() == [Look()]
+    assert world.tend(10 * UNSEEN) == []
+
+
+def test_what_is_heard_while_the_object_is_read_is_a_reason_to_read_it_again() -> None:
+    world = scene("a", _0_7="a@5")
+    world.version = 9
+    world.tend()
+    before = world.data
+    world.machine.seen("8", before)  # a late event
+    steps = world.machine.tend()
+    assert next(steps) == Look()
+    world.edit(_0_7="a@3")
+    world.version = 5  # restored
+    world.heard()
+    world.machine.seen("9", before, read=True)  # what it was before
+    assert next(steps, None) is None
+    world.tend()
+    assert world.data is not None
+    assert world.machine.assignment == Assignment.parse(world.data)
+
+
+def test_an_answer_that_there_is_no_object_is_none_after_an_event_that_there_is_one() -> None:
+    world = scene("a", _0_7="a@1")
+    world.tend()
+    world.machine.seen("2", None)
+    steps = world.machine.tend()
+    assert next(steps) == Look()
+    world.version = 3
+    world.heard()
+    world.machine.seen("", None, read=True)
+    assert world.machine.assignment is not None
+
+
 def test_if_nobody_has_a_weight_everything_stays() -> None:
     world = scene(_0_7="a@1")
     world.shard("a", "0-7@1/1", weight=0)
@@ -410,7 +450,7 @@ def test_an_edited_assignment_is_written_anew_from_what_shards_say_two_renewals_
     for _ in range(2):
         assert world.tend(2) == []
         renew_all(world)
-    assert [type(each) for each in world.tend()] == [Look, Change]
+    assert [type(each) for each in world.tend()] == [Look, ReadLeases, Change]
     assert [value.partition("@")[0] for value in world.groups.values()] == ["a", "b"]
     assert world.machine.assignment is not None
     assert world.machine.assignment.places[7].epoch > 2
@@ -429,10 +469,7 @@ def test_who_does_not_act_any_more_is_not_waited_for_with_an_assignment_and_keep
         world.shard("a", "0-3@1/2")
         assert world.tend(15) == []
     world.leases["b"] = world.leases["b"]._replace(silent=True)
-    for _ in range(2):
-        world.shard("a", "0-3@1/2")
-        done = world.tend(2)
-    assert [type(each) for each in done] == [Look, Change]
+    assert [type(each) for each in world.tend()] == [Look, ReadLeases, Change]
     assert [value.partition("@")[0] for value in world.groups.values()] == ["a", "b"]
 
 
@@ -532,9 +569,79 @@ def test_what_is_handed_over_while_something_else_is_wrong_stays_with_its_new_ow
         for shard, said in {"a": "/2", "b": "/4", "c": "0-3@1/4"}.items():
             world.shard(shard, said, available=alive or shard != "a")
         done = world.tend(2)
-    assert [type(each) for each in done][:2] == [Look, Change]
+    assert [type(each) for each in done][:3] == [Look, ReadLeases, Change]
     patched = next(each for each in done if isinstance(each, Change)).patch.ops[-1]["value"]
     assert patched == {**HEAD, "0-3": "c@5", "4-7": f"{owner}@5"}
+
+
+def handing_over() -> Scene:
+    """4-7 to a. Of 0-3, the object says what is wrong."""
+    world = scene("a", "b", "c", _0_3="c@1", _4_7="b to a@2")
+    world.shard("a", "/2")
+    world.leases["b"] = world.leases["b"]._replace(weight=Fraction(0))
+    world.tend()
+    world.edit(_0_3="b@1")
+    world.heard()
+    world.tend()
+    return world
+
+
+def test_what_is_handed_over_as_asked_stays_with_its_new_owner_although_the_former_one_has_not_said_so_yet() -> (
+    None
+):
+    world = handing_over()
+    for last in False, True:
+        renew_all(world)
+        if last:
+            world.edit(_4_7="a@3")
+            world.heard()
+        done = world.tend(2)
+    patched = next(each for each in done if isinstance(each, Change)).patch.ops[-1]["value"]
+    assert patched == {**HEAD, "0-3": "c@4", "4-7": "a@4"}
+
+
+def test_what_changes_hands_while_leases_are_read_is_looked_at_again_before_anything_is_written_anew() -> (
+    None
+):
+    world = handing_over()
+
+    def hand_over(command: Command) -> None:
+        if command == ReadLeases():
+            world.meanwhile = lambda _: None
+            world.edit(_4_7="a@3")
+            world.heard()
+
+    world.meanwhile = hand_over
+    for _ in range(2):
+        renew_all(world)
+        done = world.tend(2)
+    assert [type(each) for each in done][:5] == [Look, ReadLeases, Look, ReadLeases, Change]
+
+
+@pytest.mark.parametrize("when", ["before the object is looked at", "while Leases are read"])
+def test_a_shard_that_was_silent_has_said_nothing_before_it_has_renewed_its_lease_twice(when: str) -> None:
+    world = scene("a", "b", _0_3="b@1", _4_7="a@5")
+    world.shard("a", "/1")
+    world.tend()
+    world.edit(_4_7="b@5")
+    world.leases["a"] = world.leases["a"]._replace(silent=True)
+    world.heard()
+    world.tend()
+
+    def back(command: Command) -> None:
+        if command == ReadLeases():
+            world.meanwhile = lambda _: None
+            world.shard("a", "/1")
+
+    for last in False, True:
+        world.shard("b", "0-3@1/5")
+        if last and when == "while Leases are read":
+            world.meanwhile = back
+        elif last:
+            world.shard("a", "/1")
+        done = world.tend(2)
+    patched = next(each for each in done if isinstance(each, Change)).patch.ops[-1]["value"]
+    assert patched == {**HEAD, "0-3": "b@6", "4-7": "a@6"}
 
 
 @pytest.mark.parametrize(

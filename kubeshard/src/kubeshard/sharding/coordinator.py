@@ -161,11 +161,14 @@ Command = Look | ReadLeases | Prove | Create | Change
 Steps = Generator[Command, Any, None]
 
 
-class _Idle(NamedTuple):
-    groups: tuple[Group, ...]
+class _Renewing(NamedTuple):
+    """A shard that is believed once it has renewed its Lease `left` times."""
+
     renewed: str
     left: int
-    """How often it has to renew its Lease until it is believed."""
+
+    def seen(self, renewed: str) -> _Renewing:
+        return _Renewing(renewed, self.left - (renewed != self.renewed))
 
 
 class _Move(NamedTuple):
@@ -209,19 +212,19 @@ class Coordinator:
         self._first = first
         self._outdated = True
         """Whether the object has to be read before anything is decided."""
+        self._shown = ""
+        """The version that the last event had."""
         self._unseen = math.inf
         """When it has to be read again, if no event shows it as the last answer did."""
         self._since: dict[str, float] = {}
         """When shards were first seen that have joined, and are not in the assignment yet."""
         self._sound: Assignment | None = None
         """The last one with which nothing was wrong."""
-        self._renewals: int | None = None
-        """How often shards have to renew their Leases before the object is written anew; None: nothing is wrong."""
-        self._renewed: Mapping[str, str] = {}
-        """The last renewals that do not count."""
+        self._renewing: Mapping[str, _Renewing] | None = None
+        """The shards that acted when the object was found to be wrong; None: nothing is wrong."""
         self._unclaimed: dict[tuple[int, Place], tuple[float, str]] = {}
         """Since when, and since which renewal, the owners of buckets do not say that they own them."""
-        self._idle: dict[str, _Idle] = {}
+        self._idle: dict[str, tuple[tuple[Group, ...], _Renewing]] = {}
         """The shards that say that they work on nothing, with the groups that name them."""
         self._failures = 0
         self._retry_at = -math.inf
@@ -246,7 +249,7 @@ class Coordinator:
     @property
     def awaits_renewals(self) -> bool:
         """Whether each renewal of a Lease is news."""
-        return bool(self._renewals or self._idle)
+        return bool(self._renewing or self._idle)
 
     # Events
 
@@ -256,7 +259,9 @@ class Coordinator:
         """What the object is at this version; None: it is not there. `read`: that is the answer to a command, not an
         event, which may come late. `labelled`: it has the label of the ring.
         """
-        if version and self._newest and precedes(version, self._newest):
+        if not read:
+            self._shown = version
+        if self._newest and (read if not version else precedes(version, self._newest)):
             if not read:
                 self._outdated = True  # or it was restored
                 return
@@ -266,14 +271,12 @@ class Coordinator:
         self._newest = version or self._newest
         if read:
             self._looked = self._clock.monotonic()
-        known = version == self._version and data is not None
-        shown = not read or data is None or (known and self._unseen == math.inf)
+        shown = data is None or version == self._shown
         self._unseen = math.inf if shown else self._clock.monotonic() + UNSEEN
-        if known:
-            self._outdated = self._outdated and not read
+        if version == self._version and data is not None:
             return
         self._version = "" if data is None else version
-        self._outdated = False
+        self._outdated = self._outdated and read  # an event may have given a reason after the read was sent
         self._assignment, self._labelled = None, True
         self._unreadable = "it was deleted, or there has never been one"
         if data is not None:
@@ -331,8 +334,8 @@ class Coordinator:
         self._outdated = self._outdated or self._clock.monotonic() >= self._unseen
         members = self._membership.members(self.buckets)
         wrong = self._wrong(members)
-        if self._outdated or (wrong and self._renewals is None):
-            yield from self._ask(Look())
+        if self._outdated or (wrong and self._renewing is None):
+            yield from self._look()
             wrong = self._wrong(members)
         assignment = self._assignment
         self.unable, self.note = assignment is not None and assignment.buckets != self.buckets, ""
@@ -353,8 +356,12 @@ class Coordinator:
         else:
             assert assignment is not None
             self._note_asked(assignment)
-            self.problem, self._renewals, self._sound = "", None, assignment
+            self.problem, self._renewing, self._sound = "", None, assignment
             yield from self._move(assignment, members)
+
+    def _look(self) -> Steps:
+        self._outdated = False
+        yield from self._ask(Look())
 
     def _ask(self, command: Look | Create | Change) -> Steps:
         """What is answered with the object."""
@@ -392,12 +399,13 @@ class Coordinator:
         return ""
 
     def _write_anew(self, wrong: str) -> Steps:
-        delayed = self._renewals == 0
-        if self._renewals is None:
+        at_once = self._renewing is None
+        if self._renewing is None:
             yield ReadLeases()
             members = self._membership.members(self.buckets)
             ever = self._ever or any(m.report and m.report.seen for m in members)
-            self._renewals, self._renewed = RENEWALS if ever else 0, renewals(members)
+            acting = renewals(members) if ever else {}
+            self._renewing = {shard: _Renewing(renewed, RENEWALS) for shard, renewed in acting.items()}
         if not self._all_renewed():
             self.problem = f"{wrong}. It is written anew when all shards have said what they own"
             if self.contested:
@@ -406,10 +414,14 @@ class Coordinator:
         if wait := self._repairs.wait(_OBJECT):
             self.problem, self.wake_at = "", self._clock.monotonic() + wait
             return
-        yield from self._ask(Look())  # before the reports are read: what has been taken since is in neither
-        if delayed:
-            yield ReadLeases()  # shards may have begun since all had renewed theirs
+        yield from self._look()  # before the reports are read: what has been taken since is in neither
+        looked = self._version
+        if not at_once:
+            yield ReadLeases()
         members = self._membership.members(self.buckets)
+        if self._version != looked or self._outdated or not self._all_renewed():
+            self.wake_at = self._clock.monotonic()
+            return
         if not self._wrong(members):
             self.wake_at = self._clock.monotonic()
             return
@@ -427,7 +439,7 @@ class Coordinator:
             yield from self._ask(Create(data))
         if repair:
             self._repairs.repaired(_OBJECT)
-        self._renewals = None
+        self._renewing = None
         self.wake_at = self._clock.monotonic()
 
     @property
@@ -436,18 +448,17 @@ class Coordinator:
         return not self._first or self._sound is not None or bool(self._version)
 
     def _all_renewed(self) -> bool:
-        """Whether all shards that may act have renewed their Leases often enough."""
-        while self._renewals:
-            renewed = renewals(self._membership.members(self.buckets))
-            if any(self._renewed.get(shard) == version for shard, version in renewed.items()):
-                return False
-            self._renewals, self._renewed = self._renewals - 1, renewed
-        return True
+        """Whether all shards that may act, and did so before, have renewed their Leases often enough."""
+        acting = renewals(self._membership.members(self.buckets))
+        before = (self._renewing or {}).items()
+        self._renewing = {shard: each.seen(acting.get(shard, each.renewed)) for shard, each in before}
+        return all(each.left <= 0 for shard, each in self._renewing.items() if shard in acting)
 
     def _from_claims(self, members: Collection[RingMember]) -> Assignment:
         forgotten = self._sound is None and self._ever  # all who knew it may have ended
         least = int(self._clock.wall()) if forgotten else 0
-        return claimed(self.buckets, members, self._assignment, self._sound, least)
+        heard = {shard for shard, each in (self._renewing or {}).items() if each.left <= 0}
+        return claimed(self.buckets, members, self._assignment, self._sound, heard=heard, greatest=least)
 
     # Moving
 
@@ -511,15 +522,15 @@ class Coordinator:
             shard: tuple(group for group in assignment.groups if shard in group.place[:2])
             for shard in named_idle(assignment, members)
         }
-        self._idle = {shard: each for shard, each in self._idle.items() if each.groups == groups.get(shard)}
+        self._idle = {shard: each for shard, each in self._idle.items() if each[0] == groups.get(shard)}
         if groups.keys() - self._idle.keys():
             yield ReadLeases()  # what a watch brings may have been said long before
             members = self._membership.members(self.buckets)
         for shard, renewed in named_idle(assignment, members).items():
             if shard in groups:
-                last = self._idle.get(shard, _Idle(groups[shard], renewed, RENEWALS))
-                self._idle[shard] = _Idle(last.groups, renewed, last.left - (renewed != last.renewed))
-        return members, frozenset(shard for shard, each in self._idle.items() if each.left <= 0)
+                _, last = self._idle.get(shard, ((), _Renewing(renewed, RENEWALS)))
+                self._idle[shard] = groups[shard], last.seen(renewed)
+        return members, frozenset(shard for shard, (_, each) in self._idle.items() if each.left <= 0)
 
     def _repeated(self, assignment: Assignment, members: Iterable[RingMember]) -> dict[int, _Move]:
         """What shards own, and do not say so: they may have seen it at a greater epoch, before it was edited."""

@@ -184,18 +184,29 @@ def claimed(
     members: Collection[RingMember],
     now: Assignment | None = None,
     last: Assignment | None = None,
+    *,
+    heard: Collection[str] = (),
     greatest: int = 0,
 ) -> Assignment:
     """Each bucket at whom the best witness names, and of equal ones the one with the greatest epoch: an available shard
-    that says that it owns it; else others that said so, `now` where it names an available shard, which may work on what
-    was handed over meanwhile, and not have said so yet, and `last` where it names one that has said nothing; else
-    `last`, and then `now`. At an epoch that is greater than any of theirs, and `greatest`. `members` have renewed their
-    Leases since it was wrong: what `last` gave to one that acts, and says otherwise, it cannot take over any more.
+    that says that it owns it, and `now` if it names the available shard to which `last` has asked it to be handed over,
+    since the former owner may not have said so yet; else others that said so, `now` where it names an available shard,
+    which may work on what it got meanwhile, and `last` where it names one that has said nothing; else `last`, and then
+    `now`. At an epoch that is greater than any of theirs, and `greatest`. `heard`: the shards that have said what they
+    own since the object was wrong. What `last` gave to one that acts, and says otherwise, it cannot take over any more.
     """
     available = {each.shard for each in members if each.available}
-    denying = {each.shard for each in _acting(members) if each.report is not None or each.idle}
+    denying = {m.shard for m in _acting(members) if m.shard in heard and (m.report is not None or m.idle)}
+    handed = {
+        bucket
+        for (bucket, before), (_, each) in zip(_places(last), _places(now), strict=False)
+        if before.target and each.owner == before.target and each.epoch > before.epoch
+    }
     reports = [(each.shard, each.report) for each in members if each.report is not None]
-    said = [(2 * (each.owner in available), each.epoch, bucket, each.owner) for bucket, each in _places(now)]
+    said = [
+        ((2 + (bucket in handed)) * (each.owner in available), each.epoch, bucket, each.owner)
+        for bucket, each in _places(now)
+    ]
     said += [(2 - (each.owner in denying), each.epoch, bucket, each.owner) for bucket, each in _places(last)]
     for shard, report in reports:
         said += [(2 + (shard in available), each, bucket, shard) for bucket, each in report.epochs.items()]
