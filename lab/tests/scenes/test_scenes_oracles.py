@@ -717,8 +717,9 @@ async def test_a_shard_may_work_on_what_a_restore_gives_it_only_if_no_process_li
 @pytest.mark.parametrize(
     "seen", [True, False], ids=["which has written its Lease again", "whose Lease it shows as gone"]
 )
+@pytest.mark.parametrize("by", ["its own request", "a coordinator that begins then"])
 @virtual_time
-async def test_a_shard_that_begins_after_a_restore_may_take_over_what_one_has(seen: bool) -> None:
+async def test_a_shard_that_begins_after_a_restore_may_take_over_what_one_has(seen: bool, by: str) -> None:
     """Nothing shows that the other one lives, until that writes its Lease again."""
     async with SimulatedCluster(ranges=Ranges()) as world:
         await world.install()
@@ -739,7 +740,9 @@ async def test_a_shard_that_begins_after_a_restore_may_take_over_what_one_has(se
             await hold(each)
         reclaim = Assignment.parse(restored.data).reclaim("s1")
         assert reclaim is not None
-        await begins.client().patch(ConfigMap, assignment_name("r"), "ops", reclaim)
+        user_agent = "sharder" if by == "a coordinator that begins then" else ""
+        writes = begins.client().with_user_agent(user_agent) if user_agent else begins.client()
+        await writes.patch(ConfigMap, assignment_name("r"), "ops", reclaim)
         for process in "s1~1", "s0~1":
             at.oracles.begins(process, thing.metadata)
         assert at.result.broken == ({"not ours": 1, "overlap": 2} if seen else {})

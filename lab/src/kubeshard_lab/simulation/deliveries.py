@@ -148,10 +148,11 @@ class Ranged(Labelled):
         self._places = (Place(),) * buckets.count
         self._holders: dict[str, tuple[str, float]] = {}
         """Which process has the Lease of each shard, and when it renewed it."""
+        self._last_holder: dict[str, str] = {}
         self._erased: set[str] = set()
         """Whose Leases a restore has undone, until they write them again."""
         self._blind: dict[str, frozenset[str]] = {}
-        """Who of them could not be seen when each process began."""
+        """Who of them could not be seen when each process wrote to a Lease first."""
         self._bucket_of: dict[str, int] = {}
         self._changes: Changes = ()
         for store in stores:
@@ -188,7 +189,7 @@ class Ranged(Labelled):
         if not (answer or (arrived and self._path.startswith(path))) or is_sharders(process, request):
             return
         # A shard begins when it first writes to the assignment, or follows it. One that waits keeps nothing.
-        if (written or not answer) and self._holders.get(mine, ("", 0.0))[0] == name:
+        if (written or not answer) and self._holder(mine) == name:
             self._known.setdefault(name, ([Place("", "", -1)] * self._buckets.count, set()))
         known, sure = self._known.get(name, ([], set()))
         for bucket, new in self._told(said) if known else ():
@@ -286,8 +287,8 @@ class Ranged(Labelled):
         now, before, sender = self.stored, self._places, self._sender()
         if now is None or now.buckets != self._buckets:
             return
-        writer = sender[0].name if sender and not is_sharders(*sender) else ""
-        by, unseen = name_of(writer), self._blind.get(writer, ())
+        by = name_of(sender[0].name) if sender and not is_sharders(*sender) else ""
+        unseen = self._blind.get(sender[0].name, ()) if sender else ()
         known = [(each, name_of(each), *self._known[each]) for each in self._known.keys() & self._alive()]
         news, forgotten = list[Place](), set[int]()
         for bucket, (old, new) in enumerate(zip(before, now.places, strict=True)):
@@ -297,8 +298,8 @@ class Ranged(Labelled):
             if not since and (new.epoch <= old.epoch or last != old):
                 forgotten.add(bucket)
             news.append(new if new.epoch > max(since, default=-1) else old)
-            if by == new.owner != old.owner and self._holders.get(old.owner, ("", 0.0))[0] in unseen:
-                self._untold.setdefault(writer, {})[bucket] = math.inf
+            if new.owner != old.owner and self._last_holder.get(old.owner) in unseen:
+                self._untold.setdefault(self._holder(new.owner), {})[bucket] = math.inf
         self._places = tuple(news)
         moved = {bucket for bucket, old in enumerate(before) if news[bucket].owner != old.owner}
         for (process, mine, _, sure), bucket in itertools.product(known, moved):
@@ -319,13 +320,18 @@ class Ranged(Labelled):
         self._take_note(_read(event.old))
         return self._all_changed(event, lambda obj: self._shown(obj, before) if self.by_version else obj)
 
+    def _holder(self, shard: str) -> str:
+        return self._holders.get(shard, ("", 0.0))[0]
+
     def _note_holder(self, event: Event) -> None:
         name, sender = event.key.name, self._sender()
+        if sender:
+            self._blind.setdefault(sender[0].name, frozenset(self._erased))
         if event.new is not None and event.new["spec"].get("holderIdentity") != name:
             self._holders.pop(name, None)
         elif event.new is not None and sender and not is_sharders(*sender):
             self._erased.discard(process := sender[0].name)
-            self._blind.setdefault(process, frozenset(self._erased))
+            self._last_holder[name] = process
             self._holders[name] = process, asyncio.get_running_loop().time()
 
     def _outlived(self, event: Event) -> Changes:

@@ -73,7 +73,8 @@ async def _rolled(on: Injection) -> None:
     delivery = None if workload.by_labels or on.world.ranges is None else f"Ranges {on.world.ranges.divided}"
     # From now on a service may write labels, whichever of its processes is the sharder then.
     on.world.delivery.by_labels.update(f"{name}~{n}" for name in workload.sharders for n in range(1000))
-    steps, annotate = list(workload.names), "annotate"
+    gone = sorted(workload.living("s") - set(workload.names))  # the second process of one that was replaced
+    steps, annotate = [*workload.names, *gone], "annotate"
     if workload.sharders:
         steps.insert(on.rng.randint(0, len(steps)), annotate)
     for name in steps:
