@@ -13,7 +13,12 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharding.assignment import Assignment, Place, Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.members import RingMember, claimed, doubts, member_of, used_by
-from kubeshard.sharding.names import CLUSTERS_ANNOTATION, OWNED_RANGES_ANNOTATION
+from kubeshard.sharding.names import (
+    CLUSTERS_ANNOTATION,
+    EVICTED_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
+    SHARDER_IDENTITY,
+)
 
 BUCKETS = Buckets(8)
 
@@ -24,6 +29,19 @@ def test_nothing_is_wrong_with_what_a_shard_says_that_has_ended(available: bool,
     _, said = member_of(Lease(metadata=meta), BUCKETS, available=available)
     assert said.startswith(problem)
     assert bool(said) == bool(problem)
+
+
+@pytest.mark.parametrize(("holder", "weight"), [(SHARDER_IDENTITY, 0), ("a", 1)])
+def test_a_shard_that_was_evicted_is_given_nothing_before_it_has_its_lease_again(
+    holder: str, weight: int
+) -> None:
+    """It counts as alive meanwhile, and longer for a coordinator that begins just then."""
+    meta = ObjectMeta(
+        name="a", annotations={OWNED_RANGES_ANNOTATION: "uid/8:0-3@1/1", EVICTED_ANNOTATION: "3"}
+    )
+    lease = Lease(metadata=meta, spec=LeaseSpec(holder_identity=holder, lease_transitions=3))
+    member, _ = member_of(lease, BUCKETS, available=True)
+    assert member.weight == weight
 
 
 def test_the_clusters_of_a_shard_count_in_a_ring_by_clusters_only() -> None:

@@ -51,6 +51,7 @@ from kubeshard.sharding.names import (
     UNREACHABLE_ANNOTATION,
     WEIGHT_ANNOTATION,
 )
+from kubeshard.sharding.shard_states import is_evicted
 from kubeshard.sharding.shares import weight_of
 
 
@@ -102,7 +103,7 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingM
     renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
     pinned, wrong = buckets.pinned(meta.annotation(PINNED_ANNOTATION))
     problems += [f"{meta.name}: {wrong}"] if wrong else []
-    if meta.annotation(LEAVING_ANNOTATION):
+    if meta.annotation(LEAVING_ANNOTATION) or is_evicted(lease):
         weight, pinned = Fraction(0), frozenset()
     idle = report is None and not owns_some(said)
     names, used, cannot = frozenset[str](), frozenset[int](), frozenset[int]()
