@@ -34,7 +34,7 @@ from kubeshard.shard import label_restorer, range_driver, reclaiming, shard_leas
 from kubeshard.shard.cluster_delivery import ClusterShare
 from kubeshard.shard.label_delivery import LabelledShare
 from kubeshard.shard.range_driver import RangeDriver
-from kubeshard.shard.range_ownership import Command, RangeOwnership, State
+from kubeshard.shard.range_ownership import Command, RangeOwnership, State, Tell
 from kubeshard.shard.range_runs import BucketRuns
 from kubeshard.shard.ring_leases import RingLeases
 from kubeshard.sharder import (
@@ -185,8 +185,7 @@ _members = range_coordinator.RangeCoordination.members
 
 def _undoubted(ownership: RangeOwnership, assignment: Assignment) -> list[Command]:
     commands = _see(ownership, assignment)
-    ownership.doubtful = False
-    return commands
+    return [each._replace(doubtful=False) if isinstance(each, Tell) else each for each in commands]
 
 
 async def _unasked(driver: RangeDriver) -> None:

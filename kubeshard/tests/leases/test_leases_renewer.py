@@ -319,7 +319,9 @@ def test_a_deleted_lease_is_created_again(watches: bool, at: float) -> None:
 
 
 @virtual_time
-async def test_what_was_written_last_is_known_before_it_is_answered_and_in_which_history_it_was() -> None:
+async def test_what_was_written_last_is_known_before_it_is_answered_and_in_which_history_and_how_often_it_was() -> (
+    None
+):
     process = Process(LeaseServer())
     async with process.held() as held:
         backup = process.server.lease
@@ -330,6 +332,7 @@ async def test_what_was_written_last_is_known_before_it_is_answered_and_in_which
             assert (renewal.name, renewal.time) == ("lock", lease.spec.renew_time)
             assert process.now - 2.2 <= renewal.sent <= process.now
             assert renewal.rewinds == rewinds
+            assert held.sent == held.answered == sum(each != "GET" for _, each in process.server.requests)
             assert backup is not None
             process.server.restore(backup)
             await asyncio.sleep(5)
@@ -337,6 +340,7 @@ async def test_what_was_written_last_is_known_before_it_is_answered_and_in_which
         await asyncio.sleep(2.5)
         assert held.renewal is not None
         assert held.renewal.time == process.server.writes[-1][1].spec.renew_time
+        assert held.sent == held.answered + 1
 
 
 @WATCHING

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kubeshard.cache.deltas import Added, Deleted
+from kubeshard.cache.deltas import Added, Deleted, Updated
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import NotFound, PatchTestFailed, Unavailable
 from kubeshard.core.objects import ObjectMeta
@@ -52,7 +52,7 @@ def driver(
     unused: Any = None
     made = RangeDriver(SHARD, client, client, ownership, unused, take_over, 30.0)
     made._asked = dict.fromkeys(ownership.terms, 0.0)
-    made._held = unused or SimpleNamespace(works_on=lambda _: None)
+    made._held = unused or SimpleNamespace(works_on=lambda _: None, sent=1, answered=1)
     return made
 
 
@@ -448,17 +448,32 @@ async def test_a_shard_is_ready_soon_after_its_rights_were_mended_and_asks_seldo
     assert asked <= 1.1 * 600
 
 
-async def test_an_answer_that_comes_after_news_of_the_deletion_is_no_news() -> None:
-    made, informer = driver(heard(says("a@1", "b@1")), None), Mock(rewinds=0)
-    written, deleted = (
-        ConfigMap(metadata=ObjectMeta(resource_version=version), data=says("a@1", "b@1").data())
-        for version in ("2", "3")
-    )
-    made._see(written)
-    assert made._assignment is not None
-    made._heard(informer, Deleted(deleted))
-    made._see(written)
-    assert made._assignment is None
+def configmap(version: int, *places: str) -> ConfigMap:
+    return ConfigMap(metadata=ObjectMeta(resource_version=str(version)), data=says(*places).data())
+
+
+@pytest.mark.parametrize("final", [True, False], ids=["it was seen", "it was found missing"])
+async def test_an_answer_that_comes_after_news_of_the_deletion_is_no_news(final: bool) -> None:
+    ownership = heard(says("a@1", "b@1"), says("a to b@2", "b@1"))
+    ownership.idle({0})
+    asked, answer = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    async def patch(*_: object) -> ConfigMap:
+        asked.set()
+        return await answer
+
+    made, informer = driver(ownership, None, patch=patch), Mock(rewinds=0)
+    written = configmap(2, "a to b@2", "b@1")
+    async with asyncio.TaskGroup() as made._tasks:
+        acknowledging = made._tasks.create_task(made._acknowledge_on())
+        made._heard(informer, Added(written))
+        await asyncio.wait_for(asked.wait(), 10)
+        made._heard(informer, Deleted(configmap(4, "b@3", "b@1") if final else written, final=final))
+        answer.set_result(configmap(3, "b@3", "b@1"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        acknowledging.cancel()
+    assert (made._assignment, ownership.state(0)) == (None, State.LEAVING)
 
 
 async def test_what_is_written_after_a_restore_counts_although_the_former_object_was_newer() -> None:
@@ -473,3 +488,177 @@ async def test_what_is_written_after_a_restore_counts_although_the_former_object
     made._heard(informer, Deleted(former, final=False))
     made._heard(informer, Added(anew))
     assert made._assignment is not None
+
+
+class Answers:
+    """An API server with this assignment, and nothing on Leases, that answers when it may."""
+
+    def __init__(self, found: ConfigMap | None) -> None:
+        self.found = found
+        self.may = asyncio.Event()
+        self.may.set()
+        self.changed = False
+        self.reads = 0
+        self.asked = asyncio.Event()
+
+    async def list_all(self, *_: object, **__: object) -> list[Lease]:
+        meta = ObjectMeta(name="a", annotations={OWNED_RANGES_ANNOTATION: "uid/2:/1"})
+        return [Lease(metadata=meta, spec=LeaseSpec(holder_identity="a"))]
+
+    async def get(self, *_: object) -> ConfigMap:
+        self.reads += 1
+        self.asked.set()
+        found = self.found
+        await self.may.wait()
+        return found or await not_found()
+
+    def driver(self, ownership: RangeOwnership, take_over: Any = None) -> RangeDriver:
+        async def listed(terms: Mapping[int, int], _: asyncio.TaskGroup) -> None:
+            ownership.listed(terms)
+
+        made = driver(ownership, take_over or listed, list_all=self.list_all, get=self.get, patch=self.patch)
+        made._runs = SimpleNamespace(cancel=lambda _: None, busy=lambda _: True)  # type: ignore[assignment]
+        return made
+
+    async def patch(self, *_: object) -> ConfigMap:
+        if self.changed:
+            raise PatchTestFailed("it says something else")
+        return await self.get()
+
+
+FORMER = configmap(110, "a@1", "b@1")
+
+
+@pytest.mark.parametrize(
+    ("heard_last", "restored"),
+    [
+        ([Deleted(FORMER), Added(configmap(105, "a to b@2", "b@1"))], configmap(105, "a to b@2", "b@1")),
+        ([Updated(FORMER, configmap(105, "a@1", "b@0"), True)], configmap(105, "a@1", "b@0")),
+        ([Deleted(configmap(105, "a@1", "b@0"), final=False)], None),
+    ],
+    ids=["deleted since", "changed since", "created since"],
+)
+@virtual_time
+async def test_what_a_restore_has_put_back_counts_soon_also_if_no_list_shows_that_there_was_one(
+    heard_last: list[Any], restored: ConfigMap | None
+) -> None:
+    """Other objects were written since, so that the list is no older than the last event. Nothing waits for ever."""
+    server, informer = Answers(restored), Mock(rewinds=0)
+    made = server.driver(heard(says("a@1", "b@1")))
+    async with asyncio.TaskGroup() as made._tasks:
+        taking = made._tasks.create_task(made._take_over_on())
+        made._heard(informer, Added(FORMER))
+        for delta in heard_last:
+            made._heard(informer, delta)
+        await asyncio.sleep(1.1)
+        taking.cancel()
+    assert made._assignment == (restored and Assignment.parse(restored.data))
+    assert server.reads == 1
+
+
+@virtual_time
+async def test_what_a_late_acknowledgement_finds_that_a_restore_has_put_back_counts_at_once() -> None:
+    ownership = heard(says("a@1", "b@1"), says("a to b@3", "b@1"))
+    ownership.idle({0})
+    server = Answers(configmap(105, "a@2", "b@1"))
+    server.changed = True
+    made = server.driver(ownership)
+    async with asyncio.TaskGroup() as made._tasks:
+        acknowledging = made._tasks.create_task(made._acknowledge_on())
+        made._see(configmap(110, "a to b@3", "b@1"))
+        await asyncio.sleep(0.01)
+        acknowledging.cancel()
+    assert made._version == "105"
+
+
+@virtual_time
+async def test_a_watch_that_is_late_costs_no_bucket_and_no_read_if_it_catches_up_within_a_second() -> None:
+    """Nothing waits without need."""
+    ownership = heard(says("a@1", "b@1"))
+    ownership.listed(ownership.terms)
+    server, informer = Answers(None), Mock(rewinds=0)
+    made = server.driver(ownership)
+    async with asyncio.TaskGroup() as made._tasks:
+        taking = made._tasks.create_task(made._take_over_on())
+        made._see(configmap(10, "a@1", "b@9"))
+        for version in range(4, 11):
+            made._heard(informer, Added(configmap(version, "a@1", f"b@{version - 1}")))
+            assert ownership.state(0) is State.OWNED
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(10)
+        taking.cancel()
+    assert (made._version, server.reads) == ("10", 0)
+
+
+@virtual_time
+async def test_a_watch_that_stays_late_costs_a_read_a_second_and_no_bucket() -> None:
+    """Each answer is newer than the next event."""
+    ownership = heard(says("a@1", "b@1"))
+    ownership.listed(ownership.terms)
+    server, informer = Answers(configmap(1000, "a@1", "b@9")), Mock(rewinds=0)
+    made = server.driver(ownership)
+    async with asyncio.TaskGroup() as made._tasks:
+        taking = made._tasks.create_task(made._take_over_on())
+        made._see(configmap(1000, "a@1", "b@9"))
+        for version in range(100, 200):
+            server.found = configmap(1000 + version, "a@1", f"b@{1000 + version}")
+            made._heard(informer, Added(configmap(version, "a@1", f"b@{version}")))
+            await asyncio.sleep(0.1)
+            assert ownership.state(0) is State.OWNED
+        taking.cancel()
+    assert 8 <= server.reads <= 10
+
+
+@pytest.mark.parametrize(
+    ("under_way", "sent", "believed"),
+    [(0, 1, True), (0, 2, False), (1, 0, True), (1, 1, False)],
+    ids=["one renewal", "two renewals", "one was under way", "one was under way, and another one"],
+)
+@pytest.mark.parametrize("begins", [True, False], ids=["at the beginning", "later"])
+@virtual_time
+async def test_an_answer_that_took_two_renewals_gives_a_shard_nothing(
+    under_way: int, sent: int, believed: bool, begins: bool
+) -> None:
+    """Others have concluded from them that it has nothing, and have got what it was given."""
+    ownership, server = RangeOwnership("a", BUCKETS), Answers(configmap(5, "a@5", "b@1"))
+    made = server.driver(ownership)
+    held: Any = made._held
+    held.sent += under_way
+    server.may.clear()
+    if begins:
+        reading = asyncio.create_task(made._reclaimed())
+    else:
+        ownership.seen(says("a@5", "b@1"))
+        reading = asyncio.create_task(made._confirm())  # type: ignore[arg-type]
+    await asyncio.sleep(0.5)
+    held.sent += sent
+    server.may.set()
+    await asyncio.sleep(0.1)
+    given = reading.done() if begins else not ownership.unconfirmed
+    assert given is believed
+    held.answered = held.sent
+    if not begins:
+        await made._confirm()
+    await asyncio.wait_for(reading, 10)
+    assert begins or not ownership.unconfirmed
+
+
+@virtual_time
+async def test_what_is_heard_against_the_rules_while_a_read_is_under_way_is_looked_at_again() -> None:
+    """The answer is older, and the watch is late: others work on the bucket."""
+    ownership, informer = heard(says("a@5", "b@1")), Mock(rewinds=0)
+    ownership.listed(ownership.terms)
+    server = Answers(configmap(7, "a@5", "a@6"))
+    made = server.driver(ownership)
+    server.may.clear()
+    async with asyncio.TaskGroup() as made._tasks:
+        taking = made._tasks.create_task(made._take_over_on())
+        made._heard(informer, Added(configmap(7, "a@5", "a@6")))
+        await asyncio.wait_for(server.asked.wait(), 10)
+        made._heard(informer, Added(configmap(8, "b@5", "a@6")))
+        server.found = configmap(9, "b@7", "a@6")
+        server.may.set()
+        await asyncio.sleep(10)
+        taking.cancel()
+    assert (ownership.state(0), ownership.state(1)) == (State.FOREIGN, State.OWNED)
+    assert server.reads == 2

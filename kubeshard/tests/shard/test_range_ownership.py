@@ -278,6 +278,18 @@ def test_a_read_that_is_older_than_what_was_heard_since_confirms_and_denies_noth
     assert (made.unconfirmed, bool(made.terms)) == ({}, True)
 
 
+def test_a_read_confirms_nothing_of_what_an_edit_was_heard_to_have_taken_since_it_was_sent() -> None:
+    """Others may have got it by now, at an epoch that was not heard yet."""
+    made = heard("a@5")
+    sent = made.unconfirmed
+    made.seen(says("b@5", "z@1"))
+    made.confirm(sent, says("a@5", "z@1"), late=True)
+    made.listed(made.terms)
+    assert (made.unconfirmed, made.may_write(0), made.report.epochs) == (sent, False, {})
+    made.confirm(sent, says("b@5", "z@1"))
+    assert made.state(0) is F
+
+
 def test_an_assignment_of_other_buckets_neither_confirms_nor_denies() -> None:
     made = heard("a@5")
     made.confirm(made.unconfirmed, Assignment.of(Buckets(2), dict.fromkeys(range(2), Place("b", "", 9))))

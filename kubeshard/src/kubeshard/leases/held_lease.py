@@ -91,6 +91,10 @@ class HeldLease:
         self._renew_soon: Callable[[], None] = lambda: None
         self.renewal: Renewal | None = None
         """Written by the renewer."""
+        self.sent = self.answered = 0
+        """How often the Lease was written here, and how often it had been when that was answered last. Written by the
+        renewer.
+        """
 
     @property
     def gate(self) -> Gate:
@@ -146,6 +150,7 @@ class HeldLease:
         """The Lease is ours: new work may start, and work may continue, until these boot-time seconds. This does not
         wake the loop if the gate is open: it learns of it when it is asked before the next renewal, or would close.
         """
+        self.answered = self.sent
         self._begin_until, self._work_until = begin_until, work_until
         if not self._gate.is_open:  # read after the other is written, and `while_it_may` does the reverse
             self._in_loop(self._open)

@@ -241,6 +241,7 @@ class LeaseRenewer:
             self._held_lease.renewal = Renewal(
                 claim.namespace, claim.name, time, clock.boottime(), machine.rewinds
             )
+            self._held_lease.sent += 1
         try:
             async with asyncio.timeout(action.timeout) as self._attempt:
                 match action:

@@ -11,6 +11,11 @@
 
 Buckets are taken over one step after the other; those that come meanwhile wait for the next step.
 
+What a request is answered may be older than what the watch has shown meanwhile, and what the watch shows may be older
+than an answer. The first is no news. The second is none, either, unless etcd was restored and no list has shown that:
+so what is true is read, unless the watch soon shows what is known. And an answer that was long under way gives this
+shard nothing: others have concluded from its Lease that it has nothing else (`coordinator.RENEWALS`).
+
 Guaranteed: one write for all buckets that a shard is asked for at a time, unless some of them cannot be released soon:
 then those that can are handed over after `PARTLY` seconds, and the others later, at most so many times more as that
 doubles within the drain's timeout. Nothing is written to objects.
@@ -56,6 +61,7 @@ from kubeshard.shard.ring_leases import RingLeases
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable, takes_by_labels
 from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.coordinator import RENEWALS
 from kubeshard.sharding.members import doubts, kinds_stated
 from kubeshard.sharding.names import (
     DELIVERY_ANNOTATION,
@@ -195,7 +201,12 @@ class RangeDriver:
         self._notices = Notices(home.world.clock, every=LOGGED_EVERY)
         self._version = ""
         """The newest version of the object that the machine has seen."""
-        self._rewinds = 0
+        self._rewinds = self._breaks = 0
+        """How often etcd was restored, and that or something else has left open which versions are newer."""
+        self._doubtful = False
+        """Whether what was heard is not by the rules, and nothing has been read since."""
+        self._behind = False
+        """Whether the watch has shown last what is older than what is known."""
         self._assignment: Assignment | None = None
         """What it says; None if it is deleted or unreadable."""
         self._to_read, self._to_acknowledge = asyncio.Event(), asyncio.Event()
@@ -238,6 +249,7 @@ class RangeDriver:
         """
         name, namespace = self._place
         while True:
+            answered = self._held.answered
             try:
                 leases, found = await self._read()
                 self._tell_unheard(leases)
@@ -247,10 +259,12 @@ class RangeDriver:
                     self._tell_doubt(why)
                 elif self._shard in assignment.shards and (late := self._leases.unrenewed(leases)):
                     self._tell_unrenewed(late)
-                elif (patch := assignment.reclaim(self._shard)) is None:
-                    return found
                 else:
-                    return await self._client.patch(ConfigMap, name, namespace, patch)
+                    if (patch := assignment.reclaim(self._shard)) is not None:
+                        found = await self._client.patch(ConfigMap, name, namespace, patch)
+                    if not (why := self._too_late(answered)):
+                        return found
+                    self._tell_doubt(why)
             except NotFound:
                 return None
             except _MISSED:
@@ -265,26 +279,61 @@ class RangeDriver:
         leases = await self._leases.read()
         return leases, await self._client.get(ConfigMap, name, namespace)
 
+    def _too_late(self, answered: int) -> str:
+        """Why an answer gives this shard nothing that was asked for when so many writes of its Lease had been answered;
+        "" if it may. One that was under way then may have been the first from which others conclude something.
+        """
+        if self._held.sent - answered < RENEWALS:
+            return ""
+        return f"the API server has answered only after this shard had renewed its Lease {RENEWALS} times"
+
     # What the object says
 
     def _heard(self, informer: Informer[ConfigMap], delta: Delta[ConfigMap]) -> None:
         if informer.rewinds != self._rewinds:  # etcd was restored: older versions are news
             self._rewinds, self._version = informer.rewinds, ""
+            self._breaks += 1
+        found = current(delta)
+        if self._is_older(found):
+            if not self._behind:
+                asyncio.get_running_loop().call_later(RETRY, self._to_read.set)
+            self._behind = True
+            return
+        self._behind = False
         if isinstance(delta, Deleted):
-            version = delta.object.metadata.resource_version
-            if delta.final and (not self._version or precedes(self._version, version)):
-                self._version = version  # an answer may come later, and be older
-            self._assignment = None
-            self._do(self._ownership.unreadable("it was deleted"))
+            if delta.final:
+                self._version = found.metadata.resource_version
+            else:
+                self._breaks += 1
+            self._see_nothing()
         else:
-            self._see(current(delta))
+            self._see(found)
+
+    @property
+    def _known(self) -> tuple[int, str]:
+        """How far this shard has heard."""
+        return self._breaks, self._version
+
+    def _is_older(self, found: ConfigMap) -> bool:
+        return self._version != "" and precedes(found.metadata.resource_version, self._version)
+
+    def _overtaken(self, found: ConfigMap, known: tuple[int, str]) -> bool:
+        """Whether something newer was heard than this answer to a request that was sent when this was known. If nothing
+        was heard, one that is older shows that etcd was restored.
+        """
+        if self._known == known:
+            if self._is_older(found):
+                self._version = ""
+            return False
+        return self._breaks != known[0] or self._is_older(found)
+
+    def _see_nothing(self) -> None:
+        self._assignment = None
+        self._do(self._ownership.unreadable("it was deleted"))
 
     def _see(self, found: ConfigMap) -> None:
-        """Passes on what a request or the watch has brought, unless a newer version is known."""
-        version = found.metadata.resource_version
-        if self._version and precedes(version, self._version):
-            return
-        self._version = version
+        """Passes on what a request or the watch has brought that is news."""
+        self._version = found.metadata.resource_version
         try:
             self._assignment = Assignment.parse(found.data)
         except Unreadable as error:
@@ -309,7 +358,10 @@ class RangeDriver:
                         self._released(now - self._asked.pop(bucket))
                 case Stop(buckets):
                     self._runs.cancel(buckets)
-                case Tell(problem):
+                case Tell(problem, doubtful):
+                    if doubtful:
+                        self._doubtful = True
+                        self._to_read.set()
                     if self._notices.due("problem", problem):
                         _log.warning(
                             "Something is wrong with the assignment of the ring; this shard keeps what it has",
@@ -319,8 +371,6 @@ class RangeDriver:
                         )
         if self._ownership.leaving:  # what keeps an acknowledgement from taking effect may be over
             self._to_acknowledge.set()
-        if self._ownership.doubtful:
-            self._to_read.set()
         self._report()
 
     def _report(self) -> None:
@@ -333,7 +383,7 @@ class RangeDriver:
         taken: Mapping[int, int] | None = None
         waiting: Collection[int] = ()
         while True:
-            again = waiting or self._ownership.doubtful
+            again = waiting or self._doubtful
             await set_within(self._to_read, RETRY if again else None)
             self._to_read.clear()
             await self._confirm()
@@ -348,22 +398,28 @@ class RangeDriver:
         what is true, if what was heard is not by the rules.
         """
         async with self._acknowledging:  # what is under way may be about the same
-            terms, before = self._ownership.unconfirmed, self._version
-        if not (terms or self._ownership.doubtful):
+            terms, known, answered = self._ownership.unconfirmed, self._known, self._held.answered
+        doubtful = self._doubtful or self._behind
+        if not (terms or doubtful):
             return
+        self._doubtful = self._behind = False  # until something is heard that may be later than what is read
         try:
             leases, found = await self._read()
-            assignment = Assignment.parse(found.data)
-        except (ApiError, Unreadable) as error:
+        except NotFound:
+            if self._known == known:
+                self._see_nothing()
+            return
+        except ApiError as error:
+            self._doubtful = self._doubtful or doubtful
             _tell_unread(self._notices, self._ring, error)
             return
-        if terms and (why := doubts(assignment, self._shard, leases)):
-            self._tell_doubt(why)
-            terms = {}  # but what it gives to others is not ours, as if the watch had brought it
-        late = bool(self._version) and precedes(found.metadata.resource_version, self._version)
-        if late and self._version == before:  # nothing newer was heard meanwhile: etcd was restored
-            self._version, late = "", False
-        self._do(self._ownership.confirm(terms, assignment, late=late))
+        late = self._overtaken(found, known)
+        with suppress(Unreadable):  # which is told, unless something newer was heard
+            assignment = Assignment.parse(found.data)
+            if terms and (why := self._too_late(answered) or doubts(assignment, self._shard, leases)):
+                self._tell_doubt(why)
+                terms = {}  # but what it gives to others is not ours, as if the watch had brought it
+            self._do(self._ownership.confirm(terms, assignment, late=late))
         if not late and found.metadata.resource_version != self._version:
             self._see(found)
 
@@ -414,7 +470,7 @@ class RangeDriver:
             self._to_acknowledge.clear()
             try:
                 async with self._acknowledging:
-                    leaving, assignment = self._ownership.leaving, self._assignment
+                    leaving, assignment, known = self._ownership.leaving, self._assignment, self._known
                     patch = assignment.acknowledge(self._shard, leaving) if assignment is not None else None
                     if patch is None:
                         continue
@@ -428,7 +484,8 @@ class RangeDriver:
                 await asyncio.sleep(RETRY)
                 self._to_acknowledge.set()
             else:
-                self._see(after)
+                if not self._overtaken(after, known):
+                    self._see(after)
                 await asyncio.sleep(MISSED_AGAIN if missed else 0)
 
     async def _tell_who_selects(self, by: HashedField) -> None:

@@ -29,7 +29,7 @@ been listed: a kind whose conversion webhook fails, say, holds up the runs that 
 The third trap is a watch that is late. It shows what an edit or a restore gave to this shard and what has been undone
 since, so that others work on it. So nothing is taken over, and nothing is said to be this shard's, before a read has
 confirmed it (`confirm`). And it shows an edit of what this shard has, at an epoch that is no news, long after others
-have got it at a greater one. So whatever is not by the rules is looked at again (`doubtful`).
+have got it at a greater one. So whatever is not by the rules is looked at again (`Tell.doubtful`).
 
 Guaranteed, while the assignment is changed as it says (`kubeshard.sharding.assignment`) and seen in order: of all
 shards that hold their Leases, at most one runs objects of a bucket; a run starts only after a read has confirmed its
@@ -93,9 +93,10 @@ class Stop(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Something is not as it should be."""
+    """Something is not as it should be. `doubtful`: unless that has changed meanwhile, and the watch is late."""
 
     problem: str
+    doubtful: bool = False
 
 
 Command = Read | Drain | Acknowledge | Released | Stop | Tell
@@ -125,8 +126,6 @@ class RangeOwnership:
         """The greatest epoch that was seen with each."""
         self._older: Collection[int] = ()
         """The buckets of which the assignment says what is older than what was seen before."""
-        self.doubtful = False
-        """Whether it has said so of any since a read said what is true."""
         self._seen = 0
         self._terms = itertools.count(1)
 
@@ -158,7 +157,7 @@ class RangeOwnership:
                 if place.target:
                     drain.add(bucket)
             self._epochs[bucket] = max(last, place.epoch)
-        self._older, self.doubtful = older, self.doubtful or bool(older)
+        self._older = older
         self._seen = max(self._seen, assignment.epoch)
         commands: list[Command] = [Released(frozenset(released))] if released else []
         if taken:
@@ -168,7 +167,8 @@ class RangeOwnership:
             commands.append(
                 Tell(
                     f"it says of {self._named(older)} what is older than what this shard has seen: it was edited or "
-                    "restored"
+                    "restored",
+                    doubtful=True,
                 )
             )
         return [*commands, *self._changed(before, drain)]
@@ -178,15 +178,17 @@ class RangeOwnership:
     ) -> list[Command]:
         """A read that was sent after these terms began says this. What it gives to others has not been ours: it is
         forgotten, and is news if it is given to us again. `late`: something newer was heard since, so it may be what
-        had not been given to us yet.
+        had not been given to us yet, or what an edit has taken since.
         """
-        before, self.doubtful = self.terms, False
+        before = self.terms
         for bucket, term in terms.items() if assignment.buckets == self.buckets else ():
-            if (held := self._held.get(bucket)) is not None and held.term == term:
-                held.confirmed = held.confirmed or assignment.places[bucket].owner == self._shard
-                if not (held.confirmed or late):
-                    del self._held[bucket]
-                    self._epochs[bucket] = held.epoch - 1
+            if (held := self._held.get(bucket)) is None or held.term != term or held.confirmed:
+                continue
+            if assignment.places[bucket].owner == self._shard:
+                held.confirmed = not (late and bucket in self._older)
+            elif not late:
+                del self._held[bucket]
+                self._epochs[bucket] = held.epoch - 1
         return self._changed(before, ())
 
     def unreadable(self, why: str) -> list[Command]:
