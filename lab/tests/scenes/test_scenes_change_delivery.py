@@ -12,10 +12,13 @@ import pytest
 from test_scenes_range_service import BY_RANGES, Service, service
 
 from kubeshard.controller import Context, Reconciler, Result
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import MergePatch
-from kubeshard.sharding.names import DELIVERY_ANNOTATION, shard_label
+from kubeshard.sharding.assignment import BY_LABELS
+from kubeshard.sharding.names import DELIVERY_ANNOTATION, OWNED_RANGES_ANNOTATION, shard_label
 from kubeshard_lab.simulation.cluster import Thing, simulate
+from kubeshard_lab.simulation.deliveries import LEASES
 
 PAUSE = 10.0
 """Seconds from one step to the next."""
@@ -57,8 +60,12 @@ class Rolled:
         self.waited = max(self.waited, now - self.last.get(key, (now, ""))[0])
         self.last[key] = now, process
 
+    def next(self, by: str) -> str:
+        """The name of the instance that is started next."""
+        return f"{by[0]}{len(self.kinds)}"
+
     def start(self, by: str) -> None:
-        name = f"{by[0]}{len(self.kinds)}"
+        name = self.next(by)
         self.kinds[name] = by
         delivery = self.fleet.ranges if by == "ranges" else "labels"
         self.world.shard(name, Beats(self, name), owns=(), workers=20, sharding={"delivery": delivery})
@@ -180,6 +187,37 @@ def test_everything_waits_for_the_annotation_if_that_changes_after_all_instances
             await ring.says(OTHER[former])
             await ring.settled()
             assert PAUSE < ring.waited < PAUSE + 10
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_shard_by_labels_says_from_its_first_write_on_that_it_waits_for_those_by_ranges_and_only_then(
+    waits: bool,
+) -> None:
+    """What a quick sharder gives it before it says so has to wait for them, too."""
+
+    async def scene() -> None:
+        async with rolled("labels") as ring:
+            if waits:
+                await ring.replace("ranges")
+            said, store = list[str](), ring.world.server.store
+
+            def written(resource: GroupResource) -> None:
+                if lease := store.get(LEASES, Key("ops", name)) if resource == LEASES else None:
+                    said.append(lease["metadata"]["annotations"].get(OWNED_RANGES_ANNOTATION, ""))
+
+            name = ring.next("labels")
+            store.subscribe(written)
+            ring.start("labels")
+            await asyncio.sleep(PAUSE)
+            assert set(said) == {BY_LABELS if waits else ""}
+            assert (name in ring.given()) != waits
+            if waits:
+                (by_ranges,) = (each for each in ring.alive() if ring.kinds[each] == "ranges")
+                await ring.world.processes[by_ranges].stop()
+                await ring.settled(5)
+                assert said[-1] == ""
 
     simulate(scene)
 

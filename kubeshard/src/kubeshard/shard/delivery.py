@@ -76,11 +76,6 @@ class Share(Protocol):
     """What is delivered to one process. Methods are called in this order."""
 
     @property
-    def report(self) -> str:
-        """What the shard says on its Lease, if others need to know it, that it works on."""
-        ...
-
-    @property
     def says(self) -> Mapping[str, str]:
         """What else is on its Lease, as annotations."""
         ...
@@ -108,6 +103,10 @@ class Share(Protocol):
 
     def asking(self) -> AbstractAsyncContextManager[None]:
         """Entered before anything is waited for, and left at the end: finds out why it is `unready`."""
+        ...
+
+    async def report(self) -> str:
+        """What the shard's Lease says first that it works on, if others need to know it. Asked for just before."""
         ...
 
     def working(

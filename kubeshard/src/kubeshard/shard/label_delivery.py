@@ -10,9 +10,10 @@
 
 A ring may have worked by hash ranges until now, and its labels are as they were before that. So a shard begins when a
 list shows its Lease, which those by ranges see that begin later, and that none of these holds one. Until then its Lease
-says that it waits, so that it keeps none of these from beginning again after a crash. Shards by ranges wait in the same
-way (`members.doubts`), and both take no deleted Lease for such an end (`ring_leases`). Not guaranteed: this without
-the right to list Leases, which labels alone do not need.
+says that it waits, so that it keeps none of these from beginning again after a crash. It says so from the first write
+on if there was one of them just before, because what a sharder gives it meanwhile has to wait, too. Shards by ranges
+wait in the same way (`members.doubts`), and both take no deleted Lease for such an end (`ring_leases`). Not guaranteed:
+this without the right to list Leases, which labels alone do not need.
 
 RBAC: `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that they control;
 `list` on leases in the namespace of the shards.
@@ -21,7 +22,7 @@ RBAC: `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import MappingProxyType
 from typing import Any
@@ -30,7 +31,7 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
-from kubeshard.core.builtin import Namespace
+from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.errors import ApiError, ConfigurationError, Forbidden
 from kubeshard.core.grants import READ, Grant
 from kubeshard.core.kinds import GroupKind
@@ -93,6 +94,11 @@ class Labels(ObjectDelivery):
         return LabelledShare(member)
 
 
+def _until_begun(by_ranges: Collection[str]) -> str:
+    """What a shard reports beside these."""
+    return BY_LABELS if by_ranges else ""  # the labels say it
+
+
 class LabelledShare:
     """The `Share`."""
 
@@ -110,11 +116,12 @@ class LabelledShare:
             clock,
             member.metrics.acknowledged,
         )
+        self._leases = RingLeases(
+            shard, member.home.with_timeout(member.request_bound), lambda said: not takes_by_labels(said)
+        )
         self._reclaiming = Reclaiming()
         self._label_restorer = LabelRestorer(shard, resources, self._handovers.losses, clock)
 
-    report = ""
-    """The labels say it."""
     says: Mapping[str, str] = MappingProxyType({})
     unready = ""
 
@@ -145,6 +152,12 @@ class LabelledShare:
     def asking(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
+    async def report(self) -> str:
+        try:
+            return _until_begun(self._by_ranges(await self._leases.read()))
+        except ApiError:  # it is not known, which is no reason to have a sharder move what this shard had
+            return ""
+
     @asynccontextmanager
     async def working(
         self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters
@@ -169,22 +182,19 @@ class LabelledShare:
 
     async def _after_ranges(self, held: HeldShardLease) -> None:
         """Returns when no shard of the ring works by ranges, and one that begins sees that this one does not wait."""
-        member, notices = self._member, Notices()
-        shard, client = member.shard, member.home.with_timeout(member.request_bound)
-        ring = RingLeases(shard, client, lambda said: not takes_by_labels(said))
+        shard, notices = self._member.shard, Notices()
         while True:
             try:
-                leases = await ring.read()
+                leases = await self._leases.read()
             except Forbidden:
                 return
             except ApiError as error:
                 _log.debug("Cannot list the Leases of the ring", ring=shard.ring, error=error)
             else:
-                said = said_by(leases)
-                by_ranges = sorted(name for name, text in said.items() if not takes_by_labels(text))
-                if not by_ranges and said.get(shard.name) == "":
+                by_ranges = self._by_ranges(leases)
+                if not by_ranges and said_by(leases).get(shard.name) == "":
                     return
-                held.works_on(BY_LABELS if by_ranges else "")
+                held.works_on(_until_begun(by_ranges))
                 if by_ranges and notices.due("waits"):
                     _log.warning(
                         "This shard takes objects by labels, and waits until those that work by ranges have ended",
@@ -192,6 +202,11 @@ class LabelledShare:
                         shards=", ".join(by_ranges),
                     )
             await asyncio.sleep(RETRY)
+
+    def _by_ranges(self, leases: Iterable[Lease]) -> list[str]:
+        """The shards that this one waits for: a former process of its name has ended once it holds the Lease."""
+        said, name = said_by(leases), self._member.shard.name
+        return sorted(each for each, text in said.items() if each != name and not takes_by_labels(text))
 
     async def _take_back(self, cache: Cache) -> None:
         member = self._member

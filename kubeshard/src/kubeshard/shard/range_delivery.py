@@ -117,10 +117,6 @@ class BucketShare:
         self._drain_timeout = ranges.drain_timeout
         self.unready = "it has not read the assignment of the ring yet"
 
-    @property
-    def report(self) -> str:
-        return f"{self._ownership.buckets}:"
-
     def gate(self, kinds: Iterable[GroupKind]) -> Gate | None:
         """Nothing has to wait: the caches are empty before."""
         return None
@@ -139,6 +135,9 @@ class BucketShare:
         finally:
             self._able.cancel()
             await asyncio.wait([self._able])
+
+    async def report(self) -> str:
+        return f"{self._ownership.buckets}:"
 
     def taking_over(
         self, held: HeldShardLease, caches: Mapping[str, Cache], clusters: SharedClusters

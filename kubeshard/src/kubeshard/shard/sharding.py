@@ -463,7 +463,7 @@ class Sharding(ArgumentHints):
             takeover=self._terms.takeover,
             keep_on_stop=self._terms.keep_on_stop,
             strict_handover=self._handover not in ("", "false"),
-            report="" if self._ready.share is None else self._ready.share.report,
+            report=await share.report(),
             says={**self._terms.says, **share.says},
             metrics=member.metrics,
             abort=self._abort,
