@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -125,6 +126,26 @@ async def test_a_reader_does_not_wait_for_what_another_controller_reads_of_the_k
         await settle()
         await slow.writes.settled(slow.cache, other, 0.0)
         assert not slow.writes
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_writes_that_a_cache_never_sees_do_not_pile_up_if_another_one_of_the_kind_sees_them() -> None:
+    slow = SlowCache()
+    slow.cache.declare(Widget, MINE)
+    async with slow.cache.running():
+        await slow.cache.synced()
+        _, stream = sorted(slow.api.streams, key=lambda stream: stream.scope == MINE)
+        stream.hold()
+        slow.writes = OwnWrites(clock := Mock())
+        for hour in range(3):
+            clock.monotonic.return_value = 10_000 + hour * (LOST + 1)
+            for number in range(2):
+                slow.write(f"x/{hour}-{number}", labels={"shard": "me"})
+            await settle()
+            await slow.read(timeout=0.0)
+            slow.writes.prune(slow.cache)
+            assert sum(map(len, slow.writes.pending.values())) == 2
 
 
 @virtual_time

@@ -17,16 +17,18 @@ that it reads: what other controllers read of the kind may be behind for longer.
 
 Guaranteed: after `settled` returns, reads of that informer reflect all recorded writes to its kind, or newer states;
 without pending writes it does not suspend. Not guaranteed: success. If the cache stays behind, it raises
-`CacheBehind`, the reconcile must be requeued, and a watch that was silent meanwhile is opened anew. Deletions of
-collections are not recorded. Of versions that are no numbers, which only aggregated API servers may send, nobody can
-tell which is newer: any version of the object counts as the written one, so that no reader waits in vain. See KEP-5647.
+`CacheBehind`, the reconcile must be requeued, and a watch that was silent meanwhile is opened anew. Nor is an informer
+waited for that has not seen a write after `LOST` seconds, if another one of the kind has: if it can never list, writes
+would pile up without end. Deletions of collections are not recorded. Of versions that are no numbers, which only
+aggregated API servers may send, nobody can tell which is newer: any version of the object counts as the written one, so
+that no reader waits in vain. See KEP-5647.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -48,7 +50,7 @@ K = TypeVar("K")
 
 PATIENCE = 5.0
 LOST = 300.0
-"""Seconds after which a write without an answer is in all caches, if it took effect at all."""
+"""Seconds after which a write without an answer is in all caches that work, if it took effect at all."""
 
 MOST_WRITTEN = 64
 """Objects that `OwnWrites.written` names."""
@@ -120,7 +122,9 @@ class OwnWrites:
             seen = informer.store.complete_up_to(write.key.namespace, write.uid) or "no version yet"
             wanted = "its deletion" if write.deleted else f"version {write.resource_version}"
             raise CacheBehind(f"the cache of {informer}, at {seen}, has not seen {write.key} at {wanted}")
-        self._forget_seen(kind, [each for each in cache.informers_of(kind) if each is not informer])
+        self._forget_seen(
+            kind, [each for each in cache.informers_of(kind) if each is not informer], seen=True
+        )
 
     async def find_out(self, cache: Cache, client: Client) -> None:
         """Reads what became of the writes without an answer to cached kinds, for `settled` to wait for. For a write
@@ -162,7 +166,7 @@ class OwnWrites:
             latest = self._clock.monotonic() - LOST
             self.lost = {which: each for which, each in self.lost.items() if each.at > latest}
         for kind in list(self.pending):
-            self._forget_seen(kind, cache.informers_of(kind))
+            self._forget_seen(kind, cache.informers_of(kind), seen=False)
 
     def _awaited(self, informer: Informer[Any]) -> WriteRecord | None:
         """A write that the informer has not seen."""
@@ -171,11 +175,12 @@ class OwnWrites:
                 return unseen[-1]
         return None
 
-    def _forget_seen(self, kind: GroupKind, informers: Iterable[Informer[Any]]) -> None:
-        """Forgets writes that all of these have seen."""
-        objects = self.pending.get(kind, {})
+    def _forget_seen(self, kind: GroupKind, informers: Collection[Informer[Any]], *, seen: bool) -> None:
+        """Forgets writes that all of these have seen; and old ones that some have, or others have `seen`."""
+        objects, latest = self.pending.get(kind, {}), self._clock.monotonic() - LOST
         for key, writes in list(objects.items()):
-            if not any(_unseen(informer, key, writes) for informer in informers):
+            behind = sum(bool(_unseen(informer, key, writes)) for informer in informers)
+            if not behind or ((seen or behind < len(informers)) and writes[-1].at < latest):
                 del objects[key]
         if not objects:
             self.pending.pop(kind, None)
