@@ -68,6 +68,7 @@ func (l *lease) acquire(ctx context.Context) error {
 				}
 			}
 		}
+		log.Print("waiting for the Lease")
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -35,6 +35,9 @@ func (s *shard) run(ctx context.Context, work func(context.Context, *Share)) err
 	s.lease = newLease(s.client.CoordinationV1().Leases(s.namespace), s.ring, s.name)
 	s.owned = report{epochs: map[int]int64{}}
 	if err := s.lease.acquire(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it had anything
+		}
 		return err
 	}
 	renewing, stop := context.WithCancel(context.Background())

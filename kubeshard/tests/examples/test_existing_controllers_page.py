@@ -46,6 +46,7 @@ from kubeshard.sharding.names import (
     LEAVING_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
     RING_LABEL,
+    SHARDER_IDENTITY,
     drain_label,
     shard_label,
 )
@@ -332,8 +333,8 @@ class Ring:
     async def place(self) -> str:
         return (await self._client.get(ConfigMap, "ranges-pages", "default")).data["0000-1023"]
 
-    async def holds(self, name: str, seconds: int = 15, **annotations: str) -> None:
-        spec = LeaseSpec(holder_identity=name, lease_duration_seconds=seconds, renew_time=now())
+    async def holds(self, name: str, seconds: int = 15, by: str = "", **annotations: str) -> None:
+        spec = LeaseSpec(holder_identity=by or name, lease_duration_seconds=seconds, renew_time=now())
         its = {OWNED_RANGES_ANNOTATION: "uid/1024:", **annotations}
         meta = ObjectMeta(name=name, namespace="default", labels={RING_LABEL: "pages"}, annotations=its)
         await self._client.create(Lease(metadata=meta, spec=spec))
@@ -417,6 +418,22 @@ async def go_shard(
             yield client, ring, child
         finally:
             child.kill()
+
+
+@pytest.mark.go
+async def test_the_go_shard_that_is_stopped_while_it_waits_for_its_lease_stops_cleanly(
+    tmp_path: Path, built_go: Callable[[Path], Path]
+) -> None:
+    def begins(ring: Ring) -> Awaitable[None]:
+        return ring.holds("go-0", 60, by=SHARDER_IDENTITY)
+
+    async with go_shard(tmp_path, built_go, begins) as (_, _, child):
+
+        async def waits() -> bool:
+            return "waiting for the Lease" in child.log.read_text()
+
+        await eventually(waits, child, "it has found the Lease")
+        assert child.stop(grace=20) == 0, child.tail(30)
 
 
 @pytest.mark.go
