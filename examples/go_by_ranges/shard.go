@@ -28,12 +28,14 @@ type shard struct {
 	owned   report         // the buckets that are ours, with the epoch that was seen last
 	epochs  [buckets]int64 // the greatest epoch that was seen with each
 	leaving Share          // handed over, as far as we know: nobody works on them until the assignment shows it
+
+	byLabels map[string]time.Time // who takes objects by labels, and until when that counts if the Lease is deleted
 }
 
 // run calls work with what the shard owns until the context is done. work has to return when its context is done.
 func (s *shard) run(ctx context.Context, work func(context.Context, *Share)) error {
 	s.lease = newLease(s.client.CoordinationV1().Leases(s.namespace), s.ring, s.name)
-	s.owned = report{epochs: map[int]int64{}}
+	s.owned, s.byLabels = report{epochs: map[int]int64{}}, map[string]time.Time{}
 	if err := s.lease.acquire(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it had anything
@@ -218,10 +220,21 @@ func (s *shard) look(ctx context.Context) (*assignment, []coordinationv1.Lease, 
 		return nil, nil, err
 	}
 	var others []coordinationv1.Lease
+	seen := false // by those that begin now
 	for _, each := range leases.Items {
-		if each.Name != s.name && holder(&each) == each.Name {
-			others = append(others, each)
+		delete(s.byLabels, each.Name)
+		if holder(&each) != each.Name {
+			continue
 		}
+		reports := each.Annotations[ownedRanges] != ""
+		switch {
+		case each.Name == s.name:
+			seen = reports
+			continue
+		case !reports:
+			s.byLabels[each.Name] = time.Now().Add(lasts(&each))
+		}
+		others = append(others, each)
 	}
 	object, err := s.client.CoreV1().ConfigMaps(s.namespace).Get(ctx, s.object(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -234,20 +247,21 @@ func (s *shard) look(ctx context.Context) (*assignment, []coordinationv1.Lease, 
 	if err != nil {
 		return nil, others, err
 	}
-	byLabels, byRanges := "", false
+	if found.names(s.name) && !seen {
+		return nil, others, fmt.Errorf("the Lease of %s is gone, or not as this shard has written it", s.name)
+	}
+	byRanges := false
 	for _, other := range others {
-		text, reports := other.Annotations[ownedRanges]
-		if !reports {
-			byLabels = other.Name
-		}
-		says := parseReport(text)
+		says := parseReport(other.Annotations[ownedRanges])
 		if why := says.contradicts(found, other.Name); why != "" {
 			return nil, others, fmt.Errorf("the assignment cannot be believed: %s", why)
 		}
 		byRanges = byRanges || (len(says.epochs) > 0 && found.names(other.Name))
 	}
-	if byLabels != "" && !byRanges {
-		return nil, others, fmt.Errorf("%s takes objects by labels, and has not ended", byLabels)
+	for name, until := range s.byLabels {
+		if !byRanges && time.Now().Before(until) {
+			return nil, others, fmt.Errorf("%s takes objects by labels, and has not ended", name)
+		}
 	}
 	return found, others, nil
 }

@@ -291,29 +291,28 @@ async def test_the_go_controller_shares_ranges_and_hands_over_when_it_is_idle(
     assert busy, "no run was under way when it was asked"
 
 
-REFUSES = {
-    "apiVersion": "admissionregistration.k8s.io/v1",
-    "kind": "ValidatingWebhookConfiguration",
-    "metadata": {"name": "refuses"},
-    "webhooks": [
-        {
-            "name": "refuses.kubeshard.dev",
-            "clientConfig": {"url": "https://127.0.0.1:1"},
-            "rules": [
-                {
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "resources": ["configmaps"],
-                    "operations": ["UPDATE"],
-                }
-            ],
-            "failurePolicy": "Fail",
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-        }
-    ],
-}
-"""Nobody is there to admit changes of ConfigMaps."""
+def refuses(operation: str, group: str, resource: str) -> dict[str, Any]:
+    """Nobody is there to admit it."""
+    rule = {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "resources": [resource],
+        "operations": [operation],
+    }
+    webhook = {
+        "name": "refuses.kubeshard.dev",
+        "clientConfig": {"url": "https://127.0.0.1:1"},
+        "rules": [rule],
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "refuses"},
+        "webhooks": [webhook],
+    }
 
 
 class Ring:
@@ -456,6 +455,58 @@ async def test_the_go_shard_takes_over_nothing_of_which_others_have_seen_somethi
 
 
 @pytest.mark.go
+async def test_the_go_shard_takes_over_nothing_while_its_own_lease_is_gone(
+    tmp_path: Path, built_go: Callable[[Path], Path]
+) -> None:
+    """A shard by labels that begins meanwhile does not see it."""
+    async with go_shard(tmp_path, built_go, lambda ring: ring.says("@0")) as (client, ring, child):
+
+        async def reports(what: str) -> bool:
+            return await ring.report("go-0") == what
+
+        async def doubts() -> bool:
+            return "the Lease of go-0 is gone" in child.log.read_text()
+
+        await eventually(partial(reports, "uid/1024:/0"), child, "it has seen the assignment")
+        await client.apply_manifest(refuses("CREATE", "coordination.k8s.io", "leases"))
+        await client.delete(Lease, "go-0", "default")
+        await ring.says("go-0@5")
+        await eventually(doubts, child, "it waits for its Lease")
+        await client.delete(ValidatingWebhookConfiguration, "refuses")
+        await eventually(partial(reports, "uid/1024:0-1023@5/5"), child, "it has taken what it was given")
+
+
+@pytest.mark.go
+async def test_the_go_shard_waits_for_a_shard_by_labels_whose_lease_was_deleted(
+    tmp_path: Path, built_go: Callable[[Path], Path]
+) -> None:
+    """That may be at work, and writes its Lease anew."""
+
+    async def begins(ring: Ring) -> None:
+        await ring.says("go-0@1")
+        await ring.holds("other", 8, **{OWNED_RANGES_ANNOTATION: ""})
+
+    async with go_shard(tmp_path, built_go, begins) as (client, ring, child):
+        time = asyncio.get_running_loop().time
+
+        def looks() -> int:
+            return child.log.read_text().count("other takes objects by labels")
+
+        async def waits(looked: int) -> bool:
+            return looks() > looked
+
+        async def reclaimed() -> bool:
+            return await ring.place() == "go-0@2"
+
+        await eventually(partial(waits, 0), child, "it waits")
+        await client.delete(Lease, "other", "default")
+        deleted = time()
+        await eventually(partial(waits, looks()), child, "it waits although the Lease was deleted")
+        await eventually(reclaimed, child, "it begins in the end")
+        assert time() - deleted > 6, child.tail(30)
+
+
+@pytest.mark.go
 async def test_the_go_shard_tries_again_to_hand_over_what_it_is_asked_for(
     tmp_path: Path, built_go: Callable[[Path], Path]
 ) -> None:
@@ -471,7 +522,7 @@ async def test_the_go_shard_tries_again_to_hand_over_what_it_is_asked_for(
             return await ring.place() == "other@6"
 
         await eventually(works, child, "it has reclaimed")
-        await client.apply_manifest(REFUSES)
+        await client.apply_manifest(refuses("UPDATE", "", "configmaps"))
         await ring.says("go-0 to other@5")
         await eventually(failed, child, "it cannot hand over")
         await client.delete(ValidatingWebhookConfiguration, "refuses")
