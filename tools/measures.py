@@ -553,6 +553,7 @@ MEASURES = (
         "not ours",
         "assignment_edited",
         "assignment_late",
+        "assignment_restored",
         off=((RangeOwnership, "seen", _undoubted),),
     ),
     by_ranges(

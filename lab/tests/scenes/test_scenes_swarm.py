@@ -29,7 +29,6 @@ LATE = frozenset(
         "owner read before a child",
         "fence by versions",
         "take-over confirmed",
-        "what is not by the rules read again",
         "assignment mended",
         "renewals before a shard begins",
     }
