@@ -350,6 +350,10 @@ class Ring:
         found = await self.lease(name)
         return found.metadata.annotation(OWNED_RANGES_ANNOTATION) if found else ""
 
+    async def reports(self, what: str) -> bool:
+        """Whether the Go shard says this."""
+        return await self.report("go-0") == what
+
 
 def now() -> str:
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
@@ -440,18 +444,16 @@ async def test_the_go_shard_takes_over_nothing_of_which_others_have_seen_somethi
     tmp_path: Path, built_go: Callable[[Path], Path]
 ) -> None:
     async with go_shard(tmp_path, built_go, lambda ring: ring.says("@0")) as (_, ring, child):
-
-        async def reports(what: str) -> bool:
-            return await ring.report("go-0") == what
-
-        await eventually(partial(reports, "uid/1024:/0"), child, "it has seen the assignment")
+        await eventually(partial(ring.reports, "uid/1024:/0"), child, "it has seen the assignment")
         await ring.holds("other", **{OWNED_RANGES_ANNOTATION: "uid/1024:/9"})
         await ring.says("go-0@5")
         await eventually(
-            partial(reports, "uid/1024:/5"), child, "it has seen what it was given, and not taken it"
+            partial(ring.reports, "uid/1024:/5"), child, "it has seen what it was given, and not taken it"
         )
         await ring.says("go-0@10")
-        await eventually(partial(reports, "uid/1024:0-1023@10/10"), child, "it has taken what it was given")
+        await eventually(
+            partial(ring.reports, "uid/1024:0-1023@10/10"), child, "it has taken what it was given"
+        )
 
 
 @pytest.mark.go
@@ -461,19 +463,18 @@ async def test_the_go_shard_takes_over_nothing_while_its_own_lease_is_gone(
     """A shard by labels that begins meanwhile does not see it."""
     async with go_shard(tmp_path, built_go, lambda ring: ring.says("@0")) as (client, ring, child):
 
-        async def reports(what: str) -> bool:
-            return await ring.report("go-0") == what
-
         async def doubts() -> bool:
             return "the Lease of go-0 is gone" in child.log.read_text()
 
-        await eventually(partial(reports, "uid/1024:/0"), child, "it has seen the assignment")
+        await eventually(partial(ring.reports, "uid/1024:/0"), child, "it has seen the assignment")
         await client.apply_manifest(refuses("CREATE", "coordination.k8s.io", "leases"))
         await client.delete(Lease, "go-0", "default")
         await ring.says("go-0@5")
         await eventually(doubts, child, "it waits for its Lease")
         await client.delete(ValidatingWebhookConfiguration, "refuses")
-        await eventually(partial(reports, "uid/1024:0-1023@5/5"), child, "it has taken what it was given")
+        await eventually(
+            partial(ring.reports, "uid/1024:0-1023@5/5"), child, "it has taken what it was given"
+        )
 
 
 @pytest.mark.go
