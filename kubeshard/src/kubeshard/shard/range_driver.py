@@ -14,7 +14,7 @@ Buckets are taken over one step after the other; those that come meanwhile wait 
 What a request is answered may be older than what the watch has shown meanwhile, and what the watch shows may be older
 than an answer. The first is no news. The second is none, either, unless etcd was restored and no list has shown that:
 so what is true is read, unless the watch soon shows what is known. And an answer that was long under way gives this
-shard nothing: others have concluded from its Lease that it has nothing else (`coordinator.RENEWALS`).
+shard nothing: others have concluded from its Lease that it has nothing else (`members.RENEWALS`).
 
 Guaranteed: one write for all buckets that a shard is asked for at a time, unless some of them cannot be released soon:
 then those that can are handed over after `PARTLY` seconds, and the others later, at most so many times more as that
@@ -61,8 +61,7 @@ from kubeshard.shard.ring_leases import RingLeases
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.sharding.assignment import Assignment, Unreadable, takes_by_labels
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.coordinator import RENEWALS
-from kubeshard.sharding.members import doubts, kinds_stated
+from kubeshard.sharding.members import RENEWALS, doubts, kinds_stated
 from kubeshard.sharding.names import (
     DELIVERY_ANNOTATION,
     OWNED_RANGES_ANNOTATION,

@@ -68,6 +68,7 @@ from kubeshard.runtime.repairs import Repairs
 from kubeshard.sharding.assignment import Assignment, Group, Place, Unreadable
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.members import (
+    RENEWALS,
     RingMember,
     by_labels_only,
     claimed,
@@ -87,8 +88,6 @@ SETTLE, LONGEST_SETTLE = 0.5, 3.0
 """Seconds without another shard that joins, and at most, before shards that join are given something."""
 UNPROVEN = 2.0
 """Seconds until it is asked again whether a shard has ended."""
-RENEWALS = 2
-"""With the second one, a shard says what it has seen before the first."""
 UNSEEN = 30.0
 """Seconds until the object is read again, if no event shows what a request was answered. A watch that was cut never
 shows an object that was deleted before it was listed."""
@@ -419,10 +418,8 @@ class Coordinator:
         if not at_once:
             yield ReadLeases()
         members = self._membership.members(self.buckets)
-        if self._version != looked or self._outdated or not self._all_renewed():
-            self.wake_at = self._clock.monotonic()
-            return
-        if not self._wrong(members):
+        changed = self._version != looked or self._outdated
+        if changed or not self._all_renewed() or not self._wrong(members):
             self.wake_at = self._clock.monotonic()
             return
         if differing := sorted(m.shard for m in members if m.available and m.differs):

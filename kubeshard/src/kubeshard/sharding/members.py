@@ -54,6 +54,11 @@ from kubeshard.sharding.names import (
 from kubeshard.sharding.shard_states import is_evicted
 from kubeshard.sharding.shares import weight_of
 
+RENEWALS = 2
+"""How often a shard renews its Lease before others conclude from it what the shard has: with the second renewal, it
+says what it has seen before the first.
+"""
+
 
 class RingMember(NamedTuple):
     """A Lease of the ring."""
