@@ -130,22 +130,22 @@ async def test_a_reader_does_not_wait_for_what_another_controller_reads_of_the_k
 
 @pytest.mark.regression
 @virtual_time
-async def test_writes_that_a_cache_never_sees_do_not_pile_up_if_another_one_of_the_kind_sees_them() -> None:
+async def test_a_reader_waits_for_the_cache_that_it_reads_however_long_that_is_behind() -> None:
     slow = SlowCache()
-    slow.cache.declare(Widget, MINE)
+    other = slow.cache.declare(Widget, MINE)
     async with slow.cache.running():
         await slow.cache.synced()
         _, stream = sorted(slow.api.streams, key=lambda stream: stream.scope == MINE)
         stream.hold()
         slow.writes = OwnWrites(clock := Mock())
-        for hour in range(3):
-            clock.monotonic.return_value = 10_000 + hour * (LOST + 1)
-            for number in range(2):
-                slow.write(f"x/{hour}-{number}", labels={"shard": "me"})
-            await settle()
-            await slow.read(timeout=0.0)
-            slow.writes.prune(slow.cache)
-            assert sum(map(len, slow.writes.pending.values())) == 2
+        clock.monotonic.return_value = 10_000
+        written = slow.write("x/a", labels={"shard": "me"})
+        await settle()
+        clock.monotonic.return_value += LOST + 1
+        assert await slow.read(timeout=0.0) is written
+        slow.writes.prune(slow.cache)
+        with pytest.raises(CacheBehind):
+            await slow.writes.settled(slow.cache, other, 0.0)
 
 
 @virtual_time

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from app_cluster import App, app, app_cluster
-from controller_bench import Bench, Site, Theme, site
+from controller_bench import Bench, Site, Theme, child, json_answer, site
 
 from kubeshard.cache import CacheBehind, Scope, UndeclaredIndex
 from kubeshard.controller import Context, Controller, Watch
@@ -124,6 +124,39 @@ async def test_a_cache_that_is_not_filled_is_waited_for_and_then_an_error_never_
 
 
 MINE = Scope(labels=Selector.parse("app=mine"))
+
+
+@pytest.mark.parametrize("listed", [False, True], ids=["never listed", "behind since its list"])
+@virtual_time
+async def test_what_a_run_wrote_is_not_remembered_for_a_cache_that_only_another_controller_reads(
+    listed: bool,
+) -> None:
+    remembered: list[int] = []
+
+    def written(obj: KubeObject) -> ConfigMap:
+        number = obj.metadata.generation
+        return child(f"c{number}", version=100 + (number or 0), labels={"app": "mine"})
+
+    async def reconcile(ctx: Context, obj: Any) -> None:
+        remembered.append(sum(map(len, run_of(ctx).writes.pending.values())))
+        metadata = ObjectMeta(name=f"c{obj.metadata.generation}", namespace="ns", labels={"app": "mine"})
+        await ctx.client.create(ConfigMap(metadata=metadata))
+
+    async with Bench(
+        reconcile, owns=[ConfigMap], answer=lambda _: json_answer(written(newest), 201)
+    ).running() as bench:
+        others = bench.cache.declare(ConfigMap, MINE)
+        if listed:
+            await others.listed(Listed("1"), {}, "")
+        own = bench.runner.reader.informer(ConfigMap)
+        assert own is not others
+        for number in range(2, 6):
+            newest = site("a", number)
+            await bench.put(newest)
+            own.put(written(newest), "")
+            await settle()
+    assert bench.recorded.labels == ["success"] * 4
+    assert remembered == [0, 0, 0, 0]
 
 
 def test_an_object_that_lost_the_labels_which_its_watch_selects_gets_them_back(

@@ -2,7 +2,8 @@
 
 An `OwnWrites` belongs to one reconciled key: it remembers what reconciles of that key wrote, across reconciles, because
 the next one must not act on a cache from before the last one's writes. Only its readers wait, each for the informer
-that it reads: what other controllers read of the kind may be behind for longer. An informer has seen a write when
+that it reads. A write is remembered until all informers have seen it that these readers may read (`Informers`): what
+only other controllers read may stay behind for ever. An informer has seen a write when
 
 * the store has the object at the written version or a newer one;
 * or the store is complete up to the written version: by any later event, by a bookmark or by a full list. This covers a
@@ -17,23 +18,20 @@ that it reads: what other controllers read of the kind may be behind for longer.
 
 Guaranteed: after `settled` returns, reads of that informer reflect all recorded writes to its kind, or newer states;
 without pending writes it does not suspend. Not guaranteed: success. If the cache stays behind, it raises
-`CacheBehind`, the reconcile must be requeued, and a watch that was silent meanwhile is opened anew. Nor is an informer
-waited for that has not seen a write after `LOST` seconds, if another one of the kind has: if it can never list, writes
-would pile up without end. Deletions of collections are not recorded. Of versions that are no numbers, which only
-aggregated API servers may send, nobody can tell which is newer: any version of the object counts as the written one, so
-that no reader waits in vain. See KEP-5647.
+`CacheBehind`, the reconcile must be requeued, and a watch that was silent meanwhile is opened anew. Deletions of
+collections are not recorded. Of versions that are no numbers, which only aggregated API servers may send, nobody can
+tell which is newer: any version of the object counts as the written one, so that no reader waits in vain. See KEP-5647.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from kubeshard.cache.cache import Cache
 from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.informer import Informer
 from kubeshard.client.client import Client
@@ -50,13 +48,19 @@ K = TypeVar("K")
 
 PATIENCE = 5.0
 LOST = 300.0
-"""Seconds after which a write without an answer is in all caches that work, if it took effect at all."""
+"""Seconds after which a write without an answer is in all caches, if it took effect at all."""
 
 MOST_WRITTEN = 64
 """Objects that `OwnWrites.written` names."""
 
 MOST_UNEXPLAINED = 64
 """Events during writes of one reconcile of which it is decided at its end whether they show them."""
+
+
+class Informers(Protocol):
+    """A cache, or what one controller reads of it."""
+
+    def informers_of(self, kind: GroupKind, /) -> Collection[Informer[Any]]: ...
 
 
 class _Answered(NamedTuple):
@@ -105,7 +109,7 @@ class OwnWrites:
         finally:
             _current.reset(token)
 
-    async def settled(self, cache: Cache, informer: Informer[Any], timeout: float = PATIENCE) -> None:
+    async def settled(self, cache: Informers, informer: Informer[Any], timeout: float = PATIENCE) -> None:
         """Waits until the informer has seen the pending writes to its kind. Raises CacheBehind after `timeout` seconds;
         then the writes stay pending.
         """
@@ -122,11 +126,9 @@ class OwnWrites:
             seen = informer.store.complete_up_to(write.key.namespace, write.uid) or "no version yet"
             wanted = "its deletion" if write.deleted else f"version {write.resource_version}"
             raise CacheBehind(f"the cache of {informer}, at {seen}, has not seen {write.key} at {wanted}")
-        self._forget_seen(
-            kind, [each for each in cache.informers_of(kind) if each is not informer], seen=True
-        )
+        self._forget_seen(kind, [each for each in cache.informers_of(kind) if each is not informer])
 
-    async def find_out(self, cache: Cache, client: Client) -> None:
+    async def find_out(self, cache: Informers, client: Client) -> None:
         """Reads what became of the writes without an answer to cached kinds, for `settled` to wait for. For a write
         that may still be under way, that is what it was before. RBAC: `list`, as for the cache. Raises ApiErrors.
         """
@@ -160,13 +162,13 @@ class OwnWrites:
                 return not informer.read_after(meta.namespace, answered.at, meta.uid)
         return False
 
-    def prune(self, cache: Cache) -> None:
+    def prune(self, cache: Informers) -> None:
         """Forgets what has been seen, without waiting."""
         if self.lost:
             latest = self._clock.monotonic() - LOST
             self.lost = {which: each for which, each in self.lost.items() if each.at > latest}
         for kind in list(self.pending):
-            self._forget_seen(kind, cache.informers_of(kind), seen=False)
+            self._forget_seen(kind, cache.informers_of(kind))
 
     def _awaited(self, informer: Informer[Any]) -> WriteRecord | None:
         """A write that the informer has not seen."""
@@ -175,12 +177,11 @@ class OwnWrites:
                 return unseen[-1]
         return None
 
-    def _forget_seen(self, kind: GroupKind, informers: Collection[Informer[Any]], *, seen: bool) -> None:
-        """Forgets writes that all of these have seen; and old ones that some have, or others have `seen`."""
-        objects, latest = self.pending.get(kind, {}), self._clock.monotonic() - LOST
+    def _forget_seen(self, kind: GroupKind, informers: Iterable[Informer[Any]]) -> None:
+        """Forgets writes that all of these have seen."""
+        objects = self.pending.get(kind, {})
         for key, writes in list(objects.items()):
-            behind = sum(bool(_unseen(informer, key, writes)) for informer in informers)
-            if not behind or ((seen or behind < len(informers)) and writes[-1].at < latest):
+            if not any(_unseen(informer, key, writes) for informer in informers):
                 del objects[key]
         if not objects:
             self.pending.pop(kind, None)
@@ -235,7 +236,7 @@ class WriteBook(Generic[K]):
         await writes.settled(cache, informer)      # before reading that informer
     """
 
-    def __init__(self, cache: Cache, clock: Clock) -> None:
+    def __init__(self, cache: Informers, clock: Clock) -> None:
         self._cache = cache
         self._clock = clock
         self._books: OrderedDict[K, OwnWrites] = OrderedDict()

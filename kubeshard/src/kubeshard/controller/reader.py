@@ -17,18 +17,19 @@ if the cache would show it; a read that the cache cannot answer is an error:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from kubeshard.cache.cache import Cache
-from kubeshard.cache.errors import CacheBehind
+from kubeshard.cache.errors import CacheBehind, UndeclaredKind
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import PATIENCE
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.client.client import Client
 from kubeshard.controller.watch import Index, Watch, narrowed
+from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import ALL, AllNamespaces, namespace_of, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import Selector
@@ -43,13 +44,18 @@ class ControllerReader:
         self, cache: Cache, watches: Iterable[Watch[Any]] = (), indexes: Iterable[Index[Any]] = ()
     ) -> None:
         self.cache = cache
+        watches = tuple(watches)
         self.declared: dict[Form[Any], Scope] = {}
         """The scopes that the author declared, without what the manager added (the shard's label)."""
         for watch in watches:
             self.declared.setdefault(watch.form, watch.scope or Scope())
         self._scopes = {form: narrowed(cache.scope_of(form.kind), by) for form, by in self.declared.items()}
+        self._watched = [
+            (each.form, narrowed(cache.scope_of(each.form.kind), each.scope or Scope())) for each in watches
+        ]
         self._informers: dict[object, Informer[Any]] = {}
         """Cached by target: finding the form and the scope of a class costs more than the read."""
+        self._of: dict[GroupKind, Collection[Informer[Any]]] = {}
         self._looked_at = -1
         self._index_functions = {(form_of(index.target), index.name): index.function for index in indexes}
 
@@ -86,13 +92,34 @@ class ControllerReader:
     def informer(self, target: type[T] | Form[T]) -> Informer[T]:
         """The informer that `get` and `list` read. Raises UndeclaredKind."""
         if self._looked_at != self.cache.declarations:
-            self._informers.clear()
-            self._looked_at = self.cache.declarations
+            self._look_again()
         informer = self._informers.get(target)
         if informer is None:
             form = form_of(target)
             informer = self._informers[target] = self.cache.informer(form, self._scopes.get(form))
         return informer
+
+    def informers_of(self, kind: GroupKind) -> Collection[Informer[Any]]:
+        """Those of the kind that this controller may read, or that trigger it: of a form that it declared, its own."""
+        if self._looked_at != self.cache.declarations:
+            self._look_again()
+        found = self._of.get(kind)
+        if found is None:
+            own: set[Informer[Any]] = set()
+            for form, scope in self._watched:
+                with suppress(UndeclaredKind):  # it has been let go
+                    own.add(self.cache.informer(form, scope))
+            found = self._of[kind] = [
+                each
+                for each in self.cache.informers_of(kind)
+                if each in own or each.form not in self.declared
+            ]
+        return found
+
+    def _look_again(self) -> None:
+        self._informers.clear()
+        self._of.clear()
+        self._looked_at = self.cache.declarations
 
     async def filled(self, target: type[T] | Form[T]) -> None:
         """Waits for a cache that has not been filled yet, for a few seconds. Raises CacheBehind."""

@@ -145,7 +145,7 @@ class Run:
         if not informer.has_synced:
             await self.reader.filled(form)
         if self.writes.pending:
-            await self.writes.settled(self.reader.cache, informer)
+            await self.writes.settled(self.reader, informer)
         return self.reader.get_from(informer, name, place)
 
     async def get_of_others(
@@ -188,7 +188,7 @@ class Run:
         if not (informer := self.reader.informer(form)).has_synced:
             await self.reader.filled(form)
         if self.writes.pending:
-            await self.writes.settled(self.reader.cache, informer)
+            await self.writes.settled(self.reader, informer)
         return self.reader.list(form, place, index=index, labels=labels)
 
     def reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Run:
@@ -254,4 +254,4 @@ class Run:
 
     def prune(self) -> None:
         """Forgets writes that the cache has caught up with."""
-        self.writes.prune(self.cache)
+        self.writes.prune(self.reader)

@@ -137,7 +137,7 @@ class Workers:
         }
         if cluster.name:
             self._about["cluster"] = cluster.name
-        self.writes: WriteBook[Key] = WriteBook(cache, world.clock)
+        self.writes: WriteBook[Key] = WriteBook(reader, world.clock)
         self._parked: dict[Key, int] = {}
         """Keys that were queued while a kind was missing, and their priorities."""
         self.tasks: list[asyncio.Task[None]] = []
@@ -360,12 +360,12 @@ class Workers:
         """The object with what earlier runs wrote; `Run.undecodable` says why only its metadata could be decoded."""
         writes, key, synced = run.writes, run.key, self._primary.has_synced
         if writes.lost:
-            await writes.find_out(self._cluster.cache, self._client)
+            await writes.find_out(self._reader, self._client)
             synced = self._primary.has_synced
         if not synced:
             self._inputs.check()
         elif writes.pending and self._inputs.complete():
-            await writes.settled(self._cluster.cache, self._primary)
+            await writes.settled(self._reader, self._primary)
         try:
             obj: KubeObject | None = self._primary.store.get(key)
             if obj is None and self._leaving is not None:

@@ -442,7 +442,7 @@ class Observer:
         if not informer.has_synced:
             await self._run.reader.filled(informer.form)
         if self._run.writes.pending:
-            await self._run.writes.settled(self._run.reader.cache, informer)
+            await self._run.writes.settled(self._run.reader, informer)
 
     async def _unwatched(self, set_: ApplySet, unseen: dict[Address, Exception]) -> list[KubeObject]:
         """Marked objects of kinds, and in namespaces, that this version of the program does not watch. Collects in
