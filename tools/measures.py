@@ -159,6 +159,10 @@ def _at_once_released(
     return planner.Decision(action, "", meta.label(view.shard_label))
 
 
+async def _labels_say_it(share: LabelledShare) -> str:
+    return ""
+
+
 async def _nothing(*_: object) -> None:
     pass
 
@@ -643,7 +647,7 @@ MEASURES = (
         "nothing is taken by labels while a shard works by ranges",
         "overlap",
         "other_delivery",
-        off=((LabelledShare, "_after_ranges", _nothing),),
+        off=((LabelledShare, "_after_ranges", _nothing), (LabelledShare, "report", _labels_say_it)),
     ),
     by_ranges(
         "runs by clusters",
