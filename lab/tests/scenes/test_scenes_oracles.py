@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import cast
@@ -15,7 +16,7 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import AlreadyExists, ApiError, NotFound, PatchTestFailed
-from kubeshard.core.objects import KubeObject, ObjectMeta, OwnerReference
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta, OwnerReference
 from kubeshard.core.patches import JsonPatch, MergePatch, add, test
 from kubeshard.core.times import micro_time
 from kubeshard.manager.manager import Manager
@@ -34,6 +35,7 @@ from kubeshard.sharding.names import (
 from kubeshard_apiserver.verbs.shard_selectors import SHARDED_LIST_AND_WATCH
 from kubeshard_lab.simulation.checker import check
 from kubeshard_lab.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
+from kubeshard_lab.simulation.deliveries import CHILDREN, Ranged
 from kubeshard_lab.simulation.faults.injection import Conditions, Rule
 from kubeshard_lab.simulation.history import Calm, Finished
 from kubeshard_lab.simulation.oracles import SimulationResult
@@ -826,6 +828,29 @@ async def test_who_was_told_of_something_older_than_the_edit_has_not_been_told_o
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize("overtaken", [True, False])
+@virtual_time
+async def test_an_answer_that_the_watch_has_overtaken_takes_nothing_from_a_shard(overtaken: bool) -> None:
+    """So it has the object by the next read, and need not know at once that a user takes it."""
+    async with owned(Place("s0", "", 3), "s1~1") as (at, client, thing):
+        s1, name = at.world.processes["s1~1"], assignment_name("r")
+        before = json.dumps(at.world.stored(CHILDREN, Key("ops", name))).encode()
+        late = HttpRequest("GET", f"/api/v1/namespaces/ops/configmaps/{name}", {})
+        ranged = cast(Ranged, at.world.delivery)
+        if overtaken:
+            ranged.sent(s1, late)
+        await client.apply(assigned(Place("s1", "", 5)), force=True)
+        await asyncio.create_task(watched(s1.client()))
+        if not overtaken:  # what it says has been put back since
+            ranged.sent(s1, late)
+        ranged.heard(s1, late, before)
+        await s1.client().get(ConfigMap, name, "ops")
+        await client.apply(assigned(Place("s2", "", 7)), force=True)
+        at.oracles.begins("s1~1", thing)
+        assert at.result.broken == ({} if overtaken else {"not ours": 1})
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("told", [True, False])
 @virtual_time
 async def test_an_assignment_that_is_put_back_counts_unless_its_later_owner_has_been_told(told: bool) -> None:
@@ -1115,6 +1140,29 @@ async def test_by_ranges_a_shard_need_not_know_at_once_of_a_child_that_a_restore
         with suppress(AlreadyExists):
             await at.world.processes["s0~1"].client().create(ConfigMap(metadata=metadata))
         assert at.result.broken["missed child"] == noticed
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("labelled", ["before", "after"])
+@virtual_time
+async def test_a_shard_need_not_know_of_a_child_that_was_labelled_after_its_owner_had_come(
+    labelled: str,
+) -> None:
+    """By shards that took it by labels, say, it was made without."""
+    async with owned(Place("s1", "", 3), "s0~1") as (at, client, thing):
+        reference = OwnerReference(api_version="sim.example/v1", kind="Thing", name="t0", uid=thing.uid)
+        metadata = ObjectMeta(name="c-t0", namespace="team", owner_references=(reference,))
+        await client.create(ConfigMap(metadata=metadata, data={"by": "s1"}))
+        label = {bucket_label("r"): str(Ranges().divided.of_key(thing.uid))}
+        for step in ("label", "give") if labelled == "before" else ("give", "label"):
+            if step == "give":
+                await client.apply(assigned(Place("s0", "", 5)), force=True)
+            else:
+                await client.patch(ConfigMap, "c-t0", "team", MergePatch({"metadata": {"labels": label}}))
+            await asyncio.sleep(MISSED_CHILD.bound)
+        with suppress(AlreadyExists):
+            await at.world.processes["s0~1"].client().create(ConfigMap(metadata=metadata))
+        assert at.result.broken["missed child"] == (labelled == "before")
 
 
 @pytest.mark.quick

@@ -138,6 +138,10 @@ class Ranged(Labelled):
         """What each process has heard first of each bucket at the greatest epoch, and its own, by a read."""
         self._left: dict[str, set[int]] = defaultdict(set)
         """What each process has asked to hand over, and no read has given back."""
+        self._shown_last: dict[str, int] = defaultdict(int)
+        """The version that the watch has shown each process last."""
+        self._asked: dict[int, tuple[HttpRequest, int]] = {}
+        """The same when it sent a request about the assignment, by the identity of that."""
         self._untold: dict[str, dict[int, float]] = {}
         """The buckets that a user took from each process, and until when it did not know of it."""
         self._store, self._stores = stores[0], stores
@@ -166,8 +170,10 @@ class Ranged(Labelled):
     def sent(self, process: Process, request: HttpRequest) -> None:
         """A shard works no more on what it hands over, whatever becomes of the request, before a read gives it back."""
         _, sure = self._known.get(process.name, ([], set()))
-        about = request.method == "PATCH" and request.target.partition("?")[0] == self._path
-        if about and sure and not is_sharders(process, request):
+        if request.target.partition("?")[0] != self._path or is_sharders(process, request):
+            return
+        self._asked[id(request)] = request, self._shown_last[process.name]
+        if request.method == "PATCH" and sure:
             for each in json.loads(request.body or b"[]"):
                 with suppress(ValueError, KeyError):  # a group that is removed
                     place = Place.parse(each["value"])
@@ -192,9 +198,11 @@ class Ranged(Labelled):
         if (written or not answer) and self._holder(mine) == name:
             self._known.setdefault(name, ([Place("", "", -1)] * self._buckets.count, set()))
         known, sure = self._known.get(name, ([], set()))
-        for bucket, new in self._told(said) if known else ():
+        _, before = self._asked.pop(id(request), (request, 0)) if arrived and answer else (request, 0)
+        for version, bucket, new in self._told(said) if known else ():
             old, ours, news = known[bucket], new.owner == mine, new.epoch > known[bucket].epoch
-            denied = arrived and old.owner == mine and bucket not in sure
+            overtaken = version < self._shown_last[name] != before
+            denied = arrived and old.owner == mine and bucket not in sure and not overtaken
             if answer and ours and (old.owner == mine or (written and news)):
                 sure.add(bucket)
                 self._left[name].discard(bucket)
@@ -204,15 +212,18 @@ class Ranged(Labelled):
                 sure.discard(bucket)
                 if bucket in (untold := self._untold.get(name, {})):
                     untold[bucket] = min(untold[bucket], asyncio.get_running_loop().time())
+            if not answer:
+                self._shown_last[name] = version
 
-    def _told(self, said: bytes) -> Iterator[tuple[int, Place]]:
+    def _told(self, said: bytes) -> Iterator[tuple[int, int, Place]]:
         for line in said.splitlines():
             with suppress(ValueError):  # it broke off
                 told = json.loads(line)
                 found = told.get("object", told)
                 for each in () if told.get("type") == "DELETED" else found.get("items", (found,)):
                     if (assignment := _read(each)) and assignment.buckets == self._buckets:
-                        yield from enumerate(assignment.places)
+                        version = int(each["metadata"]["resourceVersion"])
+                        yield from ((version, *place) for place in enumerate(assignment.places))
 
     def knows(self, process: str, meta: Any) -> bool:
         known, _ = self._known.get(process, ([], set()))

@@ -58,6 +58,8 @@ class RingOracles(Oracles):
         self._last_owner: dict[str, str] = {}
         self._came: dict[str, float] = {}
         """When each object came to its shard."""
+        self._found: dict[str, float] = {}
+        """When the child of each object got the label by which its shard finds it, if it was made without."""
         self._gained: dict[str, float] = {}
         """When another shard than the one before got it."""
         self._drained: Mapping[str, str] = {}
@@ -287,6 +289,8 @@ class RingOracles(Oracles):
         shard = name_of(process.name)
         if _age(main, process) < rules.MISSED_CHILD.bound or not self._world.delivery.finds(child):
             return
+        if self._found.get(thing, -math.inf) > self._came.get(thing, 0.0):
+            return  # the coordinator has labelled it, which its caches may not show yet
         # A shard that made the child itself may not have got the answer.
         excused = self._excused(thing, process.name, main["metadata"])
         if self._owner(main) == shard != child["data"].get("by") and not (excused or self._since_restore):
@@ -321,6 +325,9 @@ class RingOracles(Oracles):
         name = event.key.name.removeprefix("c-")
         before, after = self._owner(event.old), self._owner(event.new)
         main = self._main(name)
+        finds = self._world.delivery.finds
+        if resource == CHILDREN and event.old and event.new and finds(event.new) and not finds(event.old):
+            self._found[name] = self._now
         if before != after:
             self._judge_owner(resource, name, event, main, sender)
         if resource == THINGS:
