@@ -399,7 +399,7 @@ class Leases:
 def read(shard: str, lease: Lease, buckets: Buckets) -> RingMember:
     report = Report.parse(lease.report, buckets) if lease.report else None
     idle = report is None and not owns_some(lease.report)
-    return RingMember(shard, lease.held, lease.weight, report, str(lease.renewed), idle=idle)
+    return RingMember(shard, lease.held, lease.weight, report, f"{lease.renewed:012.3f}", idle=idle)
 
 
 class Leader:

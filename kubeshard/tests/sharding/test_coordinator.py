@@ -61,7 +61,7 @@ class Scene:
         return list(self.leases.values())
 
     def shard(self, name: str, said: str = "/0", weight: int = 1, *, available: bool = True) -> None:
-        renewed = str(int(self.leases[name].renewed) + 1) if name in self.leases else "0"
+        renewed = f"{int(self.leases[name].renewed) + 1 if name in self.leases else 0:05}"
         report = Report.parse(said, BUCKETS) if said else None
         self.leases[name] = RingMember(name, available, Fraction(weight), report, renewed)
 
@@ -457,6 +457,37 @@ def test_an_edited_assignment_is_written_anew_from_what_shards_say_two_renewals_
     renew_all(world)
     world.tend()
     assert world.machine.problem == ""
+
+
+@pytest.mark.parametrize("when", [Look, ReadLeases])
+def test_what_was_said_before_a_restore_is_said_again_before_the_assignment_is_written_anew(
+    when: type[Command],
+) -> None:
+    """The Leases that come back say what shards had long ago."""
+    world = scene("a", "b", _0_3="a@1", _4_7="b@2")
+    world.tend()
+    back = dict(world.leases)
+    world.edit(_4_7=None)
+    world.heard()
+    world.tend()
+    world.shard("a", "0-7@4/4")
+    world.shard("b", "/4")
+    world.tend(2)
+    renew_all(world)
+
+    def restore(command: Command) -> None:
+        if type(command) is when:
+            world.leases = dict(back)
+            world.meanwhile = lambda _: None
+
+    world.meanwhile = restore
+    assert [type(each) for each in world.tend(2)] == [Look, ReadLeases]
+    world.shard("a", "0-7@4/4")
+    world.shard("b", "/4")
+    assert changes(world.tend(2)) == 0
+    renew_all(world)
+    assert changes(world.tend(2)) == 1
+    assert [value.partition("@")[0] for value in world.groups.values()] == ["a"]
 
 
 def test_who_does_not_act_any_more_is_not_waited_for_with_an_assignment_and_keeps_what_it_had() -> None:

@@ -650,6 +650,16 @@ async def test_a_shard_need_not_know_of_a_child_that_was_labelled_after_its_owne
 
 @pytest.mark.quick
 @virtual_time
+async def test_a_dry_run_decides_nothing() -> None:
+    """Not even a name."""
+    async with owned(Place("s0", "", 3)) as (at, _, _):
+        example = ConfigMap(metadata=ObjectMeta(generate_name="c-", namespace="team"))
+        await at.world.processes["s0~1"].client().create(example, dry_run=True)
+        assert at.result.broken == {}
+
+
+@pytest.mark.quick
+@virtual_time
 async def test_the_objects_of_a_cluster_have_its_shard_and_come_to_another_one_together() -> None:
     by_cluster = Ranges(by="cluster", buckets=64)
     of = by_cluster.divided.of_key

@@ -21,9 +21,10 @@ Each bucket is decided about like an object that carries labels (`planner.place`
 
 If something is wrong in an answer to a read (`Look`) that was sent after the reports had arrived, nothing is moved. All
 Leases are read (`ReadLeases`). A shard may have seen just before that it got a bucket, or see it only now, in a watch
-that is late. So when every shard that may act has renewed its Lease `RENEWALS` times after that, the object is written
-anew from what all have said by then and this process has seen (`members.claimed`), at an epoch that is greater than any
-(the time in seconds, if this process has seen none: all who have may be gone). Nobody is waited for if there cannot
+that is late. So when every shard that may act has renewed its Lease `RENEWALS` times after that, and after any restore
+of etcd meanwhile, the object is written anew from what all have said by then and this process has seen
+(`members.claimed`), at an epoch that is greater than any (the time in seconds, if this process has seen none: all who
+have may be gone). Nobody is waited for if there cannot
 have been an assignment: there is no object, no shard has seen one, and nobody has led before. That no shard says so is
 not enough: it may have got something a moment ago.
 
@@ -161,12 +162,16 @@ Steps = Generator[Command, Any, None]
 
 
 class _Renewing(NamedTuple):
-    """A shard that is believed once it has renewed its Lease `left` times."""
+    """A shard that is believed once it has renewed its Lease `left` times, all after any restore of etcd, which has its
+    Lease say again what it said before.
+    """
 
     renewed: str
-    left: int
+    left: int = RENEWALS
 
     def seen(self, renewed: str) -> _Renewing:
+        if renewed < self.renewed:
+            return _Renewing(renewed)
         return _Renewing(renewed, self.left - (renewed != self.renewed))
 
 
@@ -404,7 +409,7 @@ class Coordinator:
             members = self._membership.members(self.buckets)
             ever = self._ever or any(m.report and m.report.seen for m in members)
             acting = renewals(members) if ever else {}
-            self._renewing = {shard: _Renewing(renewed, RENEWALS) for shard, renewed in acting.items()}
+            self._renewing = {shard: _Renewing(renewed) for shard, renewed in acting.items()}
         if not self._all_renewed():
             self.problem = f"{wrong}. It is written anew when all shards have said what they own"
             if self.contested:
@@ -525,7 +530,7 @@ class Coordinator:
             members = self._membership.members(self.buckets)
         for shard, renewed in named_idle(assignment, members).items():
             if shard in groups:
-                _, last = self._idle.get(shard, ((), _Renewing(renewed, RENEWALS)))
+                _, last = self._idle.get(shard, ((), _Renewing(renewed)))
                 self._idle[shard] = groups[shard], last.seen(renewed)
         return members, frozenset(shard for shard, (_, each) in self._idle.items() if each.left <= 0)
 

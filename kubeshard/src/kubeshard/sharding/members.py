@@ -69,7 +69,7 @@ class RingMember(NamedTuple):
     report: Report | None
     """None if it is not a shard by ranges, or has not read the assignment yet: it gets nothing."""
     renewed: str
-    """Changes with each renewal."""
+    """When, as the Lease says: less than it said before only if etcd was restored, or the clock was set back."""
     by_labels: bool = False
     """Whether it takes objects by labels, and does not wait for the end of those that work by ranges."""
     differs: bool = False
@@ -92,7 +92,7 @@ class RingMember(NamedTuple):
 
 def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingMember, str]:
     """What a shard's Lease says of it, and what is wrong with that while it is available."""
-    meta, spec = lease.metadata, lease.spec
+    meta = lease.metadata
     said, problems = meta.annotation(OWNED_RANGES_ANNOTATION), list[str]()
     by_labels, said = not said, "" if said == BY_LABELS else said
     weight, report, differs = Fraction(1), None, False
@@ -105,7 +105,6 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingM
     except ValueError as error:
         problems.append(f"{meta.name} gets nothing: {error}")
         differs = isinstance(error, DividedDifferently)
-    renewed = f"{meta.uid}/{spec.acquire_time}/{spec.renew_time}"
     pinned, wrong = buckets.pinned(meta.annotation(PINNED_ANNOTATION))
     problems += [f"{meta.name}: {wrong}"] if wrong else []
     if meta.annotation(LEAVING_ANNOTATION) or is_evicted(lease):
@@ -120,7 +119,7 @@ def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingM
         available,
         weight,
         report,
-        renewed,
+        lease.spec.renew_time or "",
         by_labels,
         differs,
         pinned,

@@ -113,7 +113,7 @@ class RingOracles(Oracles):
         path = request.target.partition("?")[0]
         if request.method == "GET" or not ("/things" in path or "/configmaps" in path):
             return
-        if is_sharders(process, request):
+        if is_sharders(process, request) or "dryRun=" in request.target:
             return
         self._judge_decision(process, request, path)
         until = self._right(process.name)
@@ -267,7 +267,10 @@ class RingOracles(Oracles):
             self._read[process.name, name] = self._now, self._owner(self._main(name))
         if path.endswith(f"/controllerrings/{self._world.ring}") and answer and answer.status == 200:
             self._note_ring(process, request, answer)
-        if answer is None and request.method == "POST" and path.endswith("/configmaps"):
+        created = (
+            request.method == "POST" and path.endswith("/configmaps") and "dryRun=" not in request.target
+        )
+        if answer is None and created:
             self._judge_create(process, json.loads(request.body or b"{}")["metadata"]["name"])
 
     def _note_ring(self, process: Process, request: HttpRequest, answer: HttpResponse) -> None:
