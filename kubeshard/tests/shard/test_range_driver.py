@@ -187,8 +187,9 @@ async def test_what_a_read_gives_to_another_shard_is_not_this_ones_also_if_it_co
     assert ownership.unconfirmed.keys() == {1}
 
 
+@pytest.mark.parametrize("listed", [True, False], ids=["", "while a kind cannot be listed"])
 @virtual_time
-async def test_what_is_not_by_the_rules_is_looked_at_again_as_the_watch_may_be_late() -> None:
+async def test_what_is_not_by_the_rules_is_looked_at_again_as_the_watch_may_be_late(listed: bool) -> None:
     """A user has edited what nobody had heard of, so it was news to others, and to this shard it is none."""
     ownership, stopped, reads = heard(says("a@5", "b@1")), set[int](), 0
 
@@ -202,12 +203,16 @@ async def test_what_is_not_by_the_rules_is_looked_at_again_as_the_watch_may_be_l
             raise Unavailable("not now")
         return ConfigMap(metadata=ObjectMeta(resource_version="9"), data=says("b@6", "b@1").data())
 
-    async def take_over(*_: object) -> None: ...
+    async def take_over(*_: object) -> None:
+        if not listed:
+            await asyncio.Event().wait()
 
     made = driver(ownership, take_over, list_all=list_all, get=get)
     made._runs = SimpleNamespace(cancel=stopped.update)  # type: ignore[assignment]
     async with asyncio.TaskGroup() as made._tasks:
         taking = made._tasks.create_task(made._take_over_on())
+        made._to_read.set()
+        await asyncio.sleep(1)
         made._see(ConfigMap(metadata=ObjectMeta(resource_version="7"), data=says("b@5", "b@1").data()))
         await asyncio.sleep(10)
         taking.cancel()

@@ -21,7 +21,15 @@ from kubeshard.core.objects import Key, OwnerReference
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.lease_observer import MOST, PROBE_INTERVAL, KeptLeases, LeaseObserver, Sort, kept
-from kubeshard.sharding.names import EVICTED_ANNOTATION, INCARNATION_ANNOTATION, RING_LABEL, STATE_LABEL
+from kubeshard.sharding.buckets import Buckets
+from kubeshard.sharding.members import member_of
+from kubeshard.sharding.names import (
+    EVICTED_ANNOTATION,
+    INCARNATION_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
+    RING_LABEL,
+    STATE_LABEL,
+)
 from kubeshard.sharding.shard_states import ShardStates
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch
 from kubeshard_lab.virtual_time import VirtualClock, virtual_time
@@ -63,6 +71,16 @@ def test_of_a_lease_what_a_sharder_needs_is_kept_and_nothing_else() -> None:
     assert not found.spec.strategy
     assert not found.metadata.finalizers
     assert not found.metadata.owner_references
+
+
+def test_a_shard_whose_report_is_too_long_to_be_kept_is_not_one_that_works_on_nothing() -> None:
+    """Its buckets would be taken without a proof. A program in another language may not join neighbours."""
+    buckets = Buckets(1024)
+    report = "".join(f"{each}-{each}@1767226371," for each in range(1024)).rstrip(",") + "/1767226371"
+    meta = ObjectMeta(name="a", annotations={OWNED_RANGES_ANNOTATION: f"{buckets}:{report}"})
+    member, problem = member_of(kept(Lease(metadata=meta)), buckets, available=True)
+    assert (member.idle, member.by_labels, member.report) == (False, False, None)
+    assert "a gets nothing: 'uid/1024:0-0@1767226371," in problem
 
 
 @pytest.mark.parametrize("ring", ["nosuch", "r"])

@@ -266,8 +266,9 @@ class RangeDriver:
                     self._tell_doubt(why)
             except NotFound:
                 return None
-            except _MISSED:
-                continue  # another shard has changed a group that has to be tested, too
+            except _MISSED:  # another shard has changed a group that has to be tested, too
+                await asyncio.sleep(MISSED_AGAIN)
+                continue
             except (ApiError, Unreadable) as error:
                 _tell_unread(self._notices, self._ring, error)
             await asyncio.sleep(RETRY)
@@ -378,19 +379,27 @@ class RangeDriver:
     # Taking over
 
     async def _take_over_on(self) -> NoReturn:
-        """What is confirmed does not wait for what is not."""
+        """What is confirmed does not wait for what is not, and what has to be confirmed not for lists."""
         taken: Mapping[int, int] | None = None
-        waiting: Collection[int] = ()
+        confirmed = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._confirm_on(confirmed), name="ranges: confirm")
+            while True:
+                await confirmed.wait()
+                confirmed.clear()
+                waiting = self._ownership.unconfirmed
+                terms = {each: term for each, term in self._ownership.terms.items() if each not in waiting}
+                if terms != taken:
+                    taken = terms
+                    await self._take_over(terms, self._tasks)
+
+    async def _confirm_on(self, confirmed: asyncio.Event) -> NoReturn:
         while True:
-            again = waiting or self._doubtful
+            again = self._ownership.unconfirmed or self._doubtful
             await set_within(self._to_read, RETRY if again else None)
             self._to_read.clear()
             await self._confirm()
-            waiting = self._ownership.unconfirmed
-            terms = {bucket: term for bucket, term in self._ownership.terms.items() if bucket not in waiting}
-            if terms != taken:
-                taken = terms
-                await self._take_over(terms, self._tasks)
+            confirmed.set()
 
     async def _confirm(self) -> None:
         """Asks whether this shard has been given what it was heard to have been given, and nobody has it since. And

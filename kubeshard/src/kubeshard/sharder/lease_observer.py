@@ -126,6 +126,13 @@ LOGGED_EVERY = 600.0
 _log = get_logger("kubeshard.sharder")
 
 
+def _bounded(annotation: str, text: str) -> str:
+    """Nothing of what is too long. But a shard with such a report does not work on nothing."""
+    if len(text) <= (LONGEST_REPORT if annotation in _REPORTS else LONGEST):
+        return text
+    return text[:LONGEST] if annotation == OWNED_RANGES_ANNOTATION else ""
+
+
 def kept(lease: Lease) -> Lease:
     """What a sharder needs of a shard's Lease, whatever else it has. Not for writing it."""
     meta, spec = lease.metadata, lease.spec
@@ -141,10 +148,7 @@ def kept(lease: Lease) -> Lease:
             deletion_timestamp=meta.deletion_timestamp,
             labels={key: labels[key] for key in _LABELS if key in labels},
             annotations={
-                key: annotations[key]
-                for key in _ANNOTATIONS
-                if key in annotations
-                and len(annotations[key]) <= (LONGEST_REPORT if key in _REPORTS else LONGEST)
+                key: text for key in _ANNOTATIONS if (text := _bounded(key, annotations.get(key, "")))
             },
         ),
         spec=LeaseSpec(
