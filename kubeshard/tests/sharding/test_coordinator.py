@@ -436,6 +436,10 @@ def renew_all(world: Scene) -> None:
         ({"_4_7": None}, "4-7 is missing"),
         ({"_by": "name"}, "by is 'name'"),
         ({"_4_7": "a@" + "9" * 18}, "greater than any that is ever reached"),
+        (
+            {"_by": "namespace"},
+            "into 8 buckets by namespace, and this program divides them into 8 by uid: it was edited",
+        ),
     ],
 )
 def test_an_edited_assignment_is_written_anew_from_what_shards_say_two_renewals_later(

@@ -11,8 +11,7 @@ import msgspec
 from test_scenes_reference_role import LEADER_ELECTION, SHARDER, SHARDER_ROLE, Rule, grant
 
 from kubeshard.controller import Context, Reconciler, Result
-from kubeshard.core import ConfigMap
-from kubeshard.core.objects import Key
+from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.settings import Ranges
 from kubeshard.sharding.api import ControllerRing
@@ -182,13 +181,11 @@ def shard_by_ranges(world: SimulatedCluster, name: str, ring: str) -> Process:
 
 
 async def an_assignment_is_that_of_other_buckets(world: SimulatedCluster) -> None:
-    """Somebody has written one that can be read, and is not the ring's."""
-    shard_by_ranges(world, "o0", "other")
-    name = assignment_name("other")
-    await world.until(lambda: Key("ops", name) in world.objects("", "configmaps"), within=MINUTE)
+    """The program of the ring has been given other buckets."""
+    meta = ObjectMeta(name=assignment_name("other"), namespace="ops")
     async with world.admin("home") as client:
-        found = await client.get(ConfigMap, name, "ops")
-        await client.replace(msgspec.structs.replace(found, data=Assignment.of(Buckets(32)).data()))
+        await client.create(ConfigMap(metadata=meta, data=Assignment.of(Buckets(32)).data()))
+    shard_by_ranges(world, "o0", "other")
     await asyncio.sleep(5 * MINUTE)
 
 

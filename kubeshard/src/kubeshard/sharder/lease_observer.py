@@ -126,18 +126,19 @@ LOGGED_EVERY = 600.0
 _log = get_logger("kubeshard.sharder")
 
 
-def _bounded(annotation: str, text: str) -> str:
-    """Nothing of what is too long. But a shard with such a report does not work on nothing."""
-    if len(text) <= (LONGEST_REPORT if annotation in _REPORTS else LONGEST):
-        return text
-    return text[:LONGEST] if annotation == OWNED_RANGES_ANNOTATION else ""
-
-
 def kept(lease: Lease) -> Lease:
     """What a sharder needs of a shard's Lease, whatever else it has. Not for writing it."""
     meta, spec = lease.metadata, lease.spec
     labels, annotations, holder = meta.labels or {}, meta.annotations or {}, spec.holder_identity
     acquired, renewed = spec.acquire_time, spec.renew_time
+    said = {
+        key: annotations[key]
+        for key in _ANNOTATIONS
+        if key in annotations and len(annotations[key]) <= (LONGEST_REPORT if key in _REPORTS else LONGEST)
+    }
+    if OWNED_RANGES_ANNOTATION in annotations and OWNED_RANGES_ANNOTATION not in said:
+        # It is no report any more. But a shard without one would be one that works on nothing.
+        said[OWNED_RANGES_ANNOTATION] = annotations[OWNED_RANGES_ANNOTATION][:LONGEST]
     return Lease(
         metadata=ObjectMeta(
             name=meta.name,
@@ -147,9 +148,7 @@ def kept(lease: Lease) -> Lease:
             creation_timestamp=meta.creation_timestamp,
             deletion_timestamp=meta.deletion_timestamp,
             labels={key: labels[key] for key in _LABELS if key in labels},
-            annotations={
-                key: text for key in _ANNOTATIONS if (text := _bounded(key, annotations.get(key, "")))
-            },
+            annotations=said,
         ),
         spec=LeaseSpec(
             # One that is cut is no shard's name, nor a time.

@@ -16,6 +16,7 @@ Each bucket is decided about like an object that carries labels (`planner.place`
 |---|---|
 | there is none | |
 | it is unreadable | if it is not labelled, and nobody has seen an assignment, it is somebody else's: nothing is done |
+| it divides objects differently | the same: a ring keeps its buckets for life |
 | shards say otherwise (`members.contradiction`) | it was edited or restored |
 | this process has seen a bucket at a greater epoch, or elsewhere at the same | it was edited or restored |
 
@@ -162,17 +163,21 @@ Steps = Generator[Command, Any, None]
 
 
 class _Renewing(NamedTuple):
-    """A shard that is believed once it has renewed its Lease `left` times, all after any restore of etcd, which has its
-    Lease say again what it said before.
+    """A shard that is believed once it has renewed its Lease `RENEWALS` times, all after any restore of etcd, which has
+    its Lease say again what it said before.
     """
 
     renewed: str
-    left: int = RENEWALS
+    times: int = 0
+
+    @property
+    def believed(self) -> bool:
+        return self.times >= RENEWALS
 
     def seen(self, renewed: str) -> _Renewing:
         if renewed < self.renewed:
             return _Renewing(renewed)
-        return _Renewing(renewed, self.left - (renewed != self.renewed))
+        return _Renewing(renewed, self.times + (renewed != self.renewed))
 
 
 class _Move(NamedTuple):
@@ -341,15 +346,14 @@ class Coordinator:
         if self._outdated or (wrong and self._renewing is None):
             yield from self._look()
             wrong = self._wrong(members)
-        assignment = self._assignment
-        self.unable, self.note = assignment is not None and assignment.buckets != self.buckets, ""
-        if assignment is not None and self.unable:
+        assignment, ours = self._assignment, self._is_ours(members)
+        differs = self._divides(assignment)
+        self.unable, self.note = bool(differs) and not ours, ""
+        if self.unable:
             self.problem = (
-                f"it divides objects into {assignment.buckets.count} buckets by {assignment.buckets.by}, and this "
-                f"program divides them into {self.buckets.count} by {self.buckets.by}: nothing is moved. A ring keeps "
-                "its buckets for life: give this one another name"
+                f"{differs}: nothing is moved. A ring keeps its buckets for life: give this one another name"
             )
-        elif not (self._labelled or self._sound or any(m.report and m.report.seen for m in members)):
+        elif not (self._labelled or ours):
             self.problem = (
                 f"{self._unreadable}. It may be somebody else's object: it has not the label of the ring, and no shard "
                 "has seen an assignment. So it is left alone: delete it, or give the ring another name"
@@ -386,13 +390,26 @@ class Coordinator:
 
     # Writing it anew
 
-    def _wrong(self, members: Iterable[RingMember]) -> str:
+    def _is_ours(self, members: Iterable[RingMember]) -> bool:
+        """Whether there has been an assignment that divides objects as this program does."""
+        return self._sound is not None or any(m.report and m.report.seen for m in members)
+
+    def _divides(self, assignment: Assignment | None) -> str:
+        """How else it divides objects than this program does; "" if it does not."""
+        if assignment is None or assignment.buckets == self.buckets:
+            return ""
+        return (
+            f"it divides objects into {assignment.buckets.count} buckets by {assignment.buckets.by}, and this program "
+            f"divides them into {self.buckets.count} by {self.buckets.by}"
+        )
+
+    def _wrong(self, members: Collection[RingMember]) -> str:
         """What is wrong with the object, according to these reports; "" if nothing is."""
         assignment = self._assignment
         if assignment is None:
             return self._unreadable or "it was not read yet"
-        if assignment.buckets != self.buckets:
-            return ""  # there is nothing to compare with
+        if differs := self._divides(assignment):
+            return f"{differs}: it was edited" if self._is_ours(members) else ""
         if said := contradiction(assignment, members):
             return said
         before = self._sound.places if self._sound is not None else assignment.places
@@ -454,13 +471,15 @@ class Coordinator:
         acting = renewals(self._membership.members(self.buckets))
         before = (self._renewing or {}).items()
         self._renewing = {shard: each.seen(acting.get(shard, each.renewed)) for shard, each in before}
-        return all(each.left <= 0 for shard, each in self._renewing.items() if shard in acting)
+        return all(each.believed for shard, each in self._renewing.items() if shard in acting)
 
     def _from_claims(self, members: Collection[RingMember]) -> Assignment:
         forgotten = self._sound is None and self._ever  # all who knew it may have ended
-        least = int(self._clock.wall()) if forgotten else 0
-        heard = {shard for shard, each in (self._renewing or {}).items() if each.left <= 0}
-        return claimed(self.buckets, members, self._assignment, self._sound, heard=heard, greatest=least)
+        least, now = int(self._clock.wall()) if forgotten else 0, self._assignment
+        if now is not None and self._divides(now):
+            least, now = max(least, now.epoch), None
+        heard = {shard for shard, each in (self._renewing or {}).items() if each.believed}
+        return claimed(self.buckets, members, now, self._sound, heard=heard, greatest=least)
 
     # Moving
 
@@ -532,7 +551,7 @@ class Coordinator:
             if shard in groups:
                 _, last = self._idle.get(shard, ((), _Renewing(renewed)))
                 self._idle[shard] = groups[shard], last.seen(renewed)
-        return members, frozenset(shard for shard, (_, each) in self._idle.items() if each.left <= 0)
+        return members, frozenset(shard for shard, (_, each) in self._idle.items() if each.believed)
 
     def _repeated(self, assignment: Assignment, members: Iterable[RingMember]) -> dict[int, _Move]:
         """What shards own, and do not say so: they may have seen it at a greater epoch, before it was edited."""
