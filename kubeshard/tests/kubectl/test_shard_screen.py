@@ -17,9 +17,9 @@ ROWS = (
 )
 
 
-def shown(renderable: RenderableType) -> list[str]:
+def shown(renderable: RenderableType, width: int = 120) -> list[str]:
     output = io.StringIO()
-    Console(width=120, file=output).print(renderable)
+    Console(width=width, file=output).print(renderable)
     return [line.rstrip() for line in output.getvalue().splitlines() if line.strip()]
 
 
@@ -41,6 +41,13 @@ def test_the_scale_stands_above_the_bars() -> None:
     heading, _, first, *_ = shown(screen.ring(snapshot()))
     assert heading.split()[-3:] == ["0", "25", "50"]
     assert len(heading) == first.index("█") + screen.BAR
+
+
+def test_where_there_is_little_room_bars_are_shorter_and_nothing_else_is_cut() -> None:
+    heading, _, _, dead, *_ = shown(screen.ring(snapshot(), "websites"), width=80)
+    assert heading.split() == ["shard", "lease", "websites", "children", "draining", "moved", "0", "25", "50"]
+    assert dead.split()[:-1] == ["shard-2", "dead", "5", "20", "1", "for", "12s", "-4"]
+    assert screen.SHORT_BAR <= len(heading) - dead.index("▒") < screen.BAR
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ kubeshard run {package}.main --shard-name second{no_webhooks}
 
 _ONE_WORKS = """
 Of several instances, one works, and the others wait: `leader_election` in `main.py`. For all to share the work, write
-`{sharding}` in its place, import `Sharding` from `kubeshard`, and render
+`{sharding}` in its place, import `Sharding` instead of `LeaderElection`, and render
 `manifests/operator.yaml` again, as below. A project that was created with `--sharding` begins like that.
 """
 """The same part without shards."""
@@ -123,7 +123,8 @@ def init(folder: Path, kind: str, group: str | None, sharding: bool, webhook: bo
         written
     ):  # only now: a reader that closes the pipe early, as `head` does, must not leave half a project
         click.echo(file)
-    click.echo(f"\nIt is ready to run: see {folder / 'README.md'}", err=True)
+    there = "" if folder.samefile(Path()) else f"cd {shlex.quote(str(folder))}, and "
+    click.echo(f"\nIt is ready to run: {there}see README.md", err=True)
 
 
 def _clone(folder: Path) -> str:

@@ -390,6 +390,7 @@ class RangeDriver:
                 waiting = self._ownership.unconfirmed
                 terms = {each: term for each, term in self._ownership.terms.items() if each not in waiting}
                 if terms != taken:
+                    self._tell_share(terms, taken or {})
                     taken = terms
                     await self._take_over(terms, self._tasks)
 
@@ -518,6 +519,16 @@ class RangeDriver:
                 "The API server sends all objects, and this shard leaves out those of others",
                 ring=self._ring,
                 advice=f"it selects them as of Kubernetes 1.38, or with the feature gate {FEATURE}",
+            )
+
+    def _tell_share(self, now: Mapping[int, int], before: Mapping[int, int]) -> None:
+        if now.keys() != before.keys():
+            _log.info(
+                "The share of this shard has changed",
+                ring=self._ring,
+                buckets=f"{len(now)} of {self._ownership.buckets.count}",
+                new=len(now.keys() - before.keys()),
+                gone=len(before.keys() - now.keys()),
             )
 
     def _tell_unheard(self, leases: Iterable[Lease]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +15,7 @@ from kubeshard.inspection.stats import RingSnapshot, ShardRow, scale
 from kubeshard.runtime.logs import one_line
 
 COLOURS = {"ready": "green", "expired": "yellow", "uncertain": "yellow", "dead": "red", "orphaned": "red"}
-BAR = 30
+BAR, SHORT_BAR = 30, 10
 _MAIN, _FOLLOWER, _DRAINING, _DEAD = "cyan", "blue", "yellow", "red"
 
 LEGEND = "(each shard: the state of its Lease, objects + children)"
@@ -27,11 +29,11 @@ def ring(
     """
     most = scale(view)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("shard")
-    table.add_column("lease", min_width=9)
+    table.add_column("shard", overflow="fold")
+    table.add_column("lease", min_width=9, no_wrap=True)
     for name in (objects, "children", "draining", *(("moved",) if history else ())):
-        table.add_column(name, justify="right")
-    table.add_column(_ruler(most), min_width=BAR, no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(_Scaled(partial(_ruler, most)))
     for row in view.rows:
         state = row.state or "new"
         table.add_row(
@@ -41,7 +43,7 @@ def ring(
             str(row.followers),
             Text(_draining(row) if history else str(row.draining or ""), _DRAINING),
             *((_moved(row),) if history else ()),
-            _bar(row, most),
+            _Scaled(partial(_bar, row, most)),
         )
     counts = f"{view.total} objects{f', {view.moves} moves, {view.drains} drains' if history else ''}"
     return Group(
@@ -77,27 +79,40 @@ def line(view: RingSnapshot) -> str:
     return f"{shards or 'no shards'}; {view.verdict}"
 
 
-def _ruler(most: int) -> str:
+class _Scaled:
+    """What is drawn as wide as there is room for it, up to `BAR` cells."""
+
+    def __init__(self, drawn: Callable[[int], Text]) -> None:
+        self._drawn = drawn
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._drawn(min(options.max_width, BAR))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(options.max_width, SHORT_BAR), min(options.max_width, BAR))
+
+
+def _ruler(most: int, width: int) -> Text:
     """The numbers at the start, the middle and the end of the scale."""
     middle, end = f"{most / 2:g}", str(most)
-    left = f"0{middle:>{BAR // 2 - 1 + len(middle) // 2}}"
-    return f"{left}{end:>{BAR - len(left)}}"
+    left = f"0{middle:>{width // 2 - 1 + len(middle) // 2}}"
+    return Text(f"{left}{end:>{width - len(left)}}", no_wrap=True)
 
 
-def _bar(row: ShardRow, most: int) -> Text:
+def _bar(row: ShardRow, most: int, width: int) -> Text:
     """A bar of main objects, those being drained in another colour, then children."""
-    whole, main = _cells(row.objects + row.followers, most), _cells(row.objects, most)
-    draining = _cells(min(row.draining, row.objects), most)
-    bar = Text()
+    whole, main = _cells(row.objects + row.followers, most, width), _cells(row.objects, most, width)
+    draining = _cells(min(row.draining, row.objects), most, width)
+    bar = Text(no_wrap=True)
     bar.append("█" * (main - draining), _MAIN if row.live else _DEAD)
     bar.append("▒" * draining, _DRAINING)
     bar.append("█" * (whole - main), _FOLLOWER if row.live else _DEAD)
     return bar
 
 
-def _cells(count: int, most: int) -> int:
+def _cells(count: int, most: int, width: int) -> int:
     """The length of a bar; anything above 0 is visible."""
-    return max(1, count * BAR // most) if count else 0
+    return max(1, count * width // most) if count else 0
 
 
 def _draining(row: ShardRow) -> str:
