@@ -16,7 +16,7 @@ Each bucket is decided about like an object that carries labels (`planner.place`
 |---|---|
 | there is none | |
 | it is unreadable | if it is not labelled, and nobody has seen an assignment, it is somebody else's: nothing is done |
-| it divides objects differently | the same: a ring keeps its buckets for life |
+| it divides objects differently | if nobody has seen another one, it is that of another program: nothing is done |
 | shards say otherwise (`members.contradiction`) | it was edited or restored |
 | this process has seen a bucket at a greater epoch, or elsewhere at the same | it was edited or restored |
 
@@ -351,7 +351,8 @@ class Coordinator:
         self.unable, self.note = bool(differs) and not ours, ""
         if self.unable:
             self.problem = (
-                f"{differs}: nothing is moved. A ring keeps its buckets for life: give this one another name"
+                f"{differs}: nothing is moved. A ring keeps its buckets for life: give this one another name, or delete "
+                "the object if it was edited"
             )
         elif not (self._labelled or ours):
             self.problem = (
