@@ -522,7 +522,7 @@ class Answers:
             ownership.listed(terms)
 
         made = driver(ownership, take_over or listed, list_all=self.list_all, get=self.get, patch=self.patch)
-        made._runs = SimpleNamespace(cancel=lambda _: None, busy=lambda _: True)  # type: ignore[assignment]
+        made._runs = SimpleNamespace(cancel=lambda _: None, busy=lambda _: False)  # type: ignore[assignment]
         return made
 
     async def patch(self, *_: object) -> ConfigMap:
@@ -667,3 +667,29 @@ async def test_what_is_heard_against_the_rules_while_a_read_is_under_way_is_look
         taking.cancel()
     assert (ownership.state(0), ownership.state(1)) == (State.FOREIGN, State.OWNED)
     assert server.reads == 2
+
+
+def asked_for(runs: Any, buckets: int = 2) -> RangeDriver:
+    """The driver of a shard that has all of these buckets, and is asked for them."""
+    divided, ownership = Buckets(buckets), RangeOwnership("a", Buckets(buckets))
+    for place in "a@1", "a to b@2":
+        said = Assignment.of(divided, dict.fromkeys(range(buckets), Place.parse(place)))
+        ownership.seen(said)
+        ownership.confirm(ownership.unconfirmed, said)
+    made = driver(ownership, None)
+    made._runs = runs
+    return made
+
+
+async def test_a_failure_to_find_out_whether_a_bucket_is_idle_is_not_swallowed() -> None:
+    """The bucket would stay with this shard for ever, and nobody would know why."""
+
+    async def idle(bucket: int) -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("a defect")
+
+    made = asked_for(SimpleNamespace(busy=lambda _: True, idle=idle))
+    with pytest.raises(ExceptionGroup) as raised:
+        async with asyncio.timeout(10), asyncio.TaskGroup() as made._tasks:
+            made._tasks.create_task(made._drain(frozenset({0, 1})))
+    assert raised.group_contains(RuntimeError, match="a defect")

@@ -458,7 +458,7 @@ class RangeDriver:
 
         timeout = loop.call_later(self._drain_timeout, time_is_up)
         pause = PARTLY
-        waiting = {asyncio.create_task(wait(bucket), name="ranges: idle") for bucket in busy}
+        waiting = {self._tasks.create_task(wait(bucket), name="ranges: idle") for bucket in busy}
         try:
             while waiting:
                 _, waiting = await asyncio.wait(waiting, timeout=pause)
