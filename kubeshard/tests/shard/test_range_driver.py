@@ -693,3 +693,22 @@ async def test_a_failure_to_find_out_whether_a_bucket_is_idle_is_not_swallowed()
         async with asyncio.timeout(10), asyncio.TaskGroup() as made._tasks:
             made._tasks.create_task(made._drain(frozenset({0, 1})))
     assert raised.group_contains(RuntimeError, match="a defect")
+
+
+async def test_buckets_that_become_idle_together_cost_one_report() -> None:
+    """Each is made of all buckets, so a thousand that had daemons stopped the loop for seconds."""
+    ended, reports = asyncio.Event(), list[str]()
+
+    async def idle(bucket: int) -> None:
+        await ended.wait()
+
+    made = asked_for(SimpleNamespace(busy=lambda _: True, idle=idle), buckets=64)
+    made._held = SimpleNamespace(works_on=reports.append, leaving=False)  # type: ignore[assignment]
+    async with asyncio.TaskGroup() as made._tasks:
+        draining = made._tasks.create_task(made._drain(frozenset(range(64))))
+        await asyncio.sleep(0)
+        reports.clear()
+        ended.set()
+        await asyncio.wait_for(draining, 10)
+    assert len(reports) == 1
+    assert len(made._ownership.leaving) == 64

@@ -450,7 +450,8 @@ class RangeDriver:
 
         async def wait(bucket: int) -> None:
             await runs.idle(bucket)
-            self._do(self._ownership.idle({bucket}))
+            if commands := self._ownership.idle({bucket}):  # a report of each would be quadratic
+                self._do(commands)
 
         def time_is_up() -> None:
             if not self._held.leaving:  # its runs have the grace period
