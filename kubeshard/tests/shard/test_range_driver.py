@@ -11,7 +11,7 @@ import pytest
 
 from kubeshard.cache.deltas import Added, Deleted, Updated
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
-from kubeshard.core.errors import NotFound, PatchTestFailed, Unavailable
+from kubeshard.core.errors import NotFound, NotOurs, PatchTestFailed, Unavailable
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.shard.range_driver import RangeDriver, until_able
@@ -712,3 +712,24 @@ async def test_buckets_that_become_idle_together_cost_one_report() -> None:
         await asyncio.wait_for(draining, 10)
     assert len(reports) == 1
     assert len(made._ownership.leaving) == 64
+
+
+@virtual_time
+async def test_a_shard_that_may_not_write_any_more_does_not_take_that_for_a_faster_writer() -> None:
+    """It would read what it is asked for ten times a second."""
+    ownership = heard(says("a@1", "b@1"), says("a to b@2", "b@1"))
+    ownership.idle({0})
+    server = Answers(configmap(5, "a to b@2", "b@1"))
+
+    async def patch(*_: object) -> ConfigMap:
+        raise NotOurs("the Lease of this shard has expired")
+
+    made = server.driver(ownership)
+    made._client.patch = patch  # type: ignore[method-assign]
+    async with asyncio.TaskGroup() as made._tasks:
+        made._assignment = says("a to b@2", "b@1")
+        made._to_acknowledge.set()
+        acknowledging = made._tasks.create_task(made._acknowledge_on())
+        await asyncio.sleep(0.9)
+        acknowledging.cancel()
+    assert server.reads == 0

@@ -38,7 +38,7 @@ from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap, Lease
-from kubeshard.core.errors import ApiError, Conflict, NotFound, PatchTestFailed
+from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.hash_ranges import HashedField, HashRanges
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.selectors import FieldSelector
@@ -82,9 +82,6 @@ LOGGED_EVERY = 300.0
 OBJECTS_TOLD = 5
 FEATURE = "ShardedListAndWatch"
 """The feature gate of API servers that select by hashes (KEP-5866)."""
-
-_MISSED = (PatchTestFailed, Conflict)
-"""Errors of a patch whose tests do not hold any more."""
 
 _log = get_logger("kubeshard.shard")
 
@@ -161,6 +158,11 @@ class _Right(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.verb} {self.of.resource} {self.name}".rstrip()
+
+
+def _is_missed(error: Exception) -> bool:
+    """Whether a patch was refused because another writer was faster: its tests do not hold any more."""
+    return isinstance(error, (PatchTestFailed, Conflict)) and not isinstance(error, NotOurs)
 
 
 def _tell_unread(notices: Notices, ring: str, error: ApiError | Unreadable) -> None:
@@ -266,10 +268,10 @@ class RangeDriver:
                     self._tell_doubt(why)
             except NotFound:
                 return None
-            except _MISSED:  # another shard has changed a group that has to be tested, too
-                await asyncio.sleep(MISSED_AGAIN)
-                continue
             except (ApiError, Unreadable) as error:
+                if _is_missed(error):  # another shard has changed a group that has to be tested, too
+                    await asyncio.sleep(MISSED_AGAIN)
+                    continue
                 _tell_unread(self._notices, self._ring, error)
             await asyncio.sleep(RETRY)
 
@@ -487,7 +489,9 @@ class RangeDriver:
                     missed = False
                     try:
                         after = await self._client.patch(ConfigMap, name, namespace, patch)
-                    except _MISSED:  # another one was faster
+                    except ApiError as error:
+                        if not _is_missed(error):
+                            raise
                         missed, after = True, await self._client.get(ConfigMap, name, namespace)
             except ApiError as error:
                 self._tell_failure("Cannot hand over what this shard is asked for; trying again", error)
