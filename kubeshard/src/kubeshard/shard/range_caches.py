@@ -132,7 +132,7 @@ class RangeCaches:
             for informer, task in self._unfinished.items()
             if not isinstance(informer.listing_error, NotFound)
         }:
-            if self._ownership.terms != terms:
+            if self._ownership.confirmed != terms:
                 return
             if waited >= PATIENCE and self._notices.due("listing", names := sorted(map(str, failing))):
                 _log.warning(

@@ -389,8 +389,7 @@ class RangeDriver:
             while True:
                 await confirmed.wait()
                 confirmed.clear()
-                waiting = self._ownership.unconfirmed
-                terms = {each: term for each, term in self._ownership.terms.items() if each not in waiting}
+                terms = self._ownership.confirmed
                 if terms != taken:
                     self._tell_share(terms, taken or {})
                     taken = terms

@@ -263,6 +263,11 @@ class RangeOwnership:
         return {bucket: held.term for bucket, held in self._held.items()}
 
     @property
+    def confirmed(self) -> dict[int, int]:
+        """Those of them that a read has confirmed."""
+        return {bucket: held.term for bucket, held in self._held.items() if held.confirmed}
+
+    @property
     def unconfirmed(self) -> dict[int, int]:
         """The terms of what the assignment was heard to give us, and nothing has confirmed yet."""
         return {bucket: held.term for bucket, held in self._held.items() if not held.confirmed}
