@@ -69,12 +69,17 @@ class Shard:
         self._engagement = ClusterEngagement("r", clusters, self.ownership, held)
         self._tasks = tasks
 
-    async def sees(self, epoch: int, *clusters: str) -> None:
-        """The assignment gives it the buckets of these clusters."""
+    def hears(self, epoch: int, *clusters: str) -> Assignment:
+        """The assignment gives it the buckets of these clusters, which no read has confirmed."""
         ours = {BUCKETS.of_key(name) for name in clusters}
         places = {bucket: Place("a" if bucket in ours else "b", "", epoch) for bucket in range(64)}
         assignment = Assignment.of(BUCKETS, places)
         self.ownership.seen(assignment)
+        return assignment
+
+    async def sees(self, epoch: int, *clusters: str) -> None:
+        """... and a read does."""
+        assignment = self.hears(epoch, *clusters)
         self.ownership.confirm(self.ownership.unconfirmed, assignment)
         await self._engagement.take_over(self.ownership.terms, self._tasks)
         await asyncio.sleep(0.1)
@@ -117,6 +122,20 @@ async def test_it_works_in_what_it_owns_and_nowhere_else() -> None:
         await shard.sees(2, "us", "asia")
         assert clusters.engaged == {"us", "asia"}
         assert clusters.history.count("+us") == 1
+
+
+@virtual_time
+async def test_a_cluster_that_no_read_has_confirmed_is_not_engaged() -> None:
+    """It may be another shard's meanwhile, and come back: what was listed before that may be too old."""
+    clusters = Clusters("eu", "us")
+    async with shard_of(clusters) as shard:
+        await shard.sees(1, "eu")
+        shard.hears(2, "eu", "us")
+        clusters.changed()
+        await asyncio.sleep(0.1)
+        assert clusters.engaged == {"eu"}
+        await shard.sees(3, "eu", "us")
+        assert (clusters.engaged, shard.state("us")) == ({"eu", "us"}, State.OWNED)
 
 
 @virtual_time

@@ -75,7 +75,7 @@ class ClusterEngagement:
         self._heard()
 
     async def take_over(self, terms: Mapping[int, int], tasks: asyncio.TaskGroup) -> None:
-        """The `TakeOver`. The terms are those of the ownership, or will be."""
+        """The `TakeOver`. The terms are those that the ownership has confirmed."""
         self._adjust(tasks)
         if not self._following:
             self._following = True
@@ -175,11 +175,11 @@ class ClusterEngagement:
         return True
 
     def _wanted(self, name: str) -> int | None:
-        """The present term of the cluster; None if this shard does not own it."""
-        return self._ownership.terms.get(self._bucket(name)) if name in self._clusters.names else None
+        """The present term of the cluster; None if no read has confirmed that it is this shard's."""
+        return self._ownership.confirmed.get(self._bucket(name)) if name in self._clusters.names else None
 
     def _tell_listed(self) -> None:
-        terms = self._ownership.terms
+        terms = self._ownership.confirmed
         former = {
             bucket for name, term in self._engaged.items() if terms.get(bucket := self._bucket(name)) != term
         }
