@@ -67,10 +67,10 @@ class Shard:
             self.ownership.confirm(self.ownership.unconfirmed, assignment)
 
     async def run(self, obj: KubeObject | None = SITE) -> Result | None:
-        form = form_of(Site)
-        activities = Activities(self.in_flight, "site", form.kind.group_kind, SITE.key)
+        form, key = form_of(Site), (obj or SITE).key
+        activities = Activities(self.in_flight, "site", form.kind.group_kind, key)
         client = SimpleNamespace(fenced=lambda fence: fence)
-        run: Any = SimpleNamespace(form=form, key=SITE.key, activities=activities, client=client)
+        run: Any = SimpleNamespace(form=form, key=key, activities=activities, client=client)
         self.activities = activities
         with activities:
             return await self._run(run, obj)
@@ -287,3 +287,18 @@ async def test_an_object_is_tried_again_within_a_minute_however_long_a_kind_coul
     await shard.run()
     await asyncio.sleep(3600)
     assert await shard.run() == Result(requeue_after=60)
+
+
+@virtual_time
+async def test_what_is_known_of_objects_that_are_gone_does_not_grow() -> None:
+    """Daemons, threads and writes without an answer go on when a run has ended. Then no run shows that they have."""
+    shard = Shard(*OURS)
+    shard.going_on.set()
+    for number in range(100):
+        site = Site(metadata=ObjectMeta(name=f"site-{number}", namespace="n", uid="u"))
+        await shard.run(site)
+        daemon = shard.activities.working()
+        await shard.run(site)
+        daemon.end()
+    assert len(shard.runs._acting[0]) <= 3
+    assert not shard.runs.busy(0)

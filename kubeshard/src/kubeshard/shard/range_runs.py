@@ -33,6 +33,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from kubeshard.client.version_fence import VersionFence
@@ -178,8 +179,11 @@ class BucketRuns:
                     None if self._ownership.term(bucket, reads) == term else "its bucket has been handed over"
                 )
             )
-            if not activities.in_flight.count(*which):
-                self._acting[bucket].pop(which, None)
+            acting = self._acting[bucket]
+            # What others have left behind may be over, without a run that shows it.
+            for each in (which, *islice(acting, 2)):
+                if (acts := acting.pop(each, None)) is not None and acts.count(*each):
+                    acting[each] = acts
 
     def _pause(self, bucket: int, term: int) -> float:
         """Seconds until a run is tried again that has to wait for the lists of this term."""
