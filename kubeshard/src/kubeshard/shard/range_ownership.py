@@ -144,7 +144,7 @@ class RangeOwnership:
         for bucket, place in enumerate(assignment.places):
             held, last = self._held.get(bucket), self._epochs[bucket]
             if held is not None:
-                if place.epoch < held.epoch or (place.owner != self._shard and place.epoch == held.epoch):
+                if place.denies(self._shard, held.epoch):
                     older.add(bucket)
                 elif place.owner != self._shard:
                     del self._held[bucket]

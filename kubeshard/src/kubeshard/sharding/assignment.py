@@ -89,6 +89,10 @@ class Place(NamedTuple):
             raise ValueError(f"{text!r} would be handed to its own shard")
         return cls(owner, target, epoch)
 
+    def denies(self, shard: str, epoch: int) -> bool:
+        """Whether that cannot be, by the rules, if the shard has seen at this epoch that it owns the bucket."""
+        return self.epoch < epoch or (self.epoch == epoch and self.owner != shard)
+
 
 class Group(NamedTuple):
     """Neighbouring buckets in the same place, as they are written together."""
@@ -224,9 +228,8 @@ class Report(NamedTuple):
     """What a shard writes on its Lease: the buckets that it works on, with the epoch of each, and the greatest epoch
     that it has seen in the assignment. From the reports of all shards the assignment can be written again.
 
-    The epoch of a bucket is the one that the shard has seen with it last. If the assignment says that another shard has
-    the bucket, and at an epoch that is not greater, then the assignment was edited or restored: who takes a bucket by
-    the rules writes a greater one.
+    The epoch of a bucket is the one that the shard has seen with it last. If the assignment `denies` that the shard has
+    it, then the assignment was edited or restored: who takes a bucket by the rules writes a greater epoch.
     """
 
     epochs: Mapping[int, int]

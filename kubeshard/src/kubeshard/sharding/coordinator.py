@@ -415,7 +415,7 @@ class Coordinator:
             return said
         before = self._sound.places if self._sound is not None else assignment.places
         for bucket, (last, now) in enumerate(zip(before, assignment.places, strict=True)):
-            if now.epoch < last.epoch or (now.epoch == last.epoch and now != last):
+            if now != last and now.epoch <= last.epoch:
                 run = assignment.buckets.key(assignment.run_of(bucket))
                 return f"{run} says {now}, but some of it was {last} before: it was edited or restored"
         return ""

@@ -160,10 +160,9 @@ def contradiction(assignment: Assignment, members: Iterable[RingMember]) -> str:
         if member.report.seen > assignment.epoch:
             return f"it is older than what {member.shard} has seen: it was restored"
         for bucket, epoch in member.report.epochs.items():
-            owner, _, since = assignment.places[bucket]
-            if since < epoch or (since == epoch and owner != member.shard):
+            if (place := assignment.places[bucket]).denies(member.shard, epoch):
                 run = assignment.buckets.key(assignment.run_of(bucket))
-                said = f"{run} is {owner or 'nobody'}'s since {since}"
+                said = f"{run} is {place.owner or 'nobody'}'s since {place.epoch}"
                 return f"{said}, but {member.shard} has had some of it since {epoch}: it was edited"
     return ""
 
