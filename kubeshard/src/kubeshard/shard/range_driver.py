@@ -1,6 +1,6 @@
 """Follows the assignment of a ring that is sharded by ranges, and does what `range_ownership` says.
 
-    ask whether it could work and hand over                       before anything else, without the Lease: `until_able`
+    ask whether it could work and hand over                       before anything else; it needs no Lease: `until_able`
     compare the assignment with what all shards of the ring say   by live reads of both
     reclaim what names this shard                                 if it can be true (`members.doubts`)
     follow it                                                     each change goes to the machine, in order

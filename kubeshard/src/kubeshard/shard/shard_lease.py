@@ -211,7 +211,7 @@ class ShardClaim(Claim):
         )
 
     def _undelivered(self, lease: Lease, duration: float) -> float:
-        """For how long something that a process sent before it ended may still take effect. None if it must have ended
+        """For how long something that a process sent before it ended may still take effect; 0 if it must have ended
         long ago: its watchdog used this machine's clock, as the record does.
         """
         renewed = parse_time(lease.spec.renew_time)
@@ -332,11 +332,10 @@ class ShardLease:
 
     `client` is what the controllers write with: its connections are reset when the Lease is lost, or whatever `abort`
     resets, which may be called from any thread. The renewer has its own client, with the same configuration and in the
-    same world. `keep_on_stop` leaves the Lease to the name even
-    after a clean stop, until it expires: a restart under the same name is back at once and still has its objects.
-    `strict_handover`: whether the ring asks for confirmations. `report`: what it says first that it works on
-    (`HeldShardLease.works_on`). `says`: annotations of the Lease while it is held. `metrics` is called from the
-    renewer's thread.
+    same world. `keep_on_stop` leaves the Lease to the name even after a clean stop, until it expires: a restart under
+    the same name is back at once and still has its objects. `strict_handover`: whether the ring asks for confirmations.
+    `report`: what it says first that it works on (`HeldShardLease.works_on`). `says`: annotations of the Lease while it
+    is held. `metrics` is called from the renewer's thread.
 
     RBAC: `get`, `create`, `update`, `watch` on `leases` in the shard's namespace.
     """

@@ -290,9 +290,9 @@ class LeaseObserver:
         self._probed = self._due = -math.inf
         """When that was last tried, and when it is due unless the watch is silent (monotonic)."""
         self._over: asyncio.Future[None] | None = None
-        """The end of the pause before the next probe, if there is one now,"""
+        """The end of the pause before the next probe; None if there is no pause now."""
         self._wakes_at = math.inf
-        """and when that is."""
+        """When the last pause ends, or has ended (monotonic)."""
         self._pause: asyncio.TimerHandle
 
     @property

@@ -25,9 +25,8 @@ Leases are read (`ReadLeases`). A shard may have seen just before that it got a 
 that is late. So when every shard that may act has renewed its Lease `RENEWALS` times after that, and after any restore
 of etcd meanwhile, the object is written anew from what all have said by then and this process has seen
 (`members.claimed`), at an epoch that is greater than any (the time in seconds, if this process has seen none: all who
-have may be gone). Nobody is waited for if there cannot
-have been an assignment: there is no object, no shard has seen one, and nobody has led before. That no shard says so is
-not enough: it may have got something a moment ago.
+have may be gone). Nobody is waited for if there cannot have been an assignment: there is no object, no shard has seen
+one, and nobody has led before. That no shard says so is not enough: it may have got something a moment ago.
 
 Who keeps editing it is not fought: the third time, it is said (`contested`), and from then on the object is written
 anew every `REWRITE` seconds at most (`kubeshard.runtime.repairs`). That is less rare than with other things that are
@@ -213,7 +212,7 @@ class Coordinator:
         self._labelled = True
         """Whether the object has the label of the ring, or can be read."""
         self.asked: dict[int, tuple[str, float]] = {}
-        """The buckets that are to be handed over: who is asked for each, and since when, as seen here. None while the
+        """The buckets that are to be handed over: who is asked for each, and since when, as seen here. Empty while the
         object is wrong: shards do not hand over what an edit or a restore has put there.
         """
         self._looked = -math.inf
