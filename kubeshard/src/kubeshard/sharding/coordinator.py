@@ -350,8 +350,8 @@ class Coordinator:
         self.unable, self.note = bool(differs) and not ours, ""
         if self.unable:
             self.problem = (
-                f"{differs}: nothing is moved. A ring keeps its buckets for life: give this one another name, or delete "
-                "the object if it was edited"
+                f"{differs}: nothing is moved. A ring keeps its buckets for life: give this one another name, or "
+                "delete the ConfigMap if it was edited"
             )
         elif not (self._labelled or ours):
             self.problem = (
