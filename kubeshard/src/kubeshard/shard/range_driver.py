@@ -324,8 +324,6 @@ class RangeDriver:
         was heard, one that is older shows that etcd was restored.
         """
         if self._known == known:
-            if self._is_older(found):
-                self._version = ""
             return False
         return self._breaks != known[0] or self._is_older(found)
 
