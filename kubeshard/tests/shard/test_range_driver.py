@@ -733,3 +733,89 @@ async def test_a_shard_that_may_not_write_any_more_does_not_take_that_for_a_fast
         await asyncio.sleep(0.9)
         acknowledging.cancel()
     assert server.reads == 0
+
+
+@virtual_time
+async def test_what_can_be_handed_over_soon_is_and_the_rest_in_few_writes_more() -> None:
+    async def idle(bucket: int) -> None:
+        await asyncio.sleep(bucket + 0.5)
+
+    made, told = asked_for(SimpleNamespace(busy=lambda _: True, idle=idle), buckets=32), list[int]()
+    made._held = SimpleNamespace(works_on=lambda _: None, leaving=True)  # type: ignore[assignment]
+    async with asyncio.TaskGroup() as made._tasks:
+        draining = made._tasks.create_task(made._drain(frozenset(range(32))))
+        while not draining.done():
+            await asyncio.sleep(0.25)
+            told.append(len(made._ownership.leaving))
+    assert sorted({*told}) == [0, 2, 6, 14, 30, 32]
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@virtual_time
+async def test_runs_that_keep_a_bucket_are_cancelled_and_named_unless_the_shard_stops(
+    stops: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Then they have the grace period."""
+    cancelled, ended = set[int](), asyncio.Event()
+
+    async def idle(bucket: int) -> None:
+        await ended.wait()
+
+    runs = SimpleNamespace(busy=bool, idle=idle, cancel=cancelled.update, acting=lambda buckets: ["n/site"])
+    made = asked_for(runs)
+    made._held = SimpleNamespace(works_on=lambda _: None, leaving=stops)  # type: ignore[assignment]
+    async with asyncio.TaskGroup() as made._tasks:
+        made._tasks.create_task(made._drain(frozenset({0, 1})))
+        await asyncio.sleep(29)
+        assert not cancelled
+        await asyncio.sleep(60)
+        ended.set()
+    assert cancelled == (set() if stops else {1})
+    assert ("Cannot hand over buckets" in caplog.text) is not stops
+
+
+@virtual_time
+async def test_what_was_not_answered_is_acknowledged_again_a_second_later() -> None:
+    ownership, asked = heard(says("a@1", "b@1"), says("a to b@2", "b@1")), list[float]()
+    ownership.idle({0})
+
+    async def patch(*_: object) -> ConfigMap:
+        asked.append(asyncio.get_running_loop().time())
+        if len(asked) == 1:
+            raise Unavailable("not now")
+        return configmap(5, "b@3", "b@1")
+
+    made = driver(ownership, None, patch=patch)
+    async with asyncio.TaskGroup() as made._tasks:
+        made._assignment = says("a to b@2", "b@1")
+        made._to_acknowledge.set()
+        acknowledging = made._tasks.create_task(made._acknowledge_on())
+        await asyncio.sleep(5)
+        acknowledging.cancel()
+    assert (ownership.state(0), asked[1] - asked[0]) == (State.FOREIGN, 1)
+
+
+@virtual_time
+async def test_who_is_slower_than_another_writer_reclaims_what_names_it_soon() -> None:
+    begun, patched = asyncio.get_running_loop().time(), 0
+    server = Answers(configmap(5, "a@1", "b@1"))
+
+    async def patch(*_: object) -> ConfigMap:
+        nonlocal patched
+        patched += 1
+        if patched == 1:
+            raise PatchTestFailed("it says something else")
+        return await server.get()
+
+    made = server.driver(RangeOwnership("a", BUCKETS))
+    made._client.patch = patch  # type: ignore[method-assign]
+    assert await made._reclaimed() is not None
+    assert asyncio.get_running_loop().time() - begun < 0.5
+
+
+async def test_a_shard_is_ready_although_nobody_says_what_it_may() -> None:
+    async def can_i(*_: object, **__: object) -> bool:
+        raise Unavailable("not now")
+
+    async with asyncio.timeout(10):
+        await until_able(SHARD, api(get=not_found, can_i=can_i), BUCKETS)
