@@ -274,7 +274,7 @@ def test_a_proof_counts_only_for_what_was_seen_before_it() -> None:
                 world.heard()
 
     world.meanwhile = meanwhile
-    world.tend()
+    assert changes(world.tend()) == 1
     assert len(proofs) == 2
 
 
@@ -358,6 +358,7 @@ def test_an_answer_that_comes_after_news_of_something_later_is_no_news(later: di
 def test_what_was_written_and_deleted_while_the_watch_was_cut_is_missed_all_the_same() -> None:
     world = scene("a", _0_7="a@1")
     assert world.tend() == [Look()]
+    assert world.machine.wake_at == world.clock.now + UNSEEN
     world.data = None
     assert world.tend(UNSEEN - 1) == []
     assert Look() in world.tend(1)
@@ -1036,3 +1037,82 @@ def test_a_sharder_of_another_program_leaves_the_ring_to_others(ours: str, unabl
     world.tend()
     assert world.machine.unable is unable
     assert bool(world.machine.note) is unable
+
+
+def test_what_is_late_and_heard_while_the_object_is_read_is_a_reason_to_read_it_again() -> None:
+    world = scene("a", _0_7="a@5")
+    world.version = 9
+    world.tend()
+    world.machine.seen("8", world.data)
+    steps = world.machine.tend()
+    assert next(steps) == Look()
+    world.machine.seen("7", world.data)
+    world.version = 10
+    world.machine.seen("10", world.data, read=True)
+    assert next(steps, None) is None
+    assert world.tend() == [Look()]
+
+
+def until_written(world: Scene) -> None:
+    for _ in range(4):
+        world.tend(1)
+        renew_all(world)
+
+
+def test_the_first_assignment_of_a_ring_is_not_one_that_was_put_right() -> None:
+    world = scene("a")
+    world.tend()
+    for _ in range(2):
+        world.data, world.version = None, world.version + 1
+        world.heard()
+        until_written(world)
+    assert world.data is not None
+    assert world.machine.contested == ""
+
+
+def test_what_divides_objects_differently_is_written_anew_at_a_greater_epoch_than_any_that_it_has() -> None:
+    world = scene("a", _0_7="a@1")
+    world.tend()
+    world.data, world.version = {"by": "uid", "buckets": "4", "0-3": "b@900"}, world.version + 1
+    world.heard()
+    until_written(world)
+    assert world.groups == {"0-7": "a@901"}
+
+
+def test_what_shards_say_otherwise_just_before_it_is_written_anew_is_reason_enough_to_leave_it() -> None:
+    world = scene("a", "b", _0_3="a@1", _4_7="b@1")
+    world.tend()
+    world.shard("b", "4-7@1/5")
+    for _ in range(2):
+        assert changes(world.tend(1)) == 0
+        renew_all(world)
+
+    def meanwhile(command: Command) -> None:
+        if isinstance(command, ReadLeases):
+            world.shard("b", "4-7@1/1")
+
+    world.meanwhile = meanwhile
+    assert ReadLeases() in (done := world.tend(1))
+    assert changes(done) == 0
+
+
+def test_a_shard_that_says_that_it_works_on_nothing_while_leases_are_read_is_dealt_with_later() -> None:
+    world = scene("a", "b", "c", _0_2="a@1", _3_5="b@1", _6_7="c@1")
+
+    def says_nothing(shard: str) -> None:
+        world.shard(shard, "")
+        world.leases[shard] = world.leases[shard]._replace(idle=True)
+
+    def meanwhile(command: Command) -> None:
+        if isinstance(command, ReadLeases):
+            says_nothing("c")
+
+    says_nothing("b")
+    world.meanwhile = meanwhile
+    assert [type(each) for each in world.tend()] == [Look, ReadLeases]
+    for _ in range(8):
+        says_nothing("b")
+        says_nothing("c")
+        world.tend(1)
+    assert world.machine.assignment is not None
+    assert world.machine.assignment.shards == {"a"}

@@ -12,7 +12,7 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharding.assignment import Assignment, Place, Report
 from kubeshard.sharding.buckets import Buckets
-from kubeshard.sharding.members import RingMember, claimed, doubts, member_of, used_by
+from kubeshard.sharding.members import RingMember, claimed, contradiction, doubts, member_of, used_by
 from kubeshard.sharding.names import (
     CLUSTERS_ANNOTATION,
     EVICTED_ANNOTATION,
@@ -102,3 +102,23 @@ def test_what_anybody_was_seen_to_own_is_never_nobodys_and_what_a_live_shard_say
             assert said[place.owner] == max(said.values())
         else:
             assert place.owner in ({*said, *(each.owner for each in written)} - {""} or {""})
+
+
+def at(place: str) -> Assignment:
+    return Assignment.of(BUCKETS, dict.fromkeys(range(8), Place.parse(place)))
+
+
+@pytest.mark.parametrize("available", [True, False])
+def test_what_a_shard_said_that_has_ended_contradicts_nothing(available: bool) -> None:
+    said = RingMember("a", available, Fraction(1), Report.parse("0-7@5/5", BUCKETS), "")
+    assert bool(contradiction(at("b@5"), [said])) is available
+
+
+@pytest.mark.parametrize(("edited", "owner"), [("b@3", "a"), ("b@6", "b")])
+def test_a_shard_has_got_what_was_to_be_handed_to_it_if_that_was_written_later(
+    edited: str, owner: str
+) -> None:
+    """... and not by an edit or a restore. Of the former owner, only the last assignment says that it has it."""
+    b = RingMember("b", True, Fraction(1), Report({}, 6), "")
+    written = claimed(BUCKETS, [b], at(edited), at("a to b@5"))
+    assert {place.owner for place in written.places} == {owner}
