@@ -501,3 +501,21 @@ def test_no_bucket_is_on_two_shards_and_each_is_on_one_in_the_end(seeds: range) 
         for _ in range(300):
             world.step()
         world.settle()
+
+
+def test_what_is_not_asked_for_any_more_needs_no_read_unless_it_was_acknowledged() -> None:
+    drained, acknowledged = ownership("a@1", "listed", "a to b@2"), ownership("a@1", "a to b@2", "idle")
+    for made, asks in (drained, False), (acknowledged, True):
+        made.seen(says("a@3", "@0"))
+        assert bool(made.unconfirmed) is asks
+
+
+def test_that_nothing_acted_for_it_while_it_was_asked_for_says_nothing_of_what_begins_since() -> None:
+    """A drain that was withdrawn still waits for the runs of its buckets."""
+    made = ownership("a@1", "listed", "a to b@2", "a@3", "listed", "idle")
+    assert made.may_write(0)
+
+
+def test_a_shard_does_not_forget_how_far_it_has_seen_when_the_assignment_is_restored() -> None:
+    made = ownership("a@1", "a@9", "a@3")
+    assert made.report.seen == 9

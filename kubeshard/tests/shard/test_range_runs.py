@@ -302,3 +302,18 @@ async def test_what_is_known_of_objects_that_are_gone_does_not_grow() -> None:
         daemon.end()
     assert len(shard.runs._acting[0]) <= 3
     assert not shard.runs.busy(0)
+
+
+@virtual_time
+async def test_into_a_cluster_that_is_drained_only_its_own_runs_write() -> None:
+    shard = Shard(*OURS)
+    writes = shard.runs.writes_in("eu", 0)
+
+    async def inner(run: Any, obj: KubeObject | None) -> None:
+        shard.take("a to b@2")
+        writes.sending(1.0)(True)
+
+    shard._run = shard.bound(inner)
+    await shard.run()
+    with pytest.raises(NotOurs, match="not for long this shard's"):
+        writes.sending(1.0)
