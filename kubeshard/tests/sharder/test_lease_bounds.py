@@ -21,12 +21,15 @@ from kubeshard.core.objects import Key, OwnerReference
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.lease_observer import MOST, PROBE_INTERVAL, KeptLeases, LeaseObserver, Sort, kept
+from kubeshard.sharding.assignment import Report
 from kubeshard.sharding.buckets import Buckets
 from kubeshard.sharding.members import member_of
 from kubeshard.sharding.names import (
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
+    KINDS_ANNOTATION,
     OWNED_RANGES_ANNOTATION,
+    PINNED_ANNOTATION,
     RING_LABEL,
     STATE_LABEL,
 )
@@ -73,14 +76,33 @@ def test_of_a_lease_what_a_sharder_needs_is_kept_and_nothing_else() -> None:
     assert not found.metadata.owner_references
 
 
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        (
+            OWNED_RANGES_ANNOTATION,
+            Report(dict.fromkeys(range(0, 2048, 2), 1767226371), 0).text(Buckets(2048)),
+        ),
+        (PINNED_ANNOTATION, ",".join(f"00000000-0000-4000-8000-{each:012}" for each in range(300))),
+        (KINDS_ANNOTATION, ",".join(f"kinds{each}.long.group.example.com" for each in range(300))),
+    ],
+    ids=["buckets without neighbours", "pins", "kinds"],
+)
+def test_of_what_a_shard_says_about_its_share_as_much_is_kept_as_anybody_needs(
+    annotation: str, said: str
+) -> None:
+    lease = Lease(metadata=ObjectMeta(name="a", annotations={annotation: said}))
+    assert kept(lease).metadata.annotation(annotation) == said
+
+
 def test_a_shard_whose_report_is_too_long_to_be_kept_is_not_one_that_works_on_nothing() -> None:
     """Its buckets would be taken without a proof. A program in another language may not join neighbours."""
-    buckets = Buckets(1024)
-    report = "".join(f"{each}-{each}@1767226371," for each in range(1024)).rstrip(",") + "/1767226371"
+    buckets = Buckets(2048)
+    report = "".join(f"{each}-{each}@1767226371," for each in range(2048)).rstrip(",") + "/1767226371"
     meta = ObjectMeta(name="a", annotations={OWNED_RANGES_ANNOTATION: f"{buckets}:{report}"})
     member, problem = member_of(kept(Lease(metadata=meta)), buckets, available=True)
     assert (member.idle, member.by_labels, member.report) == (False, False, None)
-    assert "a gets nothing: 'uid/1024:0-0@1767226371," in problem
+    assert "a gets nothing: 'uid/2048:0-0@1767226371," in problem
 
 
 @pytest.mark.parametrize("ring", ["nosuch", "r"])

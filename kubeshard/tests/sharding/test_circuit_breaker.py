@@ -18,7 +18,8 @@ D = 15.0
 def shard(name: str, state: ShardState, *, allowed: bool | None = None, deleted: bool = False) -> Shard:
     lease = Lease(metadata=ObjectMeta(name=name, namespace="ns"), spec=LeaseSpec(holder_identity=name))
     times = LeaseTimes(D, -D)
-    return Shard(Key("ns", name), lease, "r", state, times, deleted, allowed, valid=True, evicted=False)
+    key = Key("ns", name)
+    return Shard(key, lease, "r", state, times, deleted, allowed, valid=True, evicted=False, said=lease)
 
 
 def ring(live: int, late: int = 0, due: int = 0) -> list[Shard]:

@@ -841,6 +841,18 @@ def test_no_assignment_is_written_beside_a_shard_that_divides_objects_differentl
     assert Create in map(type, world.tend())
 
 
+def test_what_a_shard_has_that_does_not_say_it_legibly_is_given_to_nobody_who_has_forgotten_it() -> None:
+    world = Scene(None, first=False)
+    for alive in True, False:
+        for _ in range(3):
+            world.shard("a", "")
+            world.leases["a"] = world.leases["a"]._replace(idle=False, available=alive)
+            world.shard("b", "/3")
+            done = world.tend(2)
+        assert (world.data is None) is alive
+        assert alive is ("before a has ended" in world.machine.problem), done
+
+
 @pytest.mark.parametrize("by_labels", [False, True])
 def test_what_a_shard_has_that_lives_and_says_that_it_works_on_nothing_goes_to_the_others(
     by_labels: bool,

@@ -101,6 +101,12 @@ def test_what_is_not_a_complete_assignment_is_refused_with_the_reason(
     assert len(str(refused.value)) < 2000
 
 
+def test_an_object_that_somebody_has_filled_takes_no_time_to_read() -> None:
+    filled = {f"{first:04}-{last:04}": "@1" for first in range(2048) for last in range(first, first + 40)}
+    with pytest.raises(Unreadable, match="it has 81920 more keys, and 2048 buckets"):
+        Assignment.parse({"by": "uid", "buckets": "2048", **filled})
+
+
 @pytest.mark.parametrize("data", [None, {}])
 def test_an_object_without_data_is_unreadable(data: dict[str, str] | None) -> None:
     with pytest.raises(Unreadable, match="buckets is None"):
@@ -297,7 +303,9 @@ def test_a_report_is_written_in_runs() -> None:
     assert str(Report({}, 0)) == "/0"
 
 
-@pytest.mark.parametrize("text", ["", "0-1@3", "0-1@3/", "0-1/3", "0-16@3/3", "1-0@3/3", "0-1@3,/3", "x/3"])
+@pytest.mark.parametrize(
+    "text", ["", "0-1@3", "0-1@3/", "0-1/3", "0-16@3/3", "1-0@3/3", "0-1@3,/3", "x/3", "2-3@3,0-1@3/3"]
+)
 def test_an_unreadable_report_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"report|buckets with an epoch"):
         Report.parse(text, BUCKETS)

@@ -20,7 +20,13 @@ from kubeshard.core.objects import Key
 from kubeshard.core.patches import MergePatch
 from kubeshard.shard.settings import LeaseTerms, Ranges
 from kubeshard.sharding.assignment import Assignment
-from kubeshard.sharding.names import PINNED_ANNOTATION, WEIGHT_ANNOTATION, assignment_name
+from kubeshard.sharding.names import (
+    KINDS_ANNOTATION,
+    OWNED_RANGES_ANNOTATION,
+    PINNED_ANNOTATION,
+    WEIGHT_ANNOTATION,
+    assignment_name,
+)
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Thing, simulate
 from kubeshard_lab.simulation.processes import Process
 
@@ -279,6 +285,50 @@ def test_a_weight_that_is_no_number_is_told_and_counts_as_1(caplog: pytest.LogCa
 
     simulate(scene)
     assert "the weight 'much' is not a number from 0 up" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {KINDS_ANNOTATION: "foos"},
+        {OWNED_RANGES_ANNOTATION: "uid/64:0-63@99/99"},
+        {OWNED_RANGES_ANNOTATION: ""},
+    ],
+    ids=["other kinds", "all buckets", "none"],
+)
+def test_what_somebody_else_writes_on_the_lease_of_a_shard_moves_nothing_unless_it_stays_there(
+    edit: dict[str, str],
+) -> None:
+    async def scene() -> None:
+        async with working(*SHARDS) as fleet:
+            shares, runs, before = fleet.shares, fleet.runs.copy(), fleet.writes[NAME]
+            shard = min(set(SHARDS) - {leader(fleet)})
+            async with fleet.world.admin("home") as client:
+                for _ in range(10):
+                    await client.patch(Lease, shard, "ops", MergePatch({"metadata": {"annotations": edit}}))
+                    await asyncio.sleep(1.1)
+            assert (fleet.shares, fleet.runs, fleet.writes[NAME]) == (shares, runs, before)
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("edit", [{"immutable": True}, {"binaryData": {"00-63": "AAAA"}}], ids=str)
+def test_an_assignment_that_cannot_be_written_is_told_with_what_to_do_and_who_leads_goes_on(
+    edit: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with working("s0", "s1") as fleet:
+            leads, other = (leader(fleet),), {"s0", "s1"} - {leader(fleet)}
+            async with fleet.world.admin("home") as client:
+                await client.patch(ConfigMap, NAME, "ops", MergePatch(edit))
+                await fleet.world.processes[other.pop()].stop()
+                await asyncio.sleep(120)
+                assert leader(fleet) in leads
+                await client.delete(ConfigMap, NAME, "ops")
+            await fleet.until_settled(*leads)
+
+    simulate(scene)
+    assert "Delete it, and it is written anew from what the shards say" in caplog.text
 
 
 def test_an_assignment_by_other_buckets_is_told_and_left_alone(caplog: pytest.LogCaptureFixture) -> None:

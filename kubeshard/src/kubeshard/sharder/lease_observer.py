@@ -117,9 +117,15 @@ _ANNOTATIONS = (
 )
 LONGEST = 512
 """Characters of a text of a Lease: more than a name, a time or an incarnation has."""
-LONGEST_REPORT = 16_384
-"""Of what it says about ranges: a thousand buckets without neighbours."""
-_REPORTS = (OWNED_RANGES_ANNOTATION, CLUSTERS_ANNOTATION, UNREACHABLE_ANNOTATION)
+LONGEST_REPORT = 32_768
+"""Of what it says about ranges: a thousand buckets without neighbours, at any epoch, or as many names."""
+_REPORTS = (
+    OWNED_RANGES_ANNOTATION,
+    CLUSTERS_ANNOTATION,
+    UNREACHABLE_ANNOTATION,
+    PINNED_ANNOTATION,
+    KINDS_ANNOTATION,
+)
 
 LOGGED_EVERY = 600.0
 

@@ -275,7 +275,7 @@ class RangeCoordination:
         for shard in self._observer.shards(self._ring):
             if shard.key.namespace != self._namespace or not shard.valid:
                 continue
-            member, problem = member_of(shard.lease, buckets, available=shard.name in available)
+            member, problem = member_of(shard.said, buckets, available=shard.name in available)
             found.append(member._replace(silent=shard.state is ShardState.UNCERTAIN))
             problems += [problem] if problem else []
         self._wrong = "; ".join(problems)

@@ -130,6 +130,8 @@ class Assignment:
             reasons.append(f"{_BUCKETS} is {_quoted(count)}, not a power of two")
             raise Unreadable(reasons) from None
         groups: list[Group] = []
+        if len(rest) > buckets.count:  # whatever fills the object, reading it takes no time
+            raise Unreadable([*reasons, f"it has {len(rest)} more keys, and {buckets.count} buckets"])
         for key, value in rest.items():
             try:
                 if not isinstance(value, str):
@@ -260,12 +262,14 @@ class Report(NamedTuple):
         if re.fullmatch("[0-9]+", seen) is None:
             raise ValueError(f"{text[:200]!r} is not a report like 0-341@3,683-700@7/9")
         epochs: dict[int, int] = {}
+        after = 0  # the runs ascend, so there are no more of them than buckets
         for part in runs.split(",") if runs else ():
             match = re.fullmatch("([0-9]{1,4})-([0-9]{1,4})@([0-9]+)", part)
-            if match is None or not int(match[1]) <= int(match[2]) < buckets.count:
+            if match is None or not after <= int(match[1]) <= int(match[2]) < buckets.count:
                 raise ValueError(
-                    f"{part[:200]!r} is not some of {buckets.count} buckets with an epoch, like 0-341@3"
+                    f"{part[:200]!r} is not some of {buckets.count} buckets with an epoch, like 0-341@3, in their order"
                 )
+            after = int(match[2]) + 1
             epochs.update(dict.fromkeys(BucketRun(int(match[1]), int(match[2])).buckets, _epoch(match[3])))
         return cls(epochs, _epoch(seen))
 

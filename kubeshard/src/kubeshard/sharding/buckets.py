@@ -145,7 +145,7 @@ class Buckets:
         return _IN_BUCKETS + ",".join(map(self.key, runs_of(map(self.of_key, clusters))))
 
     def clusters(self, stated: str) -> tuple[frozenset[str], frozenset[int]]:
-        """The names, if they are stated, and the buckets. What is not a run of buckets is left out."""
+        """The names, if they are stated, and the buckets. What is not a run of buckets behind the others is left out."""
         return _clusters(self, stated)
 
     def _may_be(self, key: str) -> bool:
@@ -179,8 +179,10 @@ def _clusters(buckets: Buckets, stated: str) -> tuple[frozenset[str], frozenset[
     if not stated.startswith(_IN_BUCKETS):
         names = frozenset(listed)
         return names, frozenset(map(buckets.of_key, names))
-    found = set[int]()
-    for each in listed:
+    found, after = set[int](), 0
+    for each in listed:  # in their order, so there are no more of them than buckets
         with suppress(ValueError):
-            found.update(buckets.run(each).buckets)
+            if (run := buckets.run(each)).first >= after:
+                found.update(run.buckets)
+                after = run.last + 1
     return frozenset(), frozenset(found)

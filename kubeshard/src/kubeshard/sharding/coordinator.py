@@ -61,7 +61,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
-from kubeshard.core.errors import AlreadyExists, ApiError, NotFound, PatchTestFailed
+from kubeshard.core.errors import AlreadyExists, ApiError, Invalid, NotFound, PatchTestFailed
 from kubeshard.core.patches import JsonPatch, add, test
 from kubeshard.core.versions import precedes
 from kubeshard.runtime.clock import Clock
@@ -324,6 +324,11 @@ class Coordinator:
         except (ApiError, TimeoutError) as error:
             self._outdated = True
             self._fail(str(error))
+            if isinstance(
+                error, Invalid
+            ):  # it is immutable, say: no other program that leads could write it either
+                self.problem += ". Delete it, and it is written anew from what the shards say"
+                self.unable = False
         else:
             self._failures = 0
             self.wake_at = min(self.wake_at, self._unseen)
@@ -350,8 +355,8 @@ class Coordinator:
         self.unable, self.note = bool(differs) and not ours, ""
         if self.unable:
             self.problem = (
-                f"{differs}: nothing is moved. A ring keeps its buckets for life: give this one another name, or "
-                "delete the ConfigMap if it was edited"
+                f"{differs}: nothing is moved. A ring keeps its buckets for life: start another one, which replaces "
+                "this one, or delete the ConfigMap if it was edited"
             )
         elif not (self._labelled or ours):
             self.problem = (
@@ -444,10 +449,12 @@ class Coordinator:
         if changed or not self._all_renewed() or not self._wrong(members):
             self.wake_at = self._clock.monotonic()
             return
-        if differing := sorted(m.shard for m in members if m.available and m.differs):
+        forgotten = self._sound is None  # what those have who do not say it legibly
+        unknown = (m.shard for m in members if m.available and (m.differs or (forgotten and m.illegible)))
+        if waits := ", ".join(sorted(unknown)):
             self.problem = (
-                f"{wrong}. It is not written anew before {', '.join(differing)} has ended, whose program divides "
-                "objects differently and may go on with what it has"
+                f"{wrong}. It is not written anew before {waits} has ended, whose program divides objects differently, "
+                "or does not say legibly what it has, and may go on with that"
             )
             return
         data, repair = self._from_claims(members).data(), self._ever

@@ -89,6 +89,11 @@ class RingMember(NamedTuple):
     silent: bool = False
     """Whether its Lease is due, so that its process does not act any more, although nobody has taken the Lease yet."""
 
+    @property
+    def illegible(self) -> bool:
+        """Whether it says that it works on something, and nobody can read on what."""
+        return self.report is None and not self.idle
+
 
 def member_of(lease: Lease, buckets: Buckets, *, available: bool) -> tuple[RingMember, str]:
     """What a shard's Lease says of it, and what is wrong with that while it is available."""

@@ -101,7 +101,8 @@ For people, who find it in a condition of the ring. Not used for decisions; shar
 
 OWNED_RANGES_ANNOTATION = "alpha.sharding.timebertt.dev/owned-ranges"
 """On the Lease of a shard of a ring that is sharded by ranges: what it works on (`assignment.Report`), written with the
-renewals. From these the coordinator writes an assignment anew that was deleted or edited.
+renewals. From these the coordinator writes an assignment anew that was deleted or edited. What is written without a
+renewal counts with the next one (`shard_states.Shard`), and so does what the following annotations say.
 """
 
 WEIGHT_ANNOTATION = "alpha.sharding.timebertt.dev/weight"
@@ -117,7 +118,7 @@ namespaces, uids of objects in one by uids, clusters in one by clusters. The res
 
 CLUSTERS_ANNOTATION = "alpha.sharding.timebertt.dev/clusters"
 """On the same, in a ring by clusters: the names of all clusters that the shard's program has, separated by commas; or
-if these are too long, `buckets:` and the buckets of all, such as `0004-0004,0031-0039`.
+if these are too long, `buckets:` and the buckets of all, in their order, such as `0004-0004,0031-0039`.
 """
 
 UNREACHABLE_ANNOTATION = "alpha.sharding.timebertt.dev/unreachable"

@@ -203,6 +203,10 @@ class Shard(NamedTuple):
     """Whether objects may be labelled with the name."""
     evicted: bool
     """Whether a sharder took its Lease while it was alive."""
+    said: Lease
+    """The Lease as it was first seen after its last renewal, or with its last holder. The shard has not made a change
+    since, which counts once the shard has left it there with its next renewal.
+    """
 
     @property
     def name(self) -> str:
@@ -304,9 +308,9 @@ class ShardStates:
         if not ring:
             return self.forget(key, now) if old is not None else None
         if old is not None and not old.deleted and not rewound and old.same_record(lease):
-            new = _Record(lease, ring, old.changed, now)
+            new = _Record(lease, old.said, ring, old.changed, now)
         else:
-            new = _Record(lease, ring, now, now)
+            new = _Record(lease, lease, ring, now, now)
             if rewound and old is not None and old.ring == ring and old.state(now).available:
                 new = new if new.state(now).available else old.undone(version, now)
         if old is not None and old.ring != ring and old.state(now).available:
@@ -563,6 +567,7 @@ class ShardStates:
             allowed,
             valid=record.valid,
             evicted=record.evicted,
+            said=record.said,
         )
 
     def _of(self, ring: str) -> Mapping[Key, _Record]:
@@ -593,7 +598,7 @@ def written_state(lease: Lease, wall: float) -> ShardState:
     cannot observe changes. Only as accurate as the shard's clock; the sharder does not use it.
     """
     renewed = parse_time(lease.spec.renew_time)
-    return _Record(lease, "", wall if renewed is None else renewed, wall).state(wall)
+    return _Record(lease, lease, "", wall if renewed is None else renewed, wall).state(wall)
 
 
 def is_evicted(lease: Lease) -> bool:
@@ -664,6 +669,7 @@ def _to_end(shard: Shard) -> float:
 @dataclass(frozen=True, slots=True)
 class _Record:
     lease: Lease
+    said: Lease
     ring: str
     changed: float
     """When the lease's record was last seen to change."""
@@ -713,7 +719,7 @@ class _Record:
         lease = structs.replace(
             self.lease, metadata=structs.replace(self.lease.metadata, resource_version=version)
         )
-        return _Record(lease, self.ring, now, now, deleted=True)
+        return _Record(lease, lease, self.ring, now, now, deleted=True)
 
     def times(self, now: float) -> LeaseTimes:
         if self.duration is None:
@@ -743,8 +749,8 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
     existed, exists = old is not None and not old.deleted, new is not None and not new.deleted
     availability = was != is_ or moved or evicted or confirmed
     presence = existed != exists or len(rings) > 1
-    said = None if old is None else old.lease.metadata.annotations
-    says = None if new is None else new.lease.metadata.annotations
+    said = None if old is None else (old.lease.metadata.annotations, old.said.metadata.annotations)
+    says = None if new is None else (new.lease.metadata.annotations, new.said.metadata.annotations)
     news = availability or presence or said != says
     return ShardChange(key, rings, before, after, availability=availability, presence=presence, news=news)
 

@@ -101,10 +101,12 @@ def due(
         divided = divide([owners[bucket] for bucket in buckets], weights)
         for bucket, shard in zip(buckets, divided, strict=True):
             owners[bucket] = shard
+    have = Counter(owners[each] for each in used)
     for bucket, shards in able.items():
         if owners[bucket] not in shards:
-            have = Counter(owners[each] for each in used)
+            have[owners[bucket]] -= bucket in used
             owners[bucket] = min(shards, key=lambda shard: (have[shard] / weights[shard], shard))
+            have[owners[bucket]] += bucket in used
     return [pins.get(bucket, shard) for bucket, shard in enumerate(owners)]
 
 
