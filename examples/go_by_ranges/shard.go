@@ -213,8 +213,11 @@ func (s *shard) reclaim(ctx context.Context) {
 }
 
 // look is what the assignment says, if that can be believed, and the Leases that others hold. Without an error, nil says
-// that there is none yet.
+// that there is none yet. An answer that takes longer gives nothing: others may have concluded from two renewals that this
+// shard has nothing else, and have given it away.
 func (s *shard) look(ctx context.Context) (*assignment, []coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, retry)
+	defer cancel()
 	leases, err := s.client.CoordinationV1().Leases(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: ringLabel + "=" + s.ring})
 	if err != nil {
 		return nil, nil, err

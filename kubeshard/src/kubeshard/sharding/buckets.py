@@ -145,7 +145,7 @@ class Buckets:
         return _IN_BUCKETS + ",".join(map(self.key, runs_of(map(self.of_key, clusters))))
 
     def clusters(self, stated: str) -> tuple[frozenset[str], frozenset[int]]:
-        """The names, if they are stated, and the buckets. What is not a run of buckets behind the others is left out."""
+        """The names, if they are stated, and the buckets. Left out is what is no run behind the others."""
         return _clusters(self, stated)
 
     def _may_be(self, key: str) -> bool:
