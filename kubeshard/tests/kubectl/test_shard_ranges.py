@@ -442,8 +442,13 @@ async def test_nothing_is_wrong_with_an_assignment_that_shards_report(cluster: W
         ({"by": "uid", "buckets": "4", "0-2": "a@1"}, "cannot be read: 3-3 is missing"),
         ({"by": "uid", "buckets": "4", "0-3": "a@0"}, "older than what a has seen: it was restored"),
         ({"by": "uid", "buckets": "4", "0-3": "b@1"}, "but a has had some of it since 1: it was edited"),
+        ({"by": "cluster", "buckets": "4", "0-3": "a@1"}, "objects by cluster/4, and its shards by uid/4"),
+        (
+            {"by": "namespace", "buckets": "4", "0-3": "a@1"},
+            "objects by namespace/4, and its shards by uid/4",
+        ),
     ],
-    ids=["deleted", "unreadable", "restored", "edited"],
+    ids=["deleted", "unreadable", "restored", "edited", "by cluster", "by namespace"],
 )
 async def test_an_assignment_that_cannot_be_used_is_a_trouble_and_what_shards_report_is_shown(
     cluster: Written, data: dict[str, str] | None, problem: str
@@ -452,8 +457,10 @@ async def test_an_assignment_that_cannot_be_used_is_a_trouble_and_what_shards_re
     await cluster.shard_by_ranges("b", said())
     if data is not None:
         await cluster.write(data)
+    assert (await cluster.why(await secret_in(cluster, 0))).reason == "AssignmentUnusable"
     found = await cluster.status()
     assert problem in found.troubles[1].problem
+    assert not any("gets nothing" in each.problem for each in found.troubles)
     assert found.assignment is not None
     assert problem in found.assignment.problem
     assert [each.buckets.owned for each in found.shards if each.buckets] == [4, 0]

@@ -1,8 +1,9 @@
 """What the assignment of a ring by ranges says (`kubeshard.sharding.assignment`), beside what its shards report.
 
 Guaranteed: who should have a bucket is decided by the coordinator's own code, from one state of the object and the
-Leases that were read just before. If the object is gone, cannot be read, or contradicts what shards have seen, then
-`problem` says so, and the assignment is what would be written anew from what they report.
+Leases that were read just before. If the object is gone, cannot be read, divides objects by something else than its
+shards, or contradicts what they have seen, then `problem` says so, and the assignment is what would be written anew
+from what they report.
 
 RBAC: list on the ConfigMap `ranges-<ring>` (`resourceNames`), in the namespace of the shards.
 """
@@ -213,10 +214,9 @@ async def read_ranges(client: Client, cluster: ClusterSnapshot, ring: str) -> Se
 
 def _by_ranges(leases: Iterable[Lease], available: Collection[str]) -> list[Lease]:
     """The Leases of the shards by ranges, if the ring works by them: one owns something, or none is by labels."""
-    said = {lease.key: lease.metadata.annotation(OWNED_RANGES_ANNOTATION) for lease in leases}
-    found = [lease for lease in leases if not takes_by_labels(said[lease.key])]
+    found = [lease for lease in leases if not takes_by_labels(_said(lease))]
     there = [lease for lease in leases if lease.metadata.name in available]
-    works = any(lease in there and owns_some(said[lease.key]) for lease in found)
+    works = any(lease in there and owns_some(_said(lease)) for lease in found)
     return found if works or not any(lease not in found for lease in there) else []
 
 
@@ -231,7 +231,13 @@ def seen_ranges(
         except Unreadable as error:
             problem = f"the ConfigMap {where} cannot be read: {error}"
     leases, available = list(leases), frozenset(available)
-    buckets = _reported_buckets(leases) if known is None else known.buckets
+    stating = [lease for lease in leases if lease.metadata.name in available and _stated(lease)]
+    stating = [lease for lease in stating if owns_some(_said(lease))] or stating
+    reported = _most_stated(stating or leases)
+    if known is not None and stating and known.buckets not in map(_stated, stating):
+        divided = f"the ConfigMap {where} divides objects by {known.buckets}, and its shards by {reported}"
+        known, problem = None, f"{divided}: it was edited, or their program was changed"
+    buckets = reported if known is None else known.buckets
     each = [member_of(lease, buckets, available=lease.metadata.name in available) for lease in leases]
     members = {member.shard: member for member, _ in each}
     if known is not None:
@@ -255,12 +261,19 @@ def seen_ranges(
     )
 
 
-def _reported_buckets(leases: Iterable[Lease]) -> Buckets:
-    """Those that most shards say that they divide objects into."""
-    said = [lease.metadata.annotation(OWNED_RANGES_ANNOTATION).rpartition(":")[0] for lease in leases]
-    for text in sorted(set(said) - {""}, key=said.count, reverse=True):
-        try:
-            return Buckets.parse(text)
-        except ValueError:
-            continue
-    return Buckets()
+def _said(lease: Lease) -> str:
+    return lease.metadata.annotation(OWNED_RANGES_ANNOTATION)
+
+
+def _stated(lease: Lease) -> Buckets | None:
+    """How the shard says that it divides objects."""
+    try:
+        return Buckets.parse(_said(lease).rpartition(":")[0])
+    except ValueError:
+        return None
+
+
+def _most_stated(leases: Iterable[Lease]) -> Buckets:
+    """What most of these shards say."""
+    stated = sorted(filter(None, map(_stated, leases)), key=str)
+    return max(stated, key=stated.count, default=Buckets())
