@@ -26,7 +26,7 @@ from kubeshard.inspection.status import RingStatus, status_of
 from kubeshard.shard.settings import DeclaredRing
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import DECLARED_RING_ANNOTATION, RING_LABEL, SHARDER_LABEL
+from kubeshard.sharding.names import DECLARED_RING_ANNOTATION, SHARDER_LABEL
 from kubeshard_lab.simulation.cluster import SimulatedCluster, Touch, simulate
 
 SHARDS = ("s0", "s1", "s2")
@@ -159,7 +159,7 @@ def test_a_sharder_that_does_not_lead_any_more_is_the_trouble() -> None:
             found = await status(world.admin())
             assert found.ready == "False"
             assert found.troubles[0].problem.startswith("the sharder inside the operator does not lead: s")
-            assert found.troubles[0].command == f"kubectl get leases --all-namespaces -l {RING_LABEL}=r"
+            assert found.troubles[0].command == f"kubectl --namespace ops get lease {LEASE} --output yaml"
 
     simulate(scene)
 

@@ -491,6 +491,15 @@ async def test_a_shard_that_does_not_fit_the_others_is_a_trouble(
     assert problem in await cluster.troubles()
 
 
+async def test_the_command_for_a_shard_that_does_not_fit_shows_its_lease(cluster: Written) -> None:
+    await cluster.shard_by_ranges("a", said(0, 1, 2, 3))
+    await cluster.shard_by_ranges("b", "namespace/4:/1")
+    await cluster.assign(A, A, A, A)
+    found = (await cluster.status()).troubles
+    (trouble,) = [each for each in found if "its program divides objects by namespace/4" in each.problem]
+    assert trouble.command == "kubectl --namespace team get lease b --output yaml"
+
+
 async def test_a_ring_works_by_labels_until_the_last_shard_by_labels_has_ended(cluster: Written) -> None:
     await cluster.shard("a")
     await cluster.shard_by_ranges("b", f"{BUCKETS}:")

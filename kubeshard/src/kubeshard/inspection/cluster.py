@@ -175,7 +175,7 @@ class ClusterSnapshot:
             return Unled(
                 f"no instance of its operator leads as sharder, {why}",
                 "see what the logs of the instances say",
-                f"kubectl get leases --all-namespaces -l {RING_LABEL}={ring}",
+                shown(lease.key),
             )
         return Unled(
             f"its operator is stopped, with the sharder inside, {why}",
@@ -324,6 +324,11 @@ def _leaderless(lease: Lease, now: float) -> str | None:
     if seconds := _silence(lease, now):
         return f"{lease.spec.holder_identity} has not renewed the Lease {lease.key} for {seconds:.0f} s"
     return None
+
+
+def shown(lease: Key) -> str:
+    """The command that shows it."""
+    return f"kubectl --namespace {lease.namespace} get lease {lease.name} --output yaml"
 
 
 def leads(lease: Lease, now: float) -> bool:

@@ -62,8 +62,8 @@ class SeenRanges:
     """Why the object cannot be used; "" if it can."""
     members: Mapping[str, RingMember]
     """The Leases next to it."""
-    notes: tuple[str, ...] = ()
-    """What is wrong with these."""
+    notes: tuple[tuple[str, str], ...] = ()
+    """What is wrong with these: the shard, or "" for several, and a text."""
     present: frozenset[str] = frozenset()
     """The shards to whom something may be given."""
     weights: Mapping[str, Fraction] = field(default_factory=dict)
@@ -251,7 +251,11 @@ def seen_ranges(
         assignment=assignment,
         problem=problem,
         members=members,
-        notes=tuple(filter(None, [kinds.problem, *(note for _, note in each)])),
+        notes=tuple(
+            (shard, note)
+            for shard, note in [("", kinds.problem), *((member.shard, note) for member, note in each)]
+            if note
+        ),
         present=frozenset(members) & available,
         weights=weights,
         pins=pins_of(members.values(), weights),

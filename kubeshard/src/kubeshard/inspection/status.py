@@ -33,7 +33,8 @@ import msgspec
 from kubeshard.client.client import Client
 from kubeshard.core.conditions import Condition
 from kubeshard.core.kinds import GroupResource
-from kubeshard.inspection.cluster import ClusterSnapshot, Sharder, read_sharder
+from kubeshard.core.objects import Key
+from kubeshard.inspection.cluster import ClusterSnapshot, Sharder, read_sharder, shown
 from kubeshard.inspection.counts import Counts, Some, count
 from kubeshard.inspection.field_times import oldest_drain
 from kubeshard.inspection.ranges import SeenRanges
@@ -328,7 +329,8 @@ class _Commands:
         namespace = sharder.election.namespace
         self.leases = f"kubectl get leases --all-namespaces -l {RING_LABEL}={ring.name}"
         who = sharder.leader if sharder.inside else "deployment/sharder"
-        self.log = f"kubectl --namespace {namespace} logs {who}" if who else self.leases
+        self.lease = shown(sharder.election)
+        self.log = f"kubectl --namespace {namespace} logs {who}" if who else self.lease
         declared = ring.cluster.is_declared(ring.name)
         selector = "" if ring.ranges else ", or DeclaredRing(namespace_selector=)"
         self.edit = (
@@ -355,7 +357,7 @@ def _inside(sharder: Sharder, do: _Commands) -> Iterator[Trouble]:
         yield Trouble(
             f"the sharder inside the operator does not lead: {sharder.problem}",
             'make sure that an instance with mode="both" or "sharder" runs; until one leads, nothing is assigned',
-            do.leases,
+            do.lease,
             "error",
         )
 
@@ -532,9 +534,11 @@ def _range_troubles(
             do.log,
             "error",
         )
-    for note in ranges.notes:
+    for shard, note in ranges.notes:
         yield Trouble(
-            note, "correct what its program states (`Sharding`), or the annotation of its Lease", do.leases
+            note,
+            "correct what its program states (`Sharding`), or the annotation of its Lease",
+            shown(Key(ranges.place.namespace, shard)) if shard else do.leases,
         )
     alive = {each.name for each in ring.members if each.held and each.state is ShardState.READY}
     for name in sorted(alive & ranges.reported.keys()):
