@@ -500,6 +500,17 @@ async def test_the_command_for_a_shard_that_does_not_fit_shows_its_lease(cluster
     assert trouble.command == "kubectl --namespace team get lease b --output yaml"
 
 
+async def test_a_shard_that_does_not_begin_is_a_trouble_after_some_seconds(cluster: Written) -> None:
+    await cluster.shard_by_ranges("a", said(0, 1, 2, 3))
+    await cluster.shard_by_ranges("late", f"{BUCKETS}:", age=11)
+    await cluster.shard_by_ranges("soon", f"{BUCKETS}:")
+    await cluster.assign(A, A, A, A)
+    found = (await cluster.status()).troubles
+    (trouble,) = [each for each in found if "has not begun" in each.problem]
+    assert trouble.problem == "late has not begun: it cannot read or hand over a share"
+    assert trouble.command == "kubectl --namespace team logs late"
+
+
 async def test_a_ring_works_by_labels_until_the_last_shard_by_labels_has_ended(cluster: Written) -> None:
     await cluster.shard("a")
     await cluster.shard_by_ranges("b", f"{BUCKETS}:")

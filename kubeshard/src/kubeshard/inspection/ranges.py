@@ -21,6 +21,7 @@ from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.hash_ranges import HashRanges
 from kubeshard.core.objects import Key, ObjectMeta, field
 from kubeshard.core.selectors import FieldSelector
+from kubeshard.core.times import parse_time
 from kubeshard.inspection.cluster import ClusterSnapshot
 from kubeshard.inspection.errors import needing
 from kubeshard.inspection.field_times import Written
@@ -76,6 +77,8 @@ class SeenRanges:
     """Which shards cannot work on a bucket, as they say."""
     selected: bool = True
     """Whether the API server selects hashes. If not, each shard receives all objects, and leaves others out."""
+    waiting: Mapping[str, float] = field(default_factory=dict)
+    """When those took their Leases that have not begun, as these say, in seconds since the epoch."""
     written: Mapping[str, float] = field(default_factory=dict)
     """When each group of buckets was written, or later, in seconds since the epoch, as far as that is known."""
 
@@ -261,6 +264,11 @@ def seen_ranges(
         pins=pins_of(members.values(), weights),
         used=used_by(members.values()),
         unable=unable_of(members.values(), weights),
+        waiting={
+            lease.metadata.name: parse_time(lease.spec.acquire_time) or 0.0
+            for lease in leases
+            if _said(lease) == f"{buckets}:"
+        },
         written=dict(found.metadata.written("data")) if found is not None else {},
     )
 

@@ -17,7 +17,7 @@ latter, it is unknown whether a sharder leads.
 | objects on shards that are gone | the sharder moves them |
 | drains without acknowledgement | check the shard's log |
 | an assignment by ranges that is gone, edited or restored | wait, check the log of the leader |
-| a shard that does not say that it works on what it owns by ranges | check its log |
+| a shard that does not begin, or does not say that it works on what it owns by ranges | check its log |
 | objects that are not where the hash ring puts them | the next resync drains them or, for children, moves them |
 """
 
@@ -256,6 +256,9 @@ def _resource(counts: Counts) -> ResourceStatus:
 Severity = Literal["error", "warning"]
 
 EXAMINE = "kubectl shard doctor"
+
+BEGUN_AFTER = 10.0
+"""Seconds after it took its Lease in which a shard by ranges begins: it first reads what others say."""
 
 _WRONG_WHEN_TRUE = frozenset(
     {
@@ -541,6 +544,14 @@ def _range_troubles(
             shown(Key(ranges.place.namespace, shard)) if shard else do.leases,
         )
     alive = {each.name for each in ring.members if each.held and each.state is ShardState.READY}
+    for name in sorted(alive & ranges.waiting.keys()):
+        if ring.cluster.now - ranges.waiting[name] > BEGUN_AFTER:
+            yield Trouble(
+                f"{name} has not begun: it cannot read or hand over a share",
+                "its log says why",
+                log_of(name, ring),
+                "warning" if ranges.weights else "error",
+            )
     for name in sorted(alive & ranges.reported.keys()):
         if (unseen := ranges.unreported(name)) and not ranges.problem:
             yield Trouble(
@@ -555,13 +566,6 @@ def _range_troubles(
             weighted(ranges),
             "error",
             fixes=True,
-        )
-    elif ring.available and not ranges.weights:
-        yield Trouble(
-            "no shard gets anything: those that are available have not read the ConfigMap",
-            "they do so within a second; if it remains, check the log of one",
-            log_of(min(ring.available), ring),
-            "error",
         )
     slow = sorted({each.owner for each in ranges.assignment.places if each.target} & alive)
     if oldest_drain is not None and oldest_drain > DRAIN_STUCK_AFTER and slow:
