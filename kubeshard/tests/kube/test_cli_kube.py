@@ -134,7 +134,7 @@ def test_a_shard_of_a_ring_that_does_not_exist_says_so_and_what_to_do(kubeconfig
         line = process.stderr.readline()
         assert (
             "WARNING kubeshard.shard: There is no ControllerRing, and this instance assigns no objects "
-            'ring=no-such-ring advice="create it, or correct the name;'
+            'ring=no-such-ring advice="give some instances mode='
         ) in line
         process.terminate()
         assert process.wait(10) == 0

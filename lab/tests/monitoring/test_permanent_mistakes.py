@@ -199,7 +199,7 @@ MISTAKES: dict[str, tuple[Start, str]] = {
     "shard: a ring that does not exist": (shard_wrong_ring, "create it, or correct the name"),
     "shard that declares: a ring that does not exist": (
         declaring_shard_wrong_ring,
-        "create it, or correct the name",
+        "create the ControllerRing, or correct its name",
     ),
     "shard: no definition of ControllerRings": (shard_no_crd, "CustomResourceDefinition"),
     "sharder: no definition of ControllerRings": (sharder_no_crd, "CustomResourceDefinition"),

@@ -141,7 +141,8 @@ async def find_ring(
             _log.warning(
                 "There is no ControllerRing, and this instance assigns no objects",
                 ring=ring,
-                advice='create it, or correct the name; nothing is wrong if other instances have mode="both"',
+                advice='give some instances mode="both"; or, if a sharder service shares out the ring, create the '
+                "ControllerRing, or correct its name",
             )
     else:
         found = read.spec.resources
