@@ -519,6 +519,19 @@ async def test_a_ring_works_by_labels_until_the_last_shard_by_labels_has_ended(c
     assert "by ranges, and waiting until the shards by labels (a) have ended: b" in await cluster.troubles()
 
 
+async def test_until_then_it_is_not_sure_that_anybody_moves_objects(cluster: Written) -> None:
+    await cluster.shard("a")
+    await cluster.shard_by_ranges("b", f"{BUCKETS}:")
+    await cluster.secret("without")
+    await cluster.secret("left", "gone")
+    remedies = {each.problem: each.remedy for each in (await cluster.status()).troubles}
+    for problem in (
+        "secrets without a shard: 1 (team/without)",
+        "secrets on shards that are gone: 1 (team/left)",
+    ):
+        assert " them when the shards by labels have ended, at the latest; " in remedies[problem]
+
+
 async def test_it_is_a_trouble_if_nobody_coordinates(cluster: Written) -> None:
     await cluster.shard_by_ranges("a", f"{BUCKETS}:")
     await cluster.state({DELIVERY_ANNOTATION: None})

@@ -602,6 +602,8 @@ def _objects(
     ring: SeenRing, counted: Sequence[Counts], oldest_drain: float | None, do: _Commands
 ) -> Iterator[Trouble]:
     log = do.log
+    rolls = ring.ranges is None and not all(map(takes_by_labels, _said(ring).values()))
+    when = "when the shards by labels have ended, at the latest" if rolls else "within seconds"
     for counts in counted:
         if counts.refused.count:
             yield Trouble(
@@ -627,7 +629,7 @@ def _objects(
         if counts.unassigned.count and ring.available:
             yield Trouble(
                 f"{counts.resource} without a shard: {_some(counts.unassigned)}",
-                f"the sharder assigns them within seconds; if they remain, {do.why_not}",
+                f"the sharder assigns them {when}; if they remain, {do.why_not}",
                 log,
                 "error",
             )
@@ -637,7 +639,7 @@ def _objects(
                 f"{counts.resource} on shards that are gone: {_some(counts.stranded)}",
                 "they wait until it is confirmed that these have ended"
                 if ring.strict_handover
-                else "the leading sharder moves them; if they remain, check its log",
+                else f"the leading sharder moves them {when}; if they remain, check its log",
                 release or log,
                 "error",
                 fixes=bool(release),
