@@ -448,8 +448,9 @@ async def test_a_ring_that_ranges_cannot_share_out_is_refused_with_what_to_write
 def test_ranges_that_cannot_work_are_refused_at_once(given: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Ranges(**given)
-    with pytest.raises(ConfigurationError, match="'hashes' is neither labels nor ranges"):
-        Sharding("ring", delivery="hashes")  # type: ignore[arg-type]
+    for wrong in "hashes", Ranges:
+        with pytest.raises(ConfigurationError, match=r'write "labels", "ranges" or Ranges\(\)'):
+            Sharding("ring", delivery=wrong)  # type: ignore[arg-type]
 
 
 def test_with_ranges_a_shard_needs_the_assignment_and_no_right_to_write_objects() -> None:

@@ -545,7 +545,7 @@ def _delivery_of(named: Literal["labels", "ranges"] | Ranges, objects_in: str) -
         return Labels(objects_in)
     ranges = Ranges() if named == "ranges" else named
     if not isinstance(ranges, Ranges):
-        raise ConfigurationError(f"delivery {named!r} is neither labels nor ranges nor Ranges(...)")
+        raise ConfigurationError(f'delivery {named!r}: write "labels", "ranges" or Ranges()')
     return (ClusterDelivery if ranges.by == "cluster" else RangeDelivery)(ranges, objects_in)
 
 
