@@ -390,6 +390,7 @@ def test_the_commands_answer_at_an_api_server(written: KubeApi, kubectl_shard: K
         in kubectl_shard("why", f"secret/{name}", "-n", "team").out
     )
     assert "(buckets)" in kubectl_shard("plan", "--remove", "b").out
+    assert "label" not in kubectl_shard("plan", "--shards", "0").out
     assert "draining" in kubectl_shard("top", "--once").out
     assert "selection of ring r" in kubectl_shard("doctor").out
 

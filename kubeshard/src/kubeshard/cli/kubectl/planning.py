@@ -104,7 +104,7 @@ def _print_plan(plan: MovePlan) -> None:
             "the cluster will choose other shards than these: the numbers are what to expect, not the objects"
         )
     if not plan.then:
-        say("without any shard nothing moves: every object keeps its label, but no shard works on it")
+        say("without any shard nothing is moved, and no shard works on any object")
         return
     say()
     print_table(
