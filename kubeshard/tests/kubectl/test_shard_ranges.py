@@ -391,6 +391,8 @@ def test_the_commands_answer_at_an_api_server(written: KubeApi, kubectl_shard: K
     )
     assert "(buckets)" in kubectl_shard("plan", "--remove", "b").out
     assert "label" not in kubectl_shard("plan", "--shards", "0").out
+    weight_0 = f"`kubectl --namespace team annotate --overwrite lease a {WEIGHT_ANNOTATION}=0`"
+    assert weight_0 in kubectl_shard("drain", "a", "--yes").err
     assert "draining" in kubectl_shard("top", "--once").out
     assert "selection of ring r" in kubectl_shard("doctor").out
 

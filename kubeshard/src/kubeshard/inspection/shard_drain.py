@@ -49,7 +49,7 @@ from kubeshard.inspection.errors import MissingRight, Unanswerable, needing, unk
 from kubeshard.inspection.planning import MovePlan, planned, with_shards
 from kubeshard.inspection.ranges import SeenRanges, read_ranges
 from kubeshard.inspection.ring import SeenRing
-from kubeshard.sharding.names import pod_of_process
+from kubeshard.sharding.names import WEIGHT_ANNOTATION, pod_of_process
 
 PODS, EVICTIONS = GroupResource("", "pods"), GroupResource("", "pods/eviction")
 POLL_INTERVAL = 2.0
@@ -108,9 +108,13 @@ async def plan_drain(client: Client, ring: SeenRing, shard: str) -> ShardDrain:
         except NotFound:
             if said := _several(ring, pod_of_process(shard)):
                 raise Unanswerable(said) from None
+            emptied = (
+                f"kubectl --namespace {namespace} annotate --overwrite lease {shard} {WEIGHT_ANNOTATION}=0"
+            )
             raise Unanswerable(
                 f"there is no pod {namespace}/{shard}: stop the shard's process with SIGTERM; it finishes its work"
                 " and releases its Lease, and the sharder moves its objects"
+                + (f"; or have it hand over all that it has, and go on: `{emptied}`" if ring.ranges else "")
             ) from None
     if pod.metadata.deleting:
         raise Unanswerable(f"the pod {namespace}/{shard} is already being deleted")
