@@ -321,22 +321,20 @@ class Coordinator:
             # Somebody was faster, unless it is the same when it is looked at again.
             self._outdated = True
             self._fail(str(error), soon=self._failures == 0 or self._version != before)
+        except Invalid as error:  # it is immutable, say: whoever leads could not write it
+            self._outdated = True
+            self._fail(f"{error}. Delete it, and it is written anew from what the shards say", unable=False)
         except (ApiError, TimeoutError) as error:
             self._outdated = True
             self._fail(str(error))
-            if isinstance(
-                error, Invalid
-            ):  # it is immutable, say: no other program that leads could write it either
-                self.problem += ". Delete it, and it is written anew from what the shards say"
-                self.unable = False
         else:
             self._failures = 0
             self.wake_at = min(self.wake_at, self._unseen)
 
-    def _fail(self, why: str, *, soon: bool = False) -> None:
+    def _fail(self, why: str, *, soon: bool = False, unable: bool = True) -> None:
         if self._failures and not soon:
             self.problem = f"the API server refuses what the coordinator asks for: {why}"
-            self.unable = True
+            self.unable = self.unable or unable
         wait = 0.0 if soon else min(RETRY_FIRST * 2**self._failures, RETRY_LAST)
         self._failures = min(self._failures + 1, 10)
         self.wake_at = self._retry_at = self._clock.monotonic() + wait
@@ -355,8 +353,8 @@ class Coordinator:
         self.unable, self.note = bool(differs) and not ours, ""
         if self.unable:
             self.problem = (
-                f"{differs}: nothing is moved. A ring keeps its buckets for life: start another one, which replaces "
-                "this one, or delete the ConfigMap if it was edited"
+                f"{differs}: nothing is moved. A ring keeps its buckets for life: let another one replace it "
+                "(`Sharding(replaces=)`), or delete the ConfigMap if it was edited"
             )
         elif not (self._labelled or ours):
             self.problem = (
