@@ -45,8 +45,10 @@ SHARD, DRAIN = shard_label(RING), drain_label(RING)
 FOREIGN = "example.com/foreign"
 SYSTEM = "sharding-system"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-ENFORCED_WITHIN = 30.0
-"""A policy is in force a moment after it was created."""
+ENFORCED_WITHIN = 60.0
+"""A policy is in force a moment after it was created, but up to 30 s later if the kind of its parameters is as new: an
+API server looks only that often for new kinds (its `discoveryRESTMapper`).
+"""
 
 Write = Callable[[Client], Awaitable[object]]
 

@@ -204,8 +204,8 @@ class Shard(NamedTuple):
     evicted: bool
     """Whether a sharder took its Lease while it was alive."""
     said: Lease
-    """The Lease as it was first seen after its last renewal, or with its last holder. The shard has not made a change
-    since, which counts once the shard has left it there with its next renewal.
+    """The Lease as it was first seen with its last renewal. What has changed since was not written by the shard, and
+    counts once the shard has left it there with its next renewal.
     """
 
     @property
