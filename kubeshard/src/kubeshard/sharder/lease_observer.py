@@ -25,8 +25,9 @@ All are listed once a minute nevertheless. A sharder without a shard of its own 
 
 Anybody who may create Leases may set a ring's label, on any number of Leases, for rings that exist or not, with
 annotations of 256 KiB. The lists are decoded as their bytes arrive, and hold nothing; Leases of rings that do not exist
-are not judged, but once their ring appears. What is kept of a Lease (`kept`), and known of it, takes 2 to 5 KB. At most
-so many are kept of each namespace, which take 7 MB, and never more than 17:
+are not judged, but once their ring appears. What is kept of a Lease (`kept`), and known of it, takes 2 to 5 KB without
+long reports (`LONGEST_REPORT`), of which it may have five. At most so many are kept of each namespace, which take 7 to
+17 MB without such reports:
 
 | Lease | at most |
 |---|---|
